@@ -1,0 +1,25 @@
+"""Names for the kinds of identifier, and the one way a job id is made."""
+
+from __future__ import annotations
+
+from typing import NewType
+from uuid import UUID
+
+JobId = NewType("JobId", UUID)
+"""A UUIDv7 made by the client before the first try, so a repeated enqueue makes one job."""
+
+Seq = NewType("Seq", int)
+"""The number a store gives a job. It orders jobs; a client's clock never does."""
+
+WorkerId = NewType("WorkerId", UUID)
+"""New at every process start: a restarted worker never inherits its predecessor's leases."""
+
+SYSTEM_TENANT = "system"
+"""The tenant of jobs enqueued without one."""
+
+
+def uuid7(unix_ms: int, entropy: bytes) -> UUID:
+    """Build the UUIDv7 of one millisecond from ten bytes of entropy."""
+    tail = int.from_bytes(entropy[:10], "big")
+    rand_a, rand_b = (tail >> 62) & 0xFFF, tail & ((1 << 62) - 1)
+    return UUID(int=(unix_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b)

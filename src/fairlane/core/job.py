@@ -1,0 +1,206 @@
+"""What a job is: the request, the lease, the record people read.
+
+    JobSpec   what a client asks for; immutable once enqueued
+    Lease     the right to run one attempt, with everything a runner needs
+    Job       the job as people see it, put together from its facts
+    Attempt   how one attempt ended
+    DeadLetter  a job that ended dead, waiting for a person
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from fairlane.core.ids import SYSTEM_TENANT, JobId, Seq, WorkerId
+
+Status = Literal["pending", "processing", "completed", "failed", "dead", "cancelled"]
+"""Derived from the facts, for people. `failed` means: failed, and waiting for its retry."""
+
+STATUSES: tuple[Status, ...] = ("pending", "processing", "completed", "failed", "dead", "cancelled")
+FINAL: frozenset[Status] = frozenset({"completed", "dead", "cancelled"})
+
+PriorityScope = Literal["queue", "tenant"]
+"""Whose line a priority orders: the whole queue's, or only the tenant's own."""
+
+ErrorClass = Literal["transient", "retryable", "non_retryable", "rate_limited"]
+ERROR_CLASSES: tuple[ErrorClass, ...] = ("transient", "retryable", "non_retryable", "rate_limited")
+
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_TIMEOUT_S = 300.0
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request to run one task once. A store keeps it exactly as given."""
+
+    id: JobId
+    type: str
+    payload: Raw
+    """Exact JSON text, one object."""
+    payload_version: int = 1
+    tenant: str = SYSTEM_TENANT
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    priority_scope: PriorityScope = "queue"
+    category: str | None = None
+    idempotency_key: str | None = None
+    """None means the job's own id: unique already, so it needs no row in the key table."""
+    dedup_key: str | None = None
+    correlation_id: str | None = None
+    """None means the job's own id."""
+    parent_id: JobId | None = None
+    created_by: str | None = None
+    refs: dict[str, int | str] = {}
+    """The ids of the objects the job works on."""
+    headers: dict[str, str] = {}
+    """Carried along untouched: trace context and the like."""
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout_s: float | None = None
+    """None: the worker's setting for the task or the queue."""
+    retry: Raw | None = None
+    """A retry policy given at the enqueue call, as JSON."""
+    run_at: datetime | None = None
+    delay_s: float | None = None
+    """Seconds from the store's now; `run_at` wins where both are given."""
+
+    @property
+    def band(self) -> int:
+        """The queue-wide part of the priority: the lowest band is claimed first."""
+        return self.priority if self.priority_scope == "queue" else 0
+
+    @property
+    def rank(self) -> int:
+        """The part of the priority that orders only the tenant's own jobs."""
+        return 0 if self.priority_scope == "queue" else self.priority
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """Attempt `attempt` of a job belongs to one worker until `deadline_at`."""
+
+    seq: Seq
+    id: JobId
+    attempt: int
+    """Grows at every claim, started or not: the fence."""
+    attempts: int
+    """Charged runs that have failed before this one."""
+    crashes: int
+    suspect: bool
+    """The last started attempt ended with its process: run this one alone."""
+    started: bool
+    """False: prefetched, still pending, has to be reported when it starts."""
+    lane: str
+    type: str
+    tenant: str
+    queue: str
+    band: int
+    rank: int
+    due_at: datetime
+    leased_at: datetime
+    deadline_at: datetime
+    enqueued_at: datetime
+    max_attempts: int
+    payload_version: int = 1
+    priority: int = DEFAULT_PRIORITY
+    timeout_s: float | None = None
+    category: str | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    parent_id: JobId | None = None
+    created_by: str | None = None
+    refs: dict[str, int | str] = {}
+    headers: dict[str, str] = {}
+    retry: Raw | None = None
+    payload: str = "{}"
+    """JSON text exactly as enqueued; decoded only where one bad row cannot hurt the others."""
+
+
+AttemptOutcome = Literal["completed", "failed", "dead", "cancelled", "snoozed", "released", "lost", "failed_by_hand"]
+"""`lost`: its worker died or overran. `released`: given back unstarted or interrupted, not charged."""
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """How one attempt ended. A prefetched attempt that never started has no `started_at`."""
+
+    attempt: int
+    outcome: AttemptOutcome
+    worker: WorkerId | None
+    leased_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    error_class: ErrorClass | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job as people see it. `status` and the instants are derived from its facts."""
+
+    seq: Seq
+    id: JobId
+    type: str
+    status: Status
+    tenant: str
+    queue: str
+    priority: int
+    category: str | None
+    payload: str
+    payload_version: int
+    idempotency_key: str
+    dedup_key: str | None
+    correlation_id: str
+    parent_id: JobId | None
+    created_by: str | None
+    refs: dict[str, int | str]
+    headers: dict[str, str]
+    attempt: int
+    attempts: int
+    crashes: int
+    max_attempts: int
+    timeout_s: float | None
+    enqueued_at: datetime
+    scheduled_at: datetime
+    """When it was first due."""
+    run_at: datetime
+    """When it is, or was last, due."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: WorkerId | None
+    """Who holds its lease now, or held it at the end."""
+    cancel_requested: bool
+    result: str | None
+    """JSON text."""
+    error_class: ErrorClass | None
+    error_type: str | None
+    last_error: str | None
+    last_error_at: datetime | None
+
+
+DeadLetterStatus = Literal["pending_review", "retried", "resolved", "discarded"]
+DEAD_LETTER_STATUSES: tuple[DeadLetterStatus, ...] = ("pending_review", "retried", "resolved", "discarded")
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A job that ended dead, and what people did about it. Its `id` is the job's `seq`."""
+
+    id: Seq
+    job: Job
+    status: DeadLetterStatus
+    reason: str
+    error_class: ErrorClass
+    error_type: str
+    fingerprint: str
+    """Alike for failures that are alike: groups them for review."""
+    died_at: datetime
+    acknowledged_by: str | None
+    acknowledged_at: datetime | None
+    closed_by: str | None
+    closed_at: datetime | None
+    resolution_notes: str | None
+    reprocess_count: int
+    reprocessed_as: JobId | None
+    """The newest job made from it."""

@@ -1,0 +1,62 @@
+"""The life of a job as data: every legal move, who makes it, and which fact it leaves.
+
+The diagram in `docs/concepts/lifecycle.md` is generated from `MOVES`; the headers of the SQL files are
+checked against it; a property test proves that no path leaves a final place.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Place = Literal["new", "ready", "scheduled", "leased", "completed", "dead", "cancelled", "removed"]
+"""Where a job is: one fact table each, except `new` (nowhere yet) and `removed` (nowhere any more)."""
+
+Actor = Literal["client", "worker", "duty", "person"]
+
+FINAL_PLACES: frozenset[Place] = frozenset({"completed", "dead", "cancelled"})
+
+
+class Move(NamedTuple):
+    verb: str
+    source: Place
+    target: Place
+    actor: Actor
+
+
+MOVES: tuple[Move, ...] = (
+    Move("enqueue", "new", "ready", "client"),
+    Move("enqueue", "new", "scheduled", "client"),
+    Move("promote", "scheduled", "ready", "duty"),
+    Move("claim", "ready", "leased", "worker"),
+    Move("complete", "leased", "completed", "worker"),
+    Move("retry", "leased", "scheduled", "worker"),
+    Move("snooze", "leased", "scheduled", "worker"),
+    Move("die", "leased", "dead", "worker"),
+    Move("stop", "leased", "cancelled", "worker"),
+    Move("release", "leased", "ready", "worker"),
+    Move("reclaim", "leased", "ready", "duty"),
+    Move("reclaim", "leased", "dead", "duty"),
+    Move("reclaim", "leased", "cancelled", "duty"),
+    Move("cancel", "ready", "cancelled", "person"),
+    Move("cancel", "scheduled", "cancelled", "person"),
+    Move("fail", "ready", "scheduled", "person"),
+    Move("fail", "scheduled", "scheduled", "person"),
+    Move("fail", "leased", "scheduled", "person"),
+    Move("fail", "ready", "dead", "person"),
+    Move("fail", "scheduled", "dead", "person"),
+    Move("fail", "leased", "dead", "person"),
+    Move("bury", "ready", "dead", "person"),
+    Move("bury", "scheduled", "dead", "person"),
+    Move("bury", "leased", "dead", "person"),
+    Move("retain", "completed", "removed", "duty"),
+    Move("retain", "cancelled", "removed", "duty"),
+    Move("retain", "dead", "removed", "duty"),
+)
+
+
+def is_legal(verb: str, source: Place, target: Place) -> bool:
+    return any(m.verb == verb and m.source == source and m.target == target for m in MOVES)
+
+
+def targets(source: Place) -> frozenset[Place]:
+    return frozenset(m.target for m in MOVES if m.source == source)

@@ -1,0 +1,36 @@
+"""What every operation is: a frozen value that knows the type of its answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Generic, TypeVar
+
+from msgspec import Struct
+
+T = TypeVar("T")
+
+
+class Op(Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
+    """A question to a store or a change of it. Atomic; losing a race is an answer, not an error."""
+
+    answer: ClassVar[object]
+    """The type `T` again, where a decoder can read it."""
+
+    now: datetime | None = None
+    """None: the store's clock. Tests give an instant."""
+
+
+class Scope(Struct, frozen=True):
+    """Whose jobs an operation may see or touch: one tenant's, or all tenants', said out loud."""
+
+    tenant: str | None
+
+    def admits(self, tenant: str) -> bool:
+        return self.tenant is None or self.tenant == tenant
+
+
+ALL_TENANTS = Scope(None)
+
+
+def only(tenant: str) -> Scope:
+    return Scope(tenant)

@@ -1,0 +1,57 @@
+"""Keeping a store in order: its check, retention, and a purge for tests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from msgspec import Struct
+
+from fairlane.core.ops.base import Op
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    now: datetime
+    store: str
+    """`memory`, `sqlite`, `postgresql`, …"""
+    server: str
+    """The server's or library's own version."""
+    schema_version: int
+    durable: bool
+    degraded: tuple[str, ...] = ()
+    """What keeps it from being durable or safe, one sentence each with the remedy."""
+
+
+class Check(Op[Health], frozen=True, kw_only=True):
+    """Reach the store and read its own state."""
+
+    answer: ClassVar[object] = Health
+
+
+class Retained(Struct, frozen=True, kw_only=True):
+    jobs: int
+    """Jobs removed with all their facts and keys."""
+
+
+class Retain(Op[Retained], frozen=True, kw_only=True):
+    """Remove finished jobs past their age, oldest first, at most `limit`, with their attempts, keys and dead letters.
+
+    Completed and cancelled ones that finished before `finished_before`; dead ones only when their dead letter was closed before
+    `closed_before`, never while pending review.
+    """
+
+    answer: ClassVar[object] = Retained
+
+    finished_before: datetime | None = None
+    closed_before: datetime | None = None
+    limit: int = 1000
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    jobs: int
+
+
+class Purge(Op[Purged], frozen=True, kw_only=True):
+    """Remove every job, worker and audit record. For tests: the client refuses it in production settings."""
+
+    answer: ClassVar[object] = Purged

@@ -1,0 +1,216 @@
+"""The worker's operations: claim, start, renew, settle, give back.
+
+    worker                              store
+      Renew  ───────────────────────▶  a heartbeat row, good for lease_s
+      Turn(outcomes, starts, wants) ▶  settle, promote, reclaim, claim: one commit
+             ◀───────────────────────  leases, refused outcomes, whom to cancel
+      Retire ───────────────────────▶  its leases go back, its row goes
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.ops.base import Op
+from fairlane.core.outcome import Outcome
+
+PROMOTE_LIMIT = 1000
+RECLAIM_LIMIT = 100
+START_BY_S = 60.0
+LEASE_S = 15.0
+MAX_CRASHES = 3
+
+
+class Mark(Struct, frozen=True, kw_only=True, array_like=True):
+    """A place in one tenant's line: everything up to and including it has been looked at."""
+
+    queue: str
+    band: int
+    tenant: str
+    rank: int
+    due_at: datetime
+    seq: Seq
+
+
+class Take(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Up to `limit` jobs of one tenant's line, behind `after` if given."""
+
+    queue: str
+    band: int
+    tenant: str
+    limit: int
+    after: Mark | None = None
+
+
+class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one lane would like to claim.
+
+    First the `takes`, in order, each up to its limit. Then, if `discover` and there is room: queues in the given
+    order, lowest band first, and within a band the tenants with ready jobs of the wanted types, one job each in turn, in
+    the order of their names beginning behind `cursor` and wrapping round, until `limit` is reached or nothing is left. Within
+    a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind `after`), wanted or not.
+    """
+
+    lane: str
+    queues: tuple[str, ...]
+    limit: int
+    start: int = 0
+    """So many of the claimed begin at once, the first ones; the rest is prefetched."""
+    types: tuple[str, ...] | None = None
+    """None: any. A worker names the types it knows and never gets another."""
+    takes: tuple[Take, ...] = ()
+    discover: bool = True
+    cursor: str = ""
+    look: int = 1000
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """For jobs that carry none: a started lease ends after twice its timeout."""
+    start_by_s: float = START_BY_S
+    """A prefetched lease ends this long after the claim."""
+
+
+class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A prefetched attempt has begun: its lease now ends twice `timeout_s` from now."""
+
+    seq: Seq
+    attempt: int
+    timeout_s: float
+    alone: bool = False
+    """Nothing else runs in that process: a crash is this job's doing."""
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """An outcome or a start of an attempt whose lease is gone. Nothing was changed."""
+
+    seq: Seq
+    attempt: int
+
+
+ReclaimCause = Literal["worker_gone", "start_by_passed", "deadline_passed"]
+
+
+class Reclaimed(Struct, frozen=True, kw_only=True):
+    seq: Seq
+    id: JobId
+    attempt: int
+    worker: WorkerId
+    cause: ReclaimCause
+    became: Literal["ready", "dead", "cancelled"]
+
+
+class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    now: datetime
+    leases: tuple[Lease, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    cancels: tuple[Seq, ...] = ()
+    """Leased here and asked to stop."""
+    registered: bool = True
+    """False: this worker's row is gone or its heartbeat too old. It may settle, but was given nothing."""
+    marks: tuple[Mark, ...] = ()
+    """The last row looked at in each line from which this Turn claimed or passed over anything."""
+    cursors: dict[str, str] = {}
+    """By lane: the tenant that discovery served last."""
+    next_due_at: datetime | None = None
+    """When the next scheduled job is due."""
+    reclaimed: tuple[Reclaimed, ...] = ()
+
+
+class Turn(Op[TurnResult], frozen=True, kw_only=True):
+    """Settle what ended, mark what started, promote and reclaim a bounded lot, claim what is wanted: one commit.
+
+    Repeated with the same (worker, claim_no) after a lost reply it claims nothing new and returns the same
+    leases again; outcomes already settled under the same attempt are accepted again.
+
+    Settling, in each case guarded by the lease (seq, attempt, worker), which goes:
+      completed  done(completed)                      retried    attempts + 1, scheduled at now + delay
+      died       attempts + 1 if charged, done(dead) and a dead letter pending review
+      cancelled  done(cancelled)                      snoozed    scheduled at now + delay
+      released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
+    A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
+    A completed, retried, died or snoozed attempt clears `suspect`.
+
+    Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
+    one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one
+    is recorded `lost` and goes back, no more. If a cancel was asked for it ends cancelled.
+    """
+
+    answer: ClassVar[object] = TurnResult
+
+    worker: WorkerId
+    claim_no: int
+    outcomes: tuple[Outcome, ...] = ()
+    starts: tuple[Start, ...] = ()
+    wants: tuple[Want, ...] = ()
+    waiting: bool = False
+    """From this commit on an enqueue wakes this worker."""
+    promote_limit: int = PROMOTE_LIMIT
+    reclaim_limit: int = RECLAIM_LIMIT
+
+
+class Renewed(Struct, frozen=True, kw_only=True):
+    now: datetime
+    expires_at: datetime
+    fresh: bool
+    """True: the row was new. A worker that thought it was known has lost all its leases."""
+
+
+class Renew(Op[Renewed], frozen=True, kw_only=True):
+    """Register a worker, or keep its heartbeat alive for another `lease_s`."""
+
+    answer: ClassVar[object] = Renewed
+
+    worker: WorkerId
+    lease_s: float = LEASE_S
+    name: str = ""
+    """Host, process id and the like, for people."""
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    wake_address: str | None = None
+    """Where this worker can be woken on stores without a channel of their own."""
+
+
+class Retired(Struct, frozen=True, kw_only=True):
+    released: int
+
+
+class Retire(Op[Retired], frozen=True, kw_only=True):
+    """Take a worker's row away and give all its leases back, uncharged, recorded as `released`."""
+
+    answer: ClassVar[object] = Retired
+
+    worker: WorkerId
+
+
+class ReclaimResult(Struct, frozen=True, kw_only=True):
+    reclaimed: tuple[Reclaimed, ...] = ()
+
+
+class Reclaim(Op[ReclaimResult], frozen=True, kw_only=True):
+    """Take back what nobody is working on any more: up to `limit` leases.
+
+    First those of lapsed workers (a row goes once its last lease is gone), as in a Turn, oldest heartbeat first, by seq. Then those past
+    their deadline, by seq: unstarted ones are ready again (recorded `released`), started ones overran twice their timeout and are
+    dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout threshold"), class `transient`, charged. A lease
+    whose worker has no row counts as a lapsed worker's.
+    """
+
+    answer: ClassVar[object] = ReclaimResult
+
+    limit: int = RECLAIM_LIMIT
+
+
+class Promoted(Struct, frozen=True, kw_only=True):
+    count: int
+    next_due_at: datetime | None = None
+
+
+class Promote(Op[Promoted], frozen=True, kw_only=True):
+    """Make scheduled jobs that are due ready, by due time then seq, at most `limit`."""
+
+    answer: ClassVar[object] = Promoted
+
+    limit: int = PROMOTE_LIMIT

@@ -1,0 +1,69 @@
+"""How an attempt ended, as values the worker decides and a store only applies."""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from fairlane.core.ids import Seq
+from fairlane.core.job import ErrorClass
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, already made storable (see `core.storable`)."""
+
+    error_class: ErrorClass
+    error_type: str
+    message: str
+    fingerprint: str
+    traceback: str | None = None
+
+
+class _Outcome(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+    seq: Seq
+    attempt: int
+    ran_s: float | None = None
+    """How long it ran by the worker's monotonic clock; None if it never started."""
+    ended_ago_s: float = 0.0
+    """How long ago it ended: a store turns both into instants of its own clock."""
+
+
+class Completed(_Outcome, frozen=True, kw_only=True, tag="completed"):
+    """It returned. `result` is JSON text."""
+
+    result: Raw | None = None
+
+
+class Retried(_Outcome, frozen=True, kw_only=True, tag="retried"):
+    """It failed, is charged, and runs again after `delay_s`."""
+
+    failure: Failure
+    delay_s: float
+
+
+class Died(_Outcome, frozen=True, kw_only=True, tag="died"):
+    """It failed for the last time and goes to the dead letters.
+
+    `charged` is False where nothing ran: a payload that could not be read, a crash limit.
+    """
+
+    failure: Failure
+    charged: bool = True
+
+
+class Cancelled(_Outcome, frozen=True, kw_only=True, tag="cancelled"):
+    """It stopped because it was asked to, or because its code said so."""
+
+    reason: str | None = None
+
+
+class Snoozed(_Outcome, frozen=True, kw_only=True, tag="snoozed"):
+    """Not now: it runs again after `delay_s`, uncharged."""
+
+    delay_s: float
+
+
+class Released(_Outcome, frozen=True, kw_only=True, tag="released"):
+    """Given back: prefetched and not started, or interrupted by a shutdown. Uncharged."""
+
+
+Outcome = Completed | Retried | Died | Cancelled | Snoozed | Released

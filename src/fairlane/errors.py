@@ -1,0 +1,283 @@
+"""Every error Fairlane raises.
+
+    FairlaneError
+      BadInput                 the caller gave something that cannot be taken; nothing was changed
+        InvalidPayload           its `problems` lists all of them
+        InvalidArguments         arguments do not fit the task's signature
+        InvalidOption            an enqueue, task or filter option out of range
+        UnknownTask  UnknownPriority
+        ConfigError              settings, URLs, files
+      DuplicateJob  IdConflict   the key, or the id, is taken
+      QueueFull                  back-pressure; `retry_after_s` says when to try again
+      JobNotFound  DeadLetterNotFound
+      NotAllowed                 the thing is not in a place this act starts from
+      JobFailed  ResultTimeout   asking a handle for its result
+      StoreError
+        StoreUnavailable         not reachable now; nothing is known to be wrong with the request
+        StoreClosed
+        StoreRefused             the store refused the data itself
+        SchemaOutOfDate
+        UnsupportedConnection    `conn=` is not one this store can write through
+        SqliteLibraryMismatch
+    TaskSignal                   raised by task code to say how the attempt is to end
+      Snooze  Cancel  RateLimited  NonRetryable  MissingData
+    AttemptInterrupted (BaseException)  what task code must not swallow
+      AttemptCancelled  LeaseLost
+
+Each class has a stable `code`, used by the API's problem details, the command line and metrics.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import ClassVar
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` Nearest: "x".` for a mistyped name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f' Nearest: "{close[0]}".' if close else ""
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value as it may stand in a message: short, and never raising."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a hostile __repr__ must not hide the error being reported
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class FairlaneError(Exception):
+    code: ClassVar[str] = "error"
+
+
+class BadInput(FairlaneError, ValueError):
+    code = "bad_input"
+
+
+class InvalidPayload(BadInput):
+    code = "invalid_payload"
+
+    def __init__(self, task: str, problems: Sequence[str]) -> None:
+        self.task, self.problems = task, tuple(problems)
+        listing = "; ".join(self.problems)
+        super().__init__(f'payload of "{task}" was not accepted, nothing was enqueued: {listing}')
+
+
+class InvalidArguments(BadInput, TypeError):
+    code = "invalid_arguments"
+
+    def __init__(self, task: str, signature: str, problem: str) -> None:
+        self.task, self.signature, self.problem = task, signature, problem
+        super().__init__(f'arguments do not fit task "{task}": {problem}. It is called as {task}{signature}')
+
+
+class InvalidOption(BadInput):
+    code = "invalid_option"
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        self.option, self.value, self.expected = option, value, expected
+        super().__init__(f"{option} = {shown(value)}: expected {expected}")
+
+
+class UnknownTask(BadInput):
+    code = "unknown_task"
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name = name
+        super().__init__(
+            f'no task named "{name}" is registered; did you import the module that defines it?{nearest(name, known)}'
+        )
+
+
+class UnknownPriority(BadInput):
+    code = "unknown_priority"
+
+    def __init__(self, label: str, known: Iterable[str]) -> None:
+        self.label = label
+        names = ", ".join(known)
+        super().__init__(
+            f'no priority named "{label}"; use a whole number from 0 on, or one of {names}.{nearest(label, names.split(", "))}'
+        )
+
+
+class ConfigError(BadInput):
+    code = "config"
+
+
+class DuplicateJob(FairlaneError):
+    code = "duplicate_job"
+
+    def __init__(self, existing_id: object, key: str) -> None:
+        self.existing_id, self.key = existing_id, key
+        super().__init__(f"a job with this {key} key is there already: {existing_id}; nothing was enqueued")
+
+
+class IdConflict(FairlaneError):
+    code = "id_conflict"
+
+    def __init__(self, job_id: object) -> None:
+        self.job_id = job_id
+        super().__init__(f"job id {job_id} is taken by a job with other content; let the client make the id")
+
+
+class QueueFull(FairlaneError):
+    code = "queue_full"
+
+    def __init__(self, depth: int, capacity: int, retry_after_s: float = 1.0) -> None:
+        self.depth, self.capacity, self.retry_after_s = depth, capacity, retry_after_s
+        super().__init__(
+            f"{depth} jobs are waiting, the capacity is {capacity}: nothing was enqueued; "
+            f"try again in {retry_after_s:g} s, or raise `capacity`"
+        )
+
+
+class JobNotFound(FairlaneError, LookupError):
+    code = "job_not_found"
+
+    def __init__(self, job_id: object) -> None:
+        self.job_id = job_id
+        super().__init__(f"no job {job_id} here: never enqueued, past retention, or another tenant's")
+
+
+class DeadLetterNotFound(FairlaneError, LookupError):
+    code = "dead_letter_not_found"
+
+    def __init__(self, dead_letter_id: object) -> None:
+        self.dead_letter_id = dead_letter_id
+        super().__init__(f"no dead letter {dead_letter_id} here: never died, past retention, or another tenant's")
+
+
+class NotAllowed(FairlaneError):
+    code = "not_allowed"
+
+    def __init__(self, act: str, target: str, status: str) -> None:
+        self.act, self.target, self.status = act, target, status
+        super().__init__(f"cannot {act} {target}: it is {status}; nothing was changed")
+
+
+class JobFailed(FairlaneError):
+    code = "job_failed"
+
+    def __init__(self, job_id: object, status: str, error_type: str | None, message: str | None) -> None:
+        self.job_id, self.status, self.error_type, self.message = job_id, status, error_type, message
+        why = f": {error_type}: {message}" if error_type else ""
+        super().__init__(f"job {job_id} is {status}{why}")
+
+
+class ResultTimeout(FairlaneError, TimeoutError):
+    code = "result_timeout"
+
+    def __init__(self, job_id: object, status: str, waited_s: float) -> None:
+        self.job_id, self.status, self.waited_s = job_id, status, waited_s
+        super().__init__(f"job {job_id} is still {status} after {waited_s:g} s; is a worker running that knows its task?")
+
+
+class StoreError(FairlaneError):
+    code = "store"
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+    def __init__(self, store: str, why: str) -> None:
+        self.store, self.why = store, why
+        super().__init__(f"the {store} store cannot be reached: {why}")
+
+
+class StoreClosed(StoreError):
+    code = "store_closed"
+
+    def __init__(self, store: str) -> None:
+        super().__init__(f"the {store} store is closed; nothing was done. Make a new Fairlane to go on")
+
+
+class StoreRefused(StoreError):
+    code = "store_refused"
+
+    def __init__(self, store: str, why: str) -> None:
+        self.store, self.why = store, why
+        super().__init__(f"the {store} store refused the data: {why}")
+
+
+class SchemaOutOfDate(StoreError):
+    code = "schema_out_of_date"
+
+    def __init__(self, found: int, needed: int) -> None:
+        self.found, self.needed = found, needed
+        state = "there is no Fairlane schema" if found == 0 else f"the schema is version {found}"
+        step = "run `fairlane migrate up`" if found < needed else "upgrade the fairlane package"
+        super().__init__(f"{state}, this Fairlane needs version {needed}: {step}")
+
+
+class UnsupportedConnection(StoreError, TypeError):
+    code = "unsupported_connection"
+
+    def __init__(self, conn: object, expected: str) -> None:
+        kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
+        super().__init__(f"conn is a {kind}; this store can enqueue through {expected}")
+
+
+class SqliteLibraryMismatch(StoreError):
+    code = "sqlite_library_mismatch"
+
+    def __init__(self, theirs: str, ours: str) -> None:
+        super().__init__(
+            f"the connection is {theirs}'s, this store uses {ours}: two copies of SQLite on one file in one process can "
+            f'corrupt it. Set sqlite_library = "{theirs}" so that both use one'
+        )
+
+
+class TaskSignal(Exception):
+    """Raised by task code to say how its attempt is to end."""
+
+
+class Snooze(TaskSignal):
+    """Not now: run again after `seconds`, without charging an attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"snoozed for {seconds:g} s")
+
+
+class Cancel(TaskSignal):
+    """End this job as cancelled."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason or "cancelled by its task")
+
+
+class RateLimited(TaskSignal):
+    """The other side asks to slow down; its own `retry_after` (seconds) wins over our delays."""
+
+    def __init__(self, message: str = "rate limited", *, retry_after: float | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class NonRetryable(TaskSignal):
+    """Trying again will not help: straight to the dead letters."""
+
+
+class MissingData(TaskSignal):
+    """What the job needs is not there yet: it runs again by itself at `retry_at`, 30 minutes on by default."""
+
+    def __init__(self, message: str = "data not there yet", *, retry_at: datetime | None = None) -> None:
+        self.retry_at = retry_at
+        super().__init__(message)
+
+
+class AttemptInterrupted(BaseException):
+    """What task code must not swallow."""
+
+
+class AttemptCancelled(AttemptInterrupted):
+    """Somebody asked this attempt to stop."""
+
+
+class LeaseLost(AttemptInterrupted):
+    """This attempt no longer belongs to this worker: nothing it writes will count."""
