@@ -43,10 +43,10 @@ class Cancel(_JobChange, frozen=True, kw_only=True):
 class Fail(_JobChange, frozen=True, kw_only=True):
     """Fail an unfinished job by hand, charging one attempt.
 
-    With `retry_delay_s` and attempts left: scheduled at now + delay. Otherwise: dead. A leased job loses its lease, its attempt
-    is recorded `failed_by_hand`; for a waiting one such a record is written too, under the attempt number it last had. Error type `FailedByHand`,
-    class `retryable` when it is to run again, else `non_retryable`; message = `reason`. A cancel asked for earlier makes it end cancelled
-    instead of scheduled. Audit: `job_fail`.
+    With `retry_delay_s` and attempts left: scheduled at now + delay. Otherwise: dead. A leased job loses its lease and its attempt
+    is recorded `failed_by_hand`; a waiting one takes the next attempt number for such a record, with no worker, leased and ended now.
+    Error type `FailedByHand`, class `retryable` when it is to run again, else `non_retryable`; message = `reason`. A cancel asked for
+    earlier makes it end cancelled instead of scheduled. Clears `suspect`. Audit: `job_fail`.
     """
 
     reason: str
@@ -56,7 +56,7 @@ class Fail(_JobChange, frozen=True, kw_only=True):
 class Bury(_JobChange, frozen=True, kw_only=True):
     """Send an unfinished job to the dead letters now, uncharged. Error type `Buried`, class `non_retryable`.
 
-    A leased job loses its lease and its attempt is recorded `failed_by_hand`. Audit: `job_bury`.
+    Its attempt is recorded as for `Fail`. Audit: `job_bury`.
     """
 
     reason: str

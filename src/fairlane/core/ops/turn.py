@@ -131,6 +131,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
       cancelled  done(cancelled)                      snoozed    scheduled at now + delay
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
     A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
+    The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`, `snoozed`, `released`, also
+    where the job then ended cancelled because that had been asked for.
     A completed, retried, died or snoozed attempt clears `suspect`.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
