@@ -1,0 +1,1 @@
+"""Real servers for tests: started when needed, never skipped, gone with the process that started them."""
