@@ -1,0 +1,52 @@
+"""What tasks, queues, tenants and keys may be called."""
+
+from __future__ import annotations
+
+import re
+
+from fairlane.errors import InvalidOption
+
+MAX_NAME_BYTES = 128
+MAX_KEY_BYTES = 512
+
+_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def check_task_name(name: object) -> str:
+    return _check_name("task name", name)
+
+
+def check_queue_name(name: object) -> str:
+    return _check_name("queue", name)
+
+
+def check_category(name: object) -> str:
+    return _check_name("category", name)
+
+
+def check_tenant(tenant: object) -> str:
+    """The tenant as text: a whole number and its digits mean the same tenant."""
+    if isinstance(tenant, int) and not isinstance(tenant, bool) and abs(tenant) < 10**MAX_NAME_BYTES:
+        tenant = str(tenant)
+    return _check_text("tenant", tenant, MAX_NAME_BYTES, "a whole number, or text")
+
+
+def check_key(option: str, key: object) -> str:
+    """An idempotency key, a dedup key or a correlation id."""
+    return _check_text(option, key, MAX_KEY_BYTES, "text")
+
+
+def _check_name(option: str, name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidOption(option, name, "1 to 128 of the characters a-z A-Z 0-9 _ . : -")
+    return name
+
+
+def _check_text(option: str, value: object, max_bytes: int, kind: str) -> str:
+    expected = f"{kind} of 1 to {max_bytes} bytes without control characters"
+    if not isinstance(value, str) or not value or len(value) > max_bytes or _CONTROL.search(value):
+        raise InvalidOption(option, value, expected)
+    if len(value.encode()) > max_bytes:
+        raise InvalidOption(option, value, expected)
+    return value

@@ -1,0 +1,97 @@
+"""Which queue a task's jobs join, and what that queue grants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from fairlane.core.job import DEFAULT_QUEUE, PriorityScope
+from fairlane.core.names import check_queue_name
+from fairlane.core.retry import Retry
+from fairlane.errors import ConfigError, InvalidOption, nearest
+
+CATEGORIES: tuple[str, ...] = (
+    "ingestion",
+    "sync",
+    "recurrence",
+    "orchestration",
+    "documents",
+    "notifications",
+    "export",
+    "maintenance",
+)
+
+
+class QueuePolicy(Struct, frozen=True, kw_only=True):
+    """What one queue grants its jobs. None: no limit, or the application's own setting."""
+
+    name: str
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    slots: int | None = None
+    """Jobs of this queue that run at once."""
+    max_per_tenant: int | None = None
+    """Pending and running jobs of one tenant."""
+    rate_per_minute: float | None = None
+    priority_scope: PriorityScope = "queue"
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.name)
+        for option in ("timeout_s", "slots", "max_per_tenant", "rate_per_minute"):
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+                raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none for no limit")
+        if self.priority_scope not in ("queue", "tenant"):
+            raise InvalidOption(f"priority_scope of queue {self.name}", self.priority_scope, '"queue" or "tenant"')
+
+
+def retries(*delays: float) -> Retry:
+    """One attempt, and one more after each of the delays."""
+    return Retry(max_attempts=len(delays) + 1, delays=delays)
+
+
+DEFAULT_QUEUES: Mapping[str, QueuePolicy] = {
+    "critical": QueuePolicy(name="critical", slots=4, timeout_s=60.0, retry=retries(10, 30, 60)),
+    "default": QueuePolicy(name="default", slots=8, timeout_s=300.0, max_per_tenant=500, retry=retries(60, 300, 900)),
+    "bulk": QueuePolicy(
+        name="bulk", slots=2, timeout_s=600.0, max_per_tenant=100, rate_per_minute=50, retry=retries(300, 900)
+    ),
+}
+
+
+class Router:
+    """Sends job types to queues: by exact name first, then by the first pattern (`mail.*`) that fits."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, str] | None = None,
+        queues: Mapping[str, QueuePolicy] = DEFAULT_QUEUES,
+        categories: Mapping[str, str] | None = None,
+    ) -> None:
+        self._routes, self._queues, self._categories = dict(routes or {}), dict(queues), dict(categories or {})
+        for pattern, queue in self._routes.items():
+            if queue not in self._queues and queue != DEFAULT_QUEUE:
+                known = ", ".join(sorted(self._queues))
+                raise ConfigError(
+                    f'route "{pattern}" leads to queue "{queue}", which is not configured; there are {known}.'
+                    f"{nearest(queue, self._queues)}"
+                )
+
+    def queue_for(self, type: str) -> str:
+        """The queue of a job type; one that no route knows joins `default`."""
+        return _look_up(type, self._routes) or DEFAULT_QUEUE
+
+    def category_for(self, type: str) -> str | None:
+        return _look_up(type, self._categories)
+
+    def policy_for(self, queue: str) -> QueuePolicy:
+        """What a queue grants; one that is not configured grants everything and limits nothing."""
+        return self._queues.get(queue) or QueuePolicy(name=queue)
+
+
+def _look_up(type: str, patterns: Mapping[str, str]) -> str | None:
+    if type in patterns:
+        return patterns[type]
+    return next((value for pattern, value in patterns.items() if fnmatchcase(type, pattern)), None)
