@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-FALLBACK_TEMP_DIRS = ("/tmp", "/var/tmp")  # noqa: S108 - directories are made with mkdtemp
+FALLBACK_TEMP_DIRS = ("/tmp", "/var/tmp")
 
 
 class Account(NamedTuple):

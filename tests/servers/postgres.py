@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -215,6 +217,18 @@ class PostgresServer:
         if self._keeper is not None:
             self._keeper.dismiss()
             self._keeper = None
+
+
+@cache
+def shared_server() -> PostgresServer:
+    """The server all tests of this process share: started by the first who asks, gone at exit.
+
+    Tests that kill, stop or tune a server start their own.
+    """
+    server, owner = PostgresServer(), os.getpid()
+    server.start()
+    atexit.register(lambda: server.close() if os.getpid() == owner else None)
+    return server
 
 
 class _PortTaken(RuntimeError):

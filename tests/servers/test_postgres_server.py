@@ -79,7 +79,7 @@ def test_the_server_dies_with_a_test_process_that_is_killed() -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", STARTED_AND_ABANDONED],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,0 +1,70 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-long lint format types contracts docs docs-check bench ledger pgbouncer clean
+
+help: ## List what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(READY) ## Watch jobs of two tenants run, fail, retry and die, on SQLite
+	@$(BIN)/fairlane demo
+
+test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests
+	@$(BIN)/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+
+test-long: $(READY) pgbouncer ## The tests with all seeds, races and fault points; takes long
+	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --timeout=1800 $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(READY) ## Format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(READY) ## Check types, strictly
+	@$(BIN)/mypy
+
+contracts: $(READY) ## Check that imports point downwards
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+docs: $(READY) ## Generate the generated parts of docs/
+	@$(BIN)/python tools/lifecycle.py
+
+docs-check: $(READY) ## Check that docs/ matches the code and every link leads somewhere
+	@$(BIN)/python tools/lifecycle.py --check
+	@$(BIN)/python tools/links.py
+
+bench: $(READY) ## Measure against the raw limits of each store
+	@$(BIN)/python -m bench
+
+ledger: $(READY) ## Show each requirement with the tests that prove it
+	@$(BIN)/python tools/ledger.py
+
+pgbouncer: ## Install PgBouncer for the pooler tests, where that is allowed
+	@tools/ensure_pgbouncer
+
+clean: ## Remove .venv, caches and built files
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Fairlane needs Python 3.11 or newer; none was found. Install one, or say where: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
+		echo "On Debian and Ubuntu: apt install python3-venv. Or use another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Preparing $(VENV) with $$("$(PYTHON)" --version) …" >&2
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade "pip>=25.3"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
+		--editable ".[postgres,redis,uvloop]" --group dev
+	@touch $@
