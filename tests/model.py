@@ -1,0 +1,244 @@
+"""The oracle: every operation by lists and linear scans, written from the docstrings of `core.ops` alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlane.core import job as values, ops
+from fairlane.core.clock import Clock, SystemClock
+from tests.model_facts import Record, Try, own_failure, span
+from tests.model_people import People
+
+RECORDED_AS = {"completed": "completed", "retried": "failed", "died": "dead", "cancelled": "cancelled"}
+RECORDED_AS |= {"snoozed": "snoozed", "released": "released"}
+COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
+
+
+class Model(People):
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.jobs: list[Record] = []
+        self.workers: list[dict[str, Any]] = []
+        self.audit: list[ops.AuditRecord] = []
+        self.last_seq = self.last_audit_id = 0
+
+    def run(self, op: Any) -> Any:
+        return getattr(self, type(op).__name__.lower())(op, op.now or self.clock.now())
+
+    def enqueue(self, op, now):
+        depth = None
+        if op.capacity is not None:
+            depth = min(sum(r.place in ("ready", "scheduled") for r in self.jobs), op.capacity)
+            if depth + len(op.jobs) > op.capacity:
+                return ops.EnqueueResult(full=True, depth=depth)
+        return ops.EnqueueResult(receipts=tuple(self._put(spec, now) for spec in op.jobs), depth=depth)
+
+    def _put(self, spec, now):
+        for r in self.jobs:
+            if r.spec.id == spec.id:
+                alike = all(getattr(r.spec, name) == getattr(spec, name) for name in COMPARED)
+                return ops.Receipt(disposition="replayed" if alike else "conflict", id=spec.id, seq=r.seq)
+        mates = [r for r in self.jobs if r.spec.tenant == spec.tenant]
+        for r in mates:
+            if spec.idempotency_key is not None and r.spec.idempotency_key == spec.idempotency_key:
+                return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="idempotency")
+        for r in mates:
+            alike = r.spec.type == spec.type and r.spec.dedup_key == spec.dedup_key
+            if spec.dedup_key is not None and alike and not r.is_finished:
+                return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="dedup")
+        due = spec.run_at or now + span(max(spec.delay_s or 0.0, 0.0))
+        self.last_seq += 1
+        place = "ready" if due <= now else "scheduled"
+        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
+        return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq)
+
+    def turn(self, op, now):
+        refused = []
+        for start in op.starts:
+            r = self._leased(start.seq, start.attempt, op.worker)
+            if r is None:
+                refused.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
+            else:
+                r.lease.started_at = r.lease.started_at or now
+                r.lease.deadline_at, r.lease.alone = now + span(2 * start.timeout_s), start.alone
+        stale = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
+        refused += [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale]
+        next_due_at = self._promote(op.promote_limit, now)[1]
+        reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
+        registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
+        leases, marks, cursors = [], {}, {}
+        if op.wants and registered:
+            mine = [r for r in self.jobs if r.lease and (r.lease.worker, r.lease.claim_no) == (op.worker, op.claim_no)]
+            leases = [self._lease_of(r) for r in mine]
+            for want in op.wants if not mine else ():
+                leases += self._claim(want, op.worker, op.claim_no, now, marks, cursors)
+        names = ("queue", "band", "tenant", "rank", "due_at", "seq")
+        return ops.TurnResult(
+            now=now,
+            leases=tuple(leases),
+            refused=tuple(refused),
+            cancels=tuple(r.seq for r in self.jobs if r.lease and r.lease.worker == op.worker and r.lease.cancel),
+            registered=registered,
+            marks=tuple(ops.Mark(**dict(zip(names, line + marks[line], strict=True))) for line in sorted(marks)),
+            cursors=cursors,
+            next_due_at=next_due_at,
+            reclaimed=tuple(reclaimed),
+        )
+
+    def _leased(self, seq, attempt, worker):
+        held = [r for r in self.jobs if r.seq == seq and r.lease]
+        return next((r for r in held if (r.lease.attempt, r.lease.worker) == (attempt, worker)), None)
+
+    def _settle(self, outcome, worker, now):
+        kind = outcome.__struct_config__.tag
+        r = self._leased(outcome.seq, outcome.attempt, worker)
+        if r is None:
+            recorded = [t for r in self.jobs if r.seq == outcome.seq for t in r.tries if t.attempt == outcome.attempt]
+            return any((t.worker, t.outcome) == (worker, RECORDED_AS[kind]) for t in recorded)
+        lease, ended_at = r.lease, now - span(outcome.ended_ago_s)
+        if lease.started_at is None and outcome.ran_s is not None:
+            lease.started_at = ended_at - span(outcome.ran_s)
+        failure = getattr(outcome, "failure", None)
+        lease.note = outcome.reason if kind == "cancelled" else None
+        if kind in ("completed", "retried", "died", "snoozed"):
+            r.suspect = False
+        if kind == "retried" or (kind == "died" and outcome.charged):
+            r.attempts += 1
+        r.end_try(RECORDED_AS[kind], ended_at, failure)
+        if kind == "completed":
+            r.result = None if outcome.result is None else bytes(outcome.result).decode()
+        if kind in ("completed", "died", "cancelled") or lease.cancel:
+            r.finish(RECORDED_AS[kind] if kind in ("completed", "died") else "cancelled", ended_at)
+        elif kind == "released":
+            r.place = "ready"
+        else:
+            r.place, r.due, r.awaits_retry = "scheduled", now + span(outcome.delay_s), kind == "retried"
+        return True
+
+    def _promote(self, limit, now):
+        def waiting():
+            return sorted((r for r in self.jobs if r.place == "scheduled"), key=lambda r: (r.due, r.seq))
+
+        due = [r for r in waiting() if r.due <= now][: max(limit, 0)]
+        for r in due:
+            r.place, r.awaits_retry = "ready", False
+        return len(due), next((r.due for r in waiting()), None)
+
+    def promote(self, op, now):
+        count, next_due_at = self._promote(op.limit, now)
+        return ops.Promoted(count=count, next_due_at=next_due_at)
+
+    def _claim(self, want, worker, claim_no, now, marks, cursors):
+        leases, looks, last = [], {}, {}
+
+        def next_wanted(line, after=None):
+            for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):
+                if any(start is not None and r.key <= start for start in (after, last.get(line))):
+                    continue
+                if looks.get(line, 0) >= want.look:
+                    return None
+                looks[line], last[line] = looks.get(line, 0) + 1, r.key
+                marks[line] = max(marks.get(line, r.key), r.key)
+                if want.types is None or r.spec.type in want.types:
+                    return r
+            return None
+
+        def lease(r):
+            started = len(leases) < want.start
+            timeout_s = want.timeout_s if r.spec.timeout_s is None else r.spec.timeout_s
+            deadline_at = now + span(2 * timeout_s if started else want.start_by_s)
+            r.place, r.attempt = "leased", r.attempt + 1
+            r.lease = Try(r.attempt, worker, now, deadline_at, claim_no, want.lane, now if started else None)
+            leases.append(self._lease_of(r))
+
+        for take in want.takes:
+            after = take.after and (take.after.rank, take.after.due_at, take.after.seq)
+            for _ in range(min(take.limit, want.limit - len(leases))):
+                r = next_wanted((take.queue, take.band, take.tenant), after)
+                if r is None:
+                    break
+                lease(r)
+        for queue in want.queues if want.discover else ():
+            for band in sorted({r.spec.band for r in self.jobs if r.place == "ready" and r.spec.queue == queue}):
+                here = sorted({r.spec.tenant for r in self.jobs if r.place == "ready" and r.line[:2] == (queue, band)})
+                turns = [name for name in here if name > want.cursor] + [name for name in here if name <= want.cursor]
+                while turns and len(leases) < want.limit:
+                    tenant = turns.pop(0)
+                    r = next_wanted((queue, band, tenant))
+                    if r is not None:
+                        lease(r)
+                        cursors[want.lane] = tenant
+                        turns.append(tenant)
+        return leases
+
+    def _lease_of(self, r):
+        same = set(values.Lease.__struct_fields__) & set(values.JobSpec.__struct_fields__) - {"payload"}
+        return values.Lease(
+            **{name: getattr(r.spec, name) for name in same},
+            **{name: getattr(r, name) for name in ("seq", "attempt", "attempts", "crashes", "suspect", "enqueued_at")},
+            **{name: getattr(r.lease, name) for name in ("lane", "leased_at", "deadline_at")},
+            started=r.lease.started_at is not None,
+            band=r.spec.band,
+            rank=r.spec.rank,
+            due_at=r.due,
+            payload=bytes(r.spec.payload).decode(),
+        )
+
+    def _reclaim_lapsed(self, limit, now):
+        if limit <= 0:
+            return []
+        expiries = {w["id"]: w["expires_at"] for w in self.workers}
+        never = datetime.min.replace(tzinfo=UTC)
+        gone = [r for r in self.jobs if r.lease and expiries.get(r.lease.worker, never) <= now]
+        gone.sort(key=lambda r: (expiries.get(r.lease.worker, never), r.seq))
+        reclaimed = [self._take_back(r, "worker_gone", now) for r in gone[:limit]]
+        holders = [r.lease.worker for r in self.jobs if r.lease]
+        self.workers = [w for w in self.workers if w["expires_at"] > now or w["id"] in holders]
+        return reclaimed
+
+    def _take_back(self, r, cause, now):
+        lease, failure, place = r.lease, None, "cancelled" if r.lease.cancel else "ready"
+        if cause == "worker_gone" and lease.started_at:
+            r.suspect, r.crashes = True, r.crashes + lease.alone
+            if place == "ready" and lease.alone and r.crashes >= ops.MAX_CRASHES:
+                message = f"its process died {ops.MAX_CRASHES} times while it ran alone"
+                place, failure = "dead", own_failure(r.spec.type, "Crashed", "transient", message)
+        if cause == "deadline_passed":
+            r.attempts += 1
+            failure = own_failure(r.spec.type, "JobStuck", "transient", "Job exceeded timeout threshold")
+            place = "dead"
+        r.end_try("released" if cause == "start_by_passed" else "lost", now, failure)
+        if place == "ready":
+            r.place = "ready"
+        else:
+            r.finish(place, now)
+        return ops.Reclaimed(
+            seq=r.seq, id=r.spec.id, attempt=lease.attempt, worker=lease.worker, cause=cause, became=place
+        )
+
+    def reclaim(self, op, now):
+        reclaimed = self._reclaim_lapsed(op.limit, now)
+        for r in [r for r in self.jobs if r.lease and r.lease.deadline_at <= now][: max(op.limit - len(reclaimed), 0)]:
+            reclaimed.append(self._take_back(r, "deadline_passed" if r.lease.started_at else "start_by_passed", now))
+        return ops.ReclaimResult(reclaimed=tuple(reclaimed))
+
+    def renew(self, op, now):
+        known = [w for w in self.workers if w["id"] == op.worker]
+        if not known:
+            self.workers.append({"id": op.worker})
+        row = next(w for w in self.workers if w["id"] == op.worker)
+        row["expires_at"] = now + span(op.lease_s)
+        return ops.Renewed(now=now, expires_at=row["expires_at"], fresh=not known)
+
+    def retire(self, op, now):
+        held = [r for r in self.jobs if r.lease and r.lease.worker == op.worker]
+        for r in held:
+            cancelled = r.lease.cancel
+            r.end_try("released", now)
+            if cancelled:
+                r.finish("cancelled", now)
+            else:
+                r.place = "ready"
+        self.workers = [w for w in self.workers if w["id"] != op.worker]
+        return ops.Retired(released=len(held))

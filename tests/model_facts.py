@@ -1,0 +1,103 @@
+"""What the oracle knows of each job: one record with everything in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from fairlane.core import job as values
+from fairlane.core.outcome import Failure
+
+LETTER_FACTS = ("acknowledged_by", "acknowledged_at", "closed_by", "closed_at", "resolution_notes", "reprocessed_as")
+
+
+@dataclass
+class Try:
+    attempt: int
+    worker: Any
+    leased_at: datetime
+    deadline_at: datetime | None = None
+    claim_no: int = 0
+    lane: str = ""
+    started_at: datetime | None = None
+    alone: bool = False
+    cancel: bool = False
+    outcome: Any = None
+    ended_at: Any = None
+    failure: Failure | None = None
+    note: str | None = None
+
+
+@dataclass
+class Record:
+    spec: values.JobSpec
+    seq: int
+    place: str
+    enqueued_at: datetime
+    first_due: datetime
+    due: datetime
+    attempt: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    suspect: bool = False
+    awaits_retry: bool = False
+    lease: Try | None = None
+    tries: list[Try] = field(default_factory=list)
+    last: Try | None = None  # the attempt that ended the job, if one did
+    failure: Failure | None = None
+    failed_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: str | None = None
+    letter: dict[str, Any] | None = None
+
+    @property
+    def line(self) -> tuple[str, int, str]:
+        return self.spec.queue, self.spec.band, self.spec.tenant
+
+    @property
+    def key(self) -> tuple[int, datetime, int]:
+        return self.spec.rank, self.due, self.seq
+
+    @property
+    def status(self) -> Any:
+        if self.place == "leased":
+            return "processing" if self.lease.started_at else "pending"
+        waits_for_retry = self.place == "scheduled" and self.awaits_retry
+        return "failed" if waits_for_retry else "pending" if self.place in ("ready", "scheduled") else self.place
+
+    @property
+    def idempotency_key(self) -> str:
+        return str(self.spec.id) if self.spec.idempotency_key is None else self.spec.idempotency_key
+
+    @property
+    def correlation_id(self) -> str:
+        return str(self.spec.id) if self.spec.correlation_id is None else self.spec.correlation_id
+
+    @property
+    def is_finished(self) -> bool:
+        return self.place in values.FINAL
+
+    def finish(self, place: str, at: datetime) -> None:
+        self.place, self.finished_at = place, at
+        if place == "dead":
+            self.letter = dict.fromkeys(LETTER_FACTS) | {"status": "pending_review", "reprocess_count": 0}
+
+    def end_try(self, outcome: str, at: datetime, failure: Failure | None = None) -> None:
+        """Record how its attempt ended, or that a person ended it while it waited."""
+        ended = self.lease or Try(self.attempt, None, leased_at=at)
+        ended.outcome, ended.ended_at, ended.failure = outcome, at, failure
+        self.tries.append(ended)
+        self.last, self.lease = self.lease, None
+        if failure:
+            self.failure, self.failed_at = failure, at
+
+
+def span(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def own_failure(job_type: str, error_type: str, error_class: Any, message: str) -> Failure:
+    fingerprint = sha256(f"{job_type}:{error_type}".encode()).hexdigest()[:16]
+    return Failure(error_class=error_class, error_type=error_type, message=message, fingerprint=fingerprint)

@@ -1,0 +1,195 @@
+"""What people do, and how a store is kept, in the oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.core import job as values, ops
+from tests.model_facts import Record, own_failure, span
+from tests.model_reads import Reads, job_of, letter_of
+
+CARRIED_OVER = (
+    "type",
+    "payload",
+    "payload_version",
+    "tenant",
+    "queue",
+    "priority",
+    "priority_scope",
+    "category",
+    "refs",
+)
+CARRIED_OVER += ("headers", "max_attempts", "timeout_s", "retry", "parent_id")
+
+
+class People(Reads):
+    workers: list[Any]
+    last_seq: int
+    last_audit_id: int
+
+    def _note(self, op, action, r, target, before, after, now):
+        self.last_audit_id += 1
+        self.audit.append(
+            ops.AuditRecord(
+                id=self.last_audit_id,
+                at=now,
+                by=op.by,
+                action=action,
+                tenant=r.spec.tenant,
+                target=target,
+                notes=op.notes,
+                before=before,
+                after=after,
+            )
+        )
+
+    def _act_on_job(self, op, action, now, allowed, change):
+        r = next((r for r in self.jobs if r.spec.id == op.id and op.scope.admits(r.spec.tenant)), None)
+        if r is None:
+            return ops.JobAct(refused="not_found")
+        if not allowed(r):
+            return ops.JobAct(refused="not_allowed", job=job_of(r))
+        before = {"status": r.status, "attempts": r.attempts}
+        if change(r):
+            after = {"status": r.status, "attempts": r.attempts}
+            self._note(op, action, r, f"job:{r.spec.id}", before, after, now)
+        return ops.JobAct(job=job_of(r))
+
+    def cancel(self, op, now):
+        def change(r):
+            if r.place == "cancelled" or (r.lease and r.lease.cancel):
+                return False
+            if r.lease:
+                r.lease.cancel = True
+            else:
+                r.last = None
+                r.finish("cancelled", now)
+            return True
+
+        return self._act_on_job(op, "job_cancel", now, lambda r: r.place not in ("completed", "dead"), change)
+
+    def fail(self, op, now):
+        def change(r):
+            runs_again = op.retry_delay_s is not None and r.attempts + 1 < r.spec.max_attempts
+            error_class = "retryable" if runs_again else "non_retryable"
+            cancelled = r.lease is not None and r.lease.cancel
+            r.attempts += 1
+            r.end_try("failed_by_hand", now, own_failure(r.spec.type, "FailedByHand", error_class, op.reason))
+            if runs_again and not cancelled:
+                r.place, r.due, r.awaits_retry = "scheduled", now + span(op.retry_delay_s), True
+            else:
+                r.finish("cancelled" if runs_again else "dead", now)
+            return True
+
+        return self._act_on_job(op, "job_fail", now, lambda r: not r.is_finished, change)
+
+    def bury(self, op, now):
+        def change(r):
+            failure = own_failure(r.spec.type, "Buried", "non_retryable", op.reason)
+            if r.lease:
+                r.end_try("failed_by_hand", now, failure)
+            else:
+                r.last = None
+            r.failure, r.failed_at = failure, now
+            r.finish("dead", now)
+            return True
+
+        return self._act_on_job(op, "job_bury", now, lambda r: not r.is_finished, change)
+
+    def _letter(self, op):
+        return next((r for r in self.jobs if r.letter and r.seq == op.id and op.scope.admits(r.spec.tenant)), None)
+
+    def _close(self, op, r, status, now):
+        r.letter |= {"status": status, "closed_by": op.by, "closed_at": now, "resolution_notes": op.notes}
+
+    def _act_on_letter(self, op, action, now, allowed, change):
+        r = self._letter(op)
+        if r is None:
+            return ops.DeadLetterAct(refused="not_found")
+        if r.letter["status"] not in allowed:
+            return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
+        before = {name: r.letter[name] for name in ("status", "acknowledged_by")}
+        if change(r):
+            after = {name: r.letter[name] for name in ("status", "acknowledged_by")}
+            self._note(op, action, r, f"dead_letter:{r.seq}", before, after, now)
+        return ops.DeadLetterAct(dead_letter=letter_of(r))
+
+    def discard(self, op, now):
+        allowed = ("pending_review", "retried")
+        return self._act_on_letter(
+            op, "job_dlq_discard", now, allowed, lambda r: self._close(op, r, "discarded", now) or True
+        )
+
+    def resolve(self, op, now):
+        allowed = ("pending_review", "retried")
+        return self._act_on_letter(
+            op, "job_dlq_resolve", now, allowed, lambda r: self._close(op, r, "resolved", now) or True
+        )
+
+    def acknowledge(self, op, now):
+        def change(r):
+            if r.letter["acknowledged_by"] is not None:
+                return False
+            r.letter |= {"acknowledged_by": op.by, "acknowledged_at": now}
+            return True
+
+        return self._act_on_letter(op, "job_dlq_acknowledge", now, values.DEAD_LETTER_STATUSES, change)
+
+    def reprocess(self, op, now):
+        r = self._letter(op)
+        if r is None:
+            return ops.DeadLetterAct(refused="not_found")
+        letter = r.letter
+        if letter["status"] not in ("pending_review", "retried"):
+            return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
+        made = next((j for j in self.jobs if j.spec.id == letter["reprocessed_as"]), None)
+        if made and letter["status"] == "retried" and (made.spec.id == op.new_job_id or not self._ended_badly(made)):
+            return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(made), repeated=True)
+        if any(j.spec.id == op.new_job_id for j in self.jobs):
+            return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
+        taken = {j.spec.idempotency_key for j in self.jobs if j.spec.tenant == r.spec.tenant}
+        n = letter["reprocess_count"] + 1
+        while f"{r.idempotency_key}_retry_{n}" in taken:
+            n += 1
+        spec = values.JobSpec(
+            id=op.new_job_id,
+            idempotency_key=f"{r.idempotency_key}_retry_{n}",
+            correlation_id=r.correlation_id,
+            created_by=op.by,
+            **{name: getattr(r.spec, name) for name in CARRIED_OVER},
+        )
+        before = {name: letter[name] for name in ("status", "acknowledged_by")}
+        self.last_seq += 1
+        self.jobs.append(Record(spec, self.last_seq, "ready", enqueued_at=now, first_due=now, due=now))
+        self._close(op, r, "retried", now)
+        letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}
+        after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}
+        target = f"dead_letter:{r.seq}"
+        self._note(op, "job_dlq_reprocess_requested", r, target, before, None, now)
+        self._note(op, "job_dlq_reprocess_success", r, target, before, after, now)
+        return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(self.jobs[-1]))
+
+    def _ended_badly(self, r):
+        return r.place in ("dead", "cancelled")
+
+    def check(self, op, now):
+        return ops.Health(now=now, store="model", server="none", schema_version=0, durable=False)
+
+    def retain(self, op, now):
+        old, closed = [], []
+        for r in self.jobs:
+            if r.place in ("completed", "cancelled") and op.finished_before and r.finished_at < op.finished_before:
+                old.append(r)
+            closed_at = r.letter and r.letter["closed_at"]
+            if closed_at and op.closed_before and closed_at < op.closed_before:
+                closed.append(r)
+        old.sort(key=lambda r: (r.finished_at, r.seq))
+        closed.sort(key=lambda r: (r.letter["closed_at"], r.seq))
+        removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
+        self.jobs = [r for r in self.jobs if r.seq not in removed]
+        return ops.Retained(jobs=len(removed))
+
+    def purge(self, op, now):
+        count = len(self.jobs)
+        self.jobs, self.workers, self.audit = [], [], []
+        return ops.Purged(jobs=count)

@@ -1,0 +1,153 @@
+"""What the oracle answers to those who read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.core import job as values, ops
+from tests.model_facts import Record
+
+SPELLED_THE_SAME = (
+    "id",
+    "type",
+    "tenant",
+    "queue",
+    "priority",
+    "category",
+    "payload_version",
+    "dedup_key",
+    "parent_id",
+)
+SPELLED_THE_SAME += ("created_by", "refs", "headers", "max_attempts", "timeout_s")
+
+
+def job_of(r: Record) -> values.Job:
+    seen = r.lease or (r.last if r.is_finished else None)
+    kept = ("seq", "status", "idempotency_key", "correlation_id", "attempt", "attempts", "crashes", "enqueued_at")
+    return values.Job(
+        **{name: getattr(r.spec, name) for name in SPELLED_THE_SAME},
+        **{name: getattr(r, name) for name in kept},
+        payload=bytes(r.spec.payload).decode(),
+        scheduled_at=r.first_due,
+        run_at=r.due,
+        started_at=seen and seen.started_at,
+        finished_at=r.finished_at,
+        worker=seen and seen.worker,
+        cancel_requested=bool(r.lease and r.lease.cancel),
+        result=r.result,
+        error_class=r.failure and r.failure.error_class,
+        error_type=r.failure and r.failure.error_type,
+        last_error=r.failure and r.failure.message,
+        last_error_at=r.failed_at,
+    )
+
+
+def attempts_of(r: Record) -> tuple[values.Attempt, ...]:
+    told = ("attempt", "outcome", "worker", "leased_at", "started_at", "ended_at")
+    return tuple(
+        values.Attempt(
+            **{name: getattr(t, name) for name in told},
+            error_class=t.failure and t.failure.error_class,
+            error_type=t.failure and t.failure.error_type,
+            error_message=t.failure.message if t.failure else t.note,
+            traceback=t.failure and t.failure.traceback,
+        )
+        for t in r.tries
+    )
+
+
+def letter_of(r: Record) -> values.DeadLetter:
+    return values.DeadLetter(
+        id=r.seq,
+        job=job_of(r),
+        reason=r.failure.message[:2000],
+        error_class=r.failure.error_class,
+        error_type=r.failure.error_type,
+        fingerprint=r.failure.fingerprint,
+        died_at=r.finished_at,
+        **r.letter,
+    )
+
+
+def page(found: list[Any], number: str, before: int | None, limit: int) -> tuple[tuple[Any, ...], int | None]:
+    limit = max(1, min(limit, ops.MAX_PAGE))
+    newest_first = sorted(found, key=lambda x: -getattr(x, number))
+    behind = [x for x in newest_first if before is None or getattr(x, number) < before]
+    return tuple(behind[:limit]), getattr(behind[limit - 1], number) if len(behind) > limit else None
+
+
+class Reads:
+    jobs: list[Record]
+    audit: list[ops.AuditRecord]
+
+    def getjob(self, op, now):
+        found = [r for r in self.jobs if r.spec.id == op.id and op.scope.admits(r.spec.tenant)]
+        return ops.JobDetail(job=job_of(found[0]), attempts=attempts_of(found[0])) if found else None
+
+    def pagejobs(self, op, now):
+        where, found = op.where, []
+        for job in (job_of(r) for r in self.jobs if op.scope.admits(r.spec.tenant)):
+            names = ("queue", "type", "category", "correlation_id", "parent_id", "created_by", "idempotency_key")
+            alike = all(getattr(where, name) in (None, getattr(job, name)) for name in names)
+            from_then = where.enqueued_from is None or job.enqueued_at >= where.enqueued_from
+            before_then = where.enqueued_before is None or job.enqueued_at < where.enqueued_before
+            if alike and from_then and before_then and (not where.statuses or job.status in where.statuses):
+                found.append(job)
+        jobs, following = page(found, "seq", op.before, op.limit)
+        return ops.JobPage(jobs=jobs, next=following)
+
+    def getdeadletter(self, op, now):
+        r = next((r for r in self.jobs if r.letter and r.seq == op.id and op.scope.admits(r.spec.tenant)), None)
+        return ops.DeadLetterDetail(dead_letter=letter_of(r), attempts=attempts_of(r)) if r else None
+
+    def pagedeadletters(self, op, now):
+        where, found = op.where, []
+        for letter in (letter_of(r) for r in self.jobs if r.letter and op.scope.admits(r.spec.tenant)):
+            alike = all(
+                getattr(where, name) in (None, getattr(letter, name))
+                for name in ("status", "error_class", "error_type", "fingerprint")
+            ) and all(
+                getattr(where, name) in (None, getattr(letter.job, name))
+                for name in ("queue", "type", "correlation_id")
+            )
+            if alike and where.acknowledged in (None, letter.acknowledged_by is not None):
+                found.append(letter)
+        letters, following = page(found, "id", op.before, op.limit)
+        return ops.DeadLetterPage(dead_letters=letters, next=following, total=min(len(found), ops.COUNT_CAP))
+
+    def pageaudit(self, op, now):
+        found = [
+            a
+            for a in self.audit
+            if op.scope.tenant in (None, a.tenant) and op.action in (None, a.action) and op.target in (None, a.target)
+        ]
+        records, following = page(found, "id", op.before, op.limit)
+        return ops.AuditPage(records=records, next=following)
+
+    def getstats(self, op, now):
+        seen = [r for r in self.jobs if op.scope.admits(r.spec.tenant)]
+
+        def count(true_of, among=seen):
+            return min(sum(map(true_of, among)), op.cap)
+
+        queues = []
+        for queue in sorted({r.spec.queue for r in seen if not r.is_finished}):
+            here = [r for r in seen if r.spec.queue == queue]
+            queues.append(
+                ops.QueueStats(
+                    queue=queue,
+                    pending=count(lambda r: r.status == "pending", here),
+                    ready=count(lambda r: r.place == "ready", here),
+                    scheduled=count(lambda r: r.place == "scheduled", here),
+                    processing=count(lambda r: r.status == "processing", here),
+                    failed=count(lambda r: r.status == "failed", here),
+                    oldest_due_at=min((r.due for r in here if r.place == "ready"), default=None),
+                )
+            )
+        letters = {
+            status: count(lambda r, status=status: bool(r.letter) and r.letter["status"] == status)
+            for status in values.DEAD_LETTER_STATUSES
+        }
+        ended = {place: count(lambda r, place=place: r.place == place) for place in ("completed", "dead", "cancelled")}
+        letters = {status: some for status, some in letters.items() if some}
+        return ops.Stats(now=now, queues=tuple(queues), dead_letters=letters, **ended)
