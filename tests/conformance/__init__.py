@@ -1,0 +1,1 @@
+"""The contract of every operation, on every store, sync and async."""

@@ -1,0 +1,168 @@
+"""Every store the suites run on, in both colours, each on ground of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from fairlane.core.ops import Op, Purge
+from fairlane.stores.base import Capability, Store
+from tests.model import Model
+from tests.support.acting import Scene
+
+T = TypeVar("T")
+
+KINDS = ("memory", "sqlite-apsw", "sqlite-stdlib", "postgres", "postgres-pgbouncer")
+SHARED_KINDS = tuple(kind for kind in KINDS if kind != "memory")
+COLOURS = ("sync", "async")
+SCHEMA_TEMPLATE = "fairlane_template"
+
+
+class Ground:
+    """Where stores under test live: one directory, and servers started when first needed."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="fairlane-stores-"))
+        self._numbers = itertools.count(1)
+
+    @cached_property
+    def server(self):  # type: ignore[no-untyped-def]
+        from fairlane.stores.postgres import PostgresStore
+        from tests.servers.postgres import PostgresServer
+
+        server = PostgresServer()
+        server.start()
+        store = PostgresStore(server.create_database(SCHEMA_TEMPLATE))
+        migrator = store.migrator()
+        assert migrator is not None
+        migrator.up()
+        store.close()
+        return server
+
+    @cached_property
+    def pooler(self):  # type: ignore[no-untyped-def]
+        from tests.servers.pgbouncer import PgBouncer
+
+        pooler = PgBouncer(self.server)
+        pooler.start()
+        return pooler
+
+    def address(self, kind: str) -> str:
+        """A new, empty place for a store of this kind: a file or a migrated database."""
+        number = next(self._numbers)
+        if kind == "memory":
+            return ""
+        if kind.startswith("sqlite"):
+            return str(self.directory / f"jobs{number}.db")
+        database = f"jobs{number}"
+        dsn: str = self.server.create_database(database, template=SCHEMA_TEMPLATE)
+        return self.pooler.dsn(database) if kind == "postgres-pgbouncer" else dsn
+
+    def close(self) -> None:
+        for server in ("pooler", "server"):
+            if server in self.__dict__:
+                self.__dict__[server].close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def open_at(kind: str, address: str) -> Store:
+    """Open the store of one kind at an address of its ground; any process may."""
+    if kind == "memory":
+        from fairlane.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if kind.startswith("sqlite"):
+        from fairlane.stores.sqlite import SqliteStore
+
+        return SqliteStore(address, library=kind.removeprefix("sqlite-"))
+    from fairlane.stores.postgres import PostgresStore
+
+    return PostgresStore(address)
+
+
+class Oracle:
+    """The model as a face: what it answers has to pass the same tests."""
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(self) -> None:
+        self._model = Model()
+
+    def run(self, op: Op[T]) -> T:
+        answer: T = self._model.run(op)
+        return answer
+
+
+class Face:
+    """A store in one colour: the async one runs on an event loop of its own."""
+
+    def __init__(self, store: Store, colour: str) -> None:
+        self.store, self.colour = store, colour
+        self._loop = asyncio.new_event_loop() if colour == "async" else None
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self.store.capabilities
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if self._loop is None:
+            return self.store.run(op, on=on)
+        return self._loop.run_until_complete(self.store.arun(op, on=on))
+
+    def close(self) -> None:
+        if self._loop is None:
+            self.store.close()
+            return
+        self._loop.run_until_complete(self.store.aclose())
+        self._loop.close()
+
+
+_GROUND = pytest.StashKey[Ground]()
+
+
+@pytest.fixture(scope="session")
+def ground(pytestconfig: pytest.Config) -> Ground:
+    """One for the whole run, whichever suites ask for it."""
+    if _GROUND not in pytestconfig.stash:
+        pytestconfig.stash[_GROUND] = ground = Ground()
+        pytestconfig.add_cleanup(ground.close)
+    return pytestconfig.stash[_GROUND]
+
+
+EVERY_FACE = [(kind, colour) for kind in KINDS for colour in COLOURS]
+
+
+@pytest.fixture(scope="session", params=[("model", "sync"), *EVERY_FACE], ids="-".join)
+def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face | Oracle]:
+    """Every store, sync and async, and the model that judges them elsewhere."""
+    kind, colour = request.param
+    if kind == "model":
+        yield Oracle()
+        return
+    face = Face(open_at(kind, ground.address(kind)), colour)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def scene(face: Face | Oracle) -> Scene:
+    """An empty store at noon."""
+    face.run(Purge())
+    return Scene(face)
+
+
+@pytest.fixture(params=EVERY_FACE, ids="-".join)
+def new_face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
+    """A store nobody else uses: for tests that close it or look at it from outside."""
+    kind, colour = request.param
+    face = Face(open_at(kind, ground.address(kind)), colour)
+    yield face
+    face.close()
