@@ -157,7 +157,8 @@ def _attribute(holder: object, name: str) -> object:
 
 
 def _checked(overrides: Mapping[type[BaseException], ErrorClass]) -> Mapping[type[BaseException], ErrorClass]:
-    for kind, error_class in overrides.items():
+    given: list[tuple[object, object]] = list(overrides.items())
+    for kind, error_class in given:
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             raise InvalidOption("error class of", kind, "an exception class")
         if error_class not in ERROR_CLASSES:

@@ -14,7 +14,8 @@ class Priorities:
     """The labels an application uses for its priorities."""
 
     def __init__(self, labels: Mapping[str, int] = DEFAULT_LABELS) -> None:
-        for label, number in labels.items():
+        given: list[tuple[object, object]] = list(labels.items())
+        for label, number in given:
             if not isinstance(label, str) or not label or label.lstrip("-").isdigit():
                 raise InvalidOption("priority label", label, "a word, such as high")
             _check_number(f'priority "{label}"', number)

@@ -32,11 +32,7 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
         if self.max_attempts is not None:
             _require_whole("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.delays is not None:
-            if not isinstance(self.delays, (tuple, list)) or not self.delays:
-                raise InvalidOption("delays", self.delays, "a list of seconds with at least one entry")
-            for delay in self.delays:
-                _require_number("delays", delay, 0.0, LONGEST_DELAY_S)
-            msgspec.structs.force_setattr(self, "delays", tuple(float(delay) for delay in self.delays))
+            msgspec.structs.force_setattr(self, "delays", _require_delays(self.delays))
         _require_number("base_s", self.base_s, 0.0, LONGEST_DELAY_S)
         _require_number("factor", self.factor, 1.0, 1e6)
         _require_number("cap_s", self.cap_s, 0.0, LONGEST_DELAY_S)
@@ -83,6 +79,14 @@ def _require_number(option: str, value: object, low: float, high: float) -> None
 def _require_whole(option: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidOption(option, value, f"a whole number from {low} to {high}")
+
+
+def _require_delays(delays: object) -> tuple[float, ...]:
+    if not isinstance(delays, (tuple, list)) or not delays:
+        raise InvalidOption("delays", delays, "a list of seconds with at least one entry")
+    for delay in delays:
+        _require_number("delays", delay, 0.0, LONGEST_DELAY_S)
+    return tuple(float(delay) for delay in delays)
 
 
 DEFAULT_RETRY = Retry()

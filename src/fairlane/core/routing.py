@@ -79,19 +79,19 @@ class Router:
                     f"{nearest(queue, self._queues)}"
                 )
 
-    def queue_for(self, type: str) -> str:
+    def queue_for(self, task: str) -> str:
         """The queue of a job type; one that no route knows joins `default`."""
-        return _look_up(type, self._routes) or DEFAULT_QUEUE
+        return _look_up(task, self._routes) or DEFAULT_QUEUE
 
-    def category_for(self, type: str) -> str | None:
-        return _look_up(type, self._categories)
+    def category_for(self, task: str) -> str | None:
+        return _look_up(task, self._categories)
 
     def policy_for(self, queue: str) -> QueuePolicy:
         """What a queue grants; one that is not configured grants everything and limits nothing."""
         return self._queues.get(queue) or QueuePolicy(name=queue)
 
 
-def _look_up(type: str, patterns: Mapping[str, str]) -> str | None:
-    if type in patterns:
-        return patterns[type]
-    return next((value for pattern, value in patterns.items() if fnmatchcase(type, pattern)), None)
+def _look_up(task: str, patterns: Mapping[str, str]) -> str | None:
+    if task in patterns:
+        return patterns[task]
+    return next((value for pattern, value in patterns.items() if fnmatchcase(task, pattern)), None)

@@ -19,34 +19,34 @@ class Upcasters:
     def __init__(self) -> None:
         self._steps: dict[tuple[str, int], Upcast] = {}
 
-    def register(self, type: str, from_version: int) -> Callable[[Upcast], Upcast]:
+    def register(self, task: str, from_version: int) -> Callable[[Upcast], Upcast]:
         """Decorate the function that turns a payload of `from_version` into the next version's."""
         check_version(from_version)
-        if (type, from_version) in self._steps:
-            raise InvalidOption("from_version", from_version, f'no second upcaster for "{type}" from this version')
+        if (task, from_version) in self._steps:
+            raise InvalidOption("from_version", from_version, f'no second upcaster for "{task}" from this version')
 
         def keep(step: Upcast) -> Upcast:
-            self._steps[type, from_version] = step
+            self._steps[task, from_version] = step
             return step
 
         return keep
 
-    def upcast(self, type: str, payload: Payload, version: int, target: int) -> Payload:
+    def upcast(self, task: str, payload: Payload, version: int, target: int) -> Payload:
         """The payload at version `target`. The one given is left as it was only if the steps leave it."""
         if version > target:
             raise InvalidPayload(
-                type,
+                task,
                 [f"payload version {version} is newer than {target}, the newest known here: deploy the newer code"],
             )
-        if missing := [step for step in range(version, target) if (type, step) not in self._steps]:
+        if missing := [step for step in range(version, target) if (task, step) not in self._steps]:
             steps = ", ".join(f"{step} to {step + 1}" for step in missing[:10])
             raise InvalidPayload(
-                type, [f"no upcaster from version {steps}: register one with from_version={missing[0]}"]
+                task, [f"no upcaster from version {steps}: register one with from_version={missing[0]}"]
             )
         for step in range(version, target):
-            payload = self._steps[type, step](payload)
+            payload = self._steps[task, step](payload)
             if not isinstance(payload, dict):
-                raise InvalidPayload(type, [f"the upcaster from version {step} must return a dict"])
+                raise InvalidPayload(task, [f"the upcaster from version {step} must return a dict"])
         return payload
 
 
