@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from fairlane.core import job as values, ops
@@ -21,7 +20,7 @@ class Model(People):
         self.jobs: list[Record] = []
         self.workers: list[dict[str, Any]] = []
         self.audit: list[ops.AuditRecord] = []
-        self.last_seq = self.last_audit_id = 0
+        self.last_seq = self.last_audit_id = self.last_claimed = 0
 
     def run(self, op: Any) -> Any:
         return getattr(self, type(op).__name__.lower())(op, op.now or self.clock.now())
@@ -47,30 +46,30 @@ class Model(People):
             alike = r.spec.type == spec.type and r.spec.dedup_key == spec.dedup_key
             if spec.dedup_key is not None and alike and not r.is_finished:
                 return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="dedup")
-        due = spec.run_at or now + span(max(spec.delay_s or 0.0, 0.0))
+        due = spec.run_at or now + span(spec.delay_s or 0.0)
         self.last_seq += 1
         place = "ready" if due <= now else "scheduled"
         self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
         return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq)
 
     def turn(self, op, now):
-        refused = []
+        unstarted = []
         for start in op.starts:
             r = self._leased(start.seq, start.attempt, op.worker)
             if r is None:
-                refused.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
+                unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
             else:
                 r.lease.started_at = r.lease.started_at or now
                 r.lease.deadline_at, r.lease.alone = now + span(2 * start.timeout_s), start.alone
         stale = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
-        refused += [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale]
+        refused = [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale] + unstarted
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
         leases, marks, cursors = [], {}, {}
         if op.wants and registered:
             mine = [r for r in self.jobs if r.lease and (r.lease.worker, r.lease.claim_no) == (op.worker, op.claim_no)]
-            leases = [self._lease_of(r) for r in mine]
+            leases = [self._lease_of(r) for r in sorted(mine, key=lambda r: r.lease.nth)]
             for want in op.wants if not mine else ():
                 leases += self._claim(want, op.worker, op.claim_no, now, marks, cursors)
         names = ("queue", "band", "tenant", "rank", "due_at", "seq")
@@ -139,7 +138,7 @@ class Model(People):
                 if looks.get(line, 0) >= want.look:
                     return None
                 looks[line], last[line] = looks.get(line, 0) + 1, r.key
-                marks[line] = max(marks.get(line, r.key), r.key)
+                marks[line] = r.key
                 if want.types is None or r.spec.type in want.types:
                     return r
             return None
@@ -149,7 +148,10 @@ class Model(People):
             timeout_s = want.timeout_s if r.spec.timeout_s is None else r.spec.timeout_s
             deadline_at = now + span(2 * timeout_s if started else want.start_by_s)
             r.place, r.attempt = "leased", r.attempt + 1
-            r.lease = Try(r.attempt, worker, now, deadline_at, claim_no, want.lane, now if started else None)
+            self.last_claimed += 1
+            r.lease = Try(
+                r.attempt, worker, now, deadline_at, claim_no, self.last_claimed, want.lane, now if started else None
+            )
             leases.append(self._lease_of(r))
 
         for take in want.takes:
@@ -186,28 +188,31 @@ class Model(People):
         )
 
     def _reclaim_lapsed(self, limit, now):
-        if limit <= 0:
-            return []
-        expiries = {w["id"]: w["expires_at"] for w in self.workers}
-        never = datetime.min.replace(tzinfo=UTC)
-        gone = [r for r in self.jobs if r.lease and expiries.get(r.lease.worker, never) <= now]
-        gone.sort(key=lambda r: (expiries.get(r.lease.worker, never), r.seq))
-        reclaimed = [self._take_back(r, "worker_gone", now) for r in gone[:limit]]
-        holders = [r.lease.worker for r in self.jobs if r.lease]
-        self.workers = [w for w in self.workers if w["expires_at"] > now or w["id"] in holders]
+        reclaimed = []
+        for worker in sorted(
+            (w for w in self.workers if w["expires_at"] <= now), key=lambda w: (w["expires_at"], w["id"])
+        ):
+            if len(reclaimed) >= limit:
+                break
+            held = [r for r in self.jobs if r.lease and r.lease.worker == worker["id"]]
+            room = limit - len(reclaimed)
+            reclaimed += [self._take_back(r, "worker_gone", now) for r in held[:room]]
+            if len(held) <= room:
+                self.workers.remove(worker)
         return reclaimed
 
     def _take_back(self, r, cause, now):
         lease, failure, place = r.lease, None, "cancelled" if r.lease.cancel else "ready"
         if cause == "worker_gone" and lease.started_at:
             r.suspect, r.crashes = True, r.crashes + lease.alone
+            failure = own_failure(r.spec.type, "WorkerLost", "transient", "its worker is gone")
             if place == "ready" and lease.alone and r.crashes >= ops.MAX_CRASHES:
                 message = f"its process died {ops.MAX_CRASHES} times while it ran alone"
                 place, failure = "dead", own_failure(r.spec.type, "Crashed", "transient", message)
         if cause == "deadline_passed":
             r.attempts += 1
             failure = own_failure(r.spec.type, "JobStuck", "transient", "Job exceeded timeout threshold")
-            place = "dead"
+            place = "cancelled" if lease.cancel else "dead"
         r.end_try("released" if cause == "start_by_passed" else "lost", now, failure)
         if place == "ready":
             r.place = "ready"

@@ -20,6 +20,7 @@ class Try:
     leased_at: datetime
     deadline_at: datetime | None = None
     claim_no: int = 0
+    nth: int = 0
     lane: str = ""
     started_at: datetime | None = None
     alone: bool = False
@@ -85,7 +86,9 @@ class Record:
             self.letter = dict.fromkeys(LETTER_FACTS) | {"status": "pending_review", "reprocess_count": 0}
 
     def end_try(self, outcome: str, at: datetime, failure: Failure | None = None) -> None:
-        """Record how its attempt ended, or that a person ended it while it waited."""
+        """Record how its attempt ended; one that only waited takes the next number for the record."""
+        if self.lease is None:
+            self.attempt += 1
         ended = self.lease or Try(self.attempt, None, leased_at=at)
         ended.outcome, ended.ended_at, ended.failure = outcome, at, failure
         self.tries.append(ended)

@@ -73,7 +73,7 @@ class People(Reads):
             runs_again = op.retry_delay_s is not None and r.attempts + 1 < r.spec.max_attempts
             error_class = "retryable" if runs_again else "non_retryable"
             cancelled = r.lease is not None and r.lease.cancel
-            r.attempts += 1
+            r.attempts, r.suspect = r.attempts + 1, False
             r.end_try("failed_by_hand", now, own_failure(r.spec.type, "FailedByHand", error_class, op.reason))
             if runs_again and not cancelled:
                 r.place, r.due, r.awaits_retry = "scheduled", now + span(op.retry_delay_s), True
@@ -86,11 +86,7 @@ class People(Reads):
     def bury(self, op, now):
         def change(r):
             failure = own_failure(r.spec.type, "Buried", "non_retryable", op.reason)
-            if r.lease:
-                r.end_try("failed_by_hand", now, failure)
-            else:
-                r.last = None
-            r.failure, r.failed_at = failure, now
+            r.end_try("failed_by_hand", now, failure)
             r.finish("dead", now)
             return True
 

@@ -168,10 +168,12 @@ class Job(Struct, frozen=True, kw_only=True):
     run_at: datetime
     """When it is, or was last, due."""
     started_at: datetime | None
+    """When its live attempt, or the one that ended it, started."""
     finished_at: datetime | None
     worker: WorkerId | None
     """Who holds its lease now, or held it at the end."""
     cancel_requested: bool
+    """Leased, and asked to stop."""
     result: str | None
     """JSON text."""
     error_class: ErrorClass | None
@@ -191,6 +193,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     job: Job
     status: DeadLetterStatus
     reason: str
+    """The error message, its first 2,000 characters."""
     error_class: ErrorClass
     error_type: str
     fingerprint: str
@@ -201,6 +204,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     closed_by: str | None
     closed_at: datetime | None
     resolution_notes: str | None
+    """The notes of the act that closed it last."""
     reprocess_count: int
     reprocessed_as: JobId | None
     """The newest job made from it."""

@@ -1,4 +1,7 @@
-"""What people do to jobs and dead letters. Every act says by whom, and writes its audit record in the same commit."""
+"""What people do to jobs and dead letters. Every act says by whom, and writes its audit record in the same commit.
+
+An audit record's `before` and `after` are {"status", "attempts"} for a job, {"status", "acknowledged_by"} for a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Fail(_JobChange, frozen=True, kw_only=True):
 
     With `retry_delay_s` and attempts left: scheduled at now + delay. Otherwise: dead. A leased job loses its lease and its attempt
     is recorded `failed_by_hand`; a waiting one takes the next attempt number for such a record, with no worker, leased and ended now.
-    Error type `FailedByHand`, class `retryable` when it is to run again, else `non_retryable`; message = `reason`. A cancel asked for
+    Error type `FailedByHand`, class `retryable` when delay and attempts let it run again, else `non_retryable`; message = `reason`. A cancel asked for
     earlier makes it end cancelled instead of scheduled. Clears `suspect`. Audit: `job_fail`.
     """
 
@@ -86,19 +89,21 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
     Its idempotency key is `<old key>_retry_<n>`, n counting the reprocesses of this dead letter; no dedup key; its parent is the parent of
     the dead one; `created_by` = by. Allowed from `pending_review`; from `retried` only when the job made last ended dead or cancelled or
     is gone, else that job is returned, `repeated`. From `resolved` and `discarded`: not allowed. The letter becomes `retried`, closed by and at.
-    Should the new key be taken by another job, n grows until one is free. Audit: `job_dlq_reprocess_requested` and `job_dlq_reprocess_success`.
+    Should the new key be taken by another job, n grows until one is free. `new_job_id` again, after a lost reply: `repeated`, however that job
+    fared; the id of any other job: not allowed. Audit: `job_dlq_reprocess_requested` (`after` None), then `job_dlq_reprocess_success`
+    (`after` adds "new_job_id").
     """
 
     new_job_id: JobId
 
 
 class Discard(_DeadLetterChange, frozen=True, kw_only=True):
-    """Close a dead letter as not worth another try. From `pending_review` and `retried`. Audit: `job_dlq_discard`."""
+    """Close a dead letter, with notes, as not worth another try. From `pending_review` and `retried`. Audit: `job_dlq_discard`."""
 
 
 class Resolve(_DeadLetterChange, frozen=True, kw_only=True):
-    """Close a dead letter as dealt with. From `pending_review` and `retried`. Audit: `job_dlq_resolve`."""
+    """Close a dead letter, with notes, as dealt with. From `pending_review` and `retried`. Audit: `job_dlq_resolve`."""
 
 
 class Acknowledge(_DeadLetterChange, frozen=True, kw_only=True):
-    """Say who looks after it. A flag, not a status; the first name stays. Audit: `job_dlq_acknowledge` (the first time)."""
+    """Say who looks after it. A flag, not a status: allowed in any; the first name stays. Audit: `job_dlq_acknowledge` (the first time)."""

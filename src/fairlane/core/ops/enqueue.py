@@ -36,15 +36,15 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the store was full: then nothing at all was written."""
     full: bool = False
     depth: int | None = None
-    """Jobs waiting (ready and scheduled), counted up to `capacity`; only where a capacity was given."""
+    """Jobs waiting (ready and scheduled) before this call, counted up to `capacity`; only where a capacity was given."""
 
 
 class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     """Put jobs in: ready if due, else scheduled. One commit for all of them.
 
     Two jobs of one call with the same key: the first is created, the second is its duplicate. A job due
-    at or before now is `ready` with `due_at` = its run-at, or now where it has none. Content is compared by type,
-    tenant, queue, priority, payload text, keys and parent.
+    at or before now is `ready` with `due_at` = its run-at, or now plus its delay if any. Content is compared
+    by type, tenant, queue, priority, payload text, keys and parent. The id is looked at first, then the idempotency key, then the dedup key.
     """
 
     answer: ClassVar[object] = EnqueueResult

@@ -36,8 +36,8 @@ class Retained(Struct, frozen=True, kw_only=True):
 class Retain(Op[Retained], frozen=True, kw_only=True):
     """Remove finished jobs past their age, oldest first, at most `limit`, with their attempts, keys and dead letters.
 
-    Completed and cancelled ones that finished before `finished_before`; dead ones only when their dead letter was closed before
-    `closed_before`, never while pending review.
+    First completed and cancelled ones that finished before `finished_before`, by (`finished_at`, seq); then dead ones, only when their dead
+    letter was closed before `closed_before`, by (`closed_at`, seq), never while pending review.
     """
 
     answer: ClassVar[object] = Retained
@@ -52,6 +52,6 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 class Purge(Op[Purged], frozen=True, kw_only=True):
-    """Remove every job, worker and audit record. For tests: the client refuses it in production settings."""
+    """Remove every job, worker and audit record; their numbers are not given again. For tests: the client refuses it in production."""
 
     answer: ClassVar[object] = Purged

@@ -1,4 +1,4 @@
-"""What people and programs ask. Reading changes nothing and is always bounded."""
+"""What people and programs ask. Reading changes nothing and is always bounded: a page holds 1 to MAX_PAGE, whatever its `limit`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GetJob(Op["JobDetail | None"], frozen=True, kw_only=True):
 
 
 class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every given field must match; within `statuses` any."""
+    """Every given field must match what `Job` shows; within `statuses` any. From: at or after; before: strictly."""
 
     statuses: tuple[Status, ...] = ()
     queue: str | None = None
@@ -74,7 +74,7 @@ class DeadLetterPage(Struct, frozen=True, kw_only=True):
     dead_letters: tuple[DeadLetter, ...]
     next: Seq | None
     total: int
-    """How many match, counted up to COUNT_CAP."""
+    """How many match on all pages, counted up to COUNT_CAP."""
 
 
 class PageDeadLetters(Op[DeadLetterPage], frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class GetStats(Op[Stats], frozen=True, kw_only=True):
-    """Counts by queue and status, each no higher than `cap`; a queue's parts are counted up to `cap` each."""
+    """Counts by queue and status: every number is the true one, or `cap` where that is higher."""
 
     answer: ClassVar[object] = Stats
 

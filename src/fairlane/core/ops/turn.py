@@ -54,6 +54,8 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     order, lowest band first, and within a band the tenants with ready jobs of the wanted types, one job each in turn, in
     the order of their names beginning behind `cursor` and wrapping round, until `limit` is reached or nothing is left. Within
     a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind `after`), wanted or not.
+    A line that was looked at goes on behind the last row looked at, for later takes and for discovery alike; rows are looked at only
+    when their turn comes. Takes, too, give only wanted types and count against `limit`. Each Want looks afresh.
     """
 
     lane: str
@@ -74,7 +76,10 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A prefetched attempt has begun: its lease now ends twice `timeout_s` from now."""
+    """A prefetched attempt has begun: its lease now ends twice `timeout_s` from now.
+
+    For an attempt that has begun already, deadline and `alone` are set again and the start instant stays.
+    """
 
     seq: Seq
     attempt: int
@@ -106,12 +111,13 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     now: datetime
     leases: tuple[Lease, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    """Outcomes first, then starts, in the order given."""
     cancels: tuple[Seq, ...] = ()
-    """Leased here and asked to stop."""
+    """Leased here and asked to stop, by seq."""
     registered: bool = True
     """False: this worker's row is gone or its heartbeat too old. It may settle, but was given nothing."""
     marks: tuple[Mark, ...] = ()
-    """The last row looked at in each line from which this Turn claimed or passed over anything."""
+    """The last row looked at in each line from which this Turn claimed or passed over anything, by queue, band, tenant."""
     cursors: dict[str, str] = {}
     """By lane: the tenant that discovery served last."""
     next_due_at: datetime | None = None
@@ -122,8 +128,11 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Turn(Op[TurnResult], frozen=True, kw_only=True):
     """Settle what ended, mark what started, promote and reclaim a bounded lot, claim what is wanted: one commit.
 
+    In this order: starts, outcomes, promotion, reclaiming, claiming. An unregistered worker claims nothing.
+
     Repeated with the same (worker, claim_no) after a lost reply it claims nothing new and returns the same
-    leases again; outcomes already settled under the same attempt are accepted again.
+    leases again, as they are now, in the same order: where it wants anything and live leases of that claim are there, it is a repetition.
+    Outcomes already recorded under the same attempt, worker and kind are accepted again.
 
     Settling, in each case guarded by the lease (seq, attempt, worker), which goes:
       completed  done(completed)                      retried    attempts + 1, scheduled at now + delay
@@ -132,12 +141,18 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
     A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
     The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`, `snoozed`, `released`, also
-    where the job then ended cancelled because that had been asked for.
+    where the job then ended cancelled because that had been asked for (a retried one is charged). A cancelled attempt's reason is its
+    error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
     one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one
-    is recorded `lost` and goes back, no more. If a cancel was asked for it ends cancelled.
+    is recorded `lost` and goes back, no more. If a cancel was asked for the job ends cancelled, whatever else. A started, lost
+    attempt has error type `WorkerLost` (`Crashed` where the job is dead of it), class `transient`. Workers in the order (`expires_at`, id), their
+    leases by seq; a worker's row goes once it has no lease left; no worker is looked at once `reclaim_limit` is reached.
+
+    Instants: an attempt ended at now - `ended_ago_s`; it started when its lease says so, else `ran_s` before it ended. A job finished when
+    the outcome that finished it ended; one finished by reclaiming or by a person, now.
     """
 
     answer: ClassVar[object] = TurnResult
@@ -161,7 +176,7 @@ class Renewed(Struct, frozen=True, kw_only=True):
 
 
 class Renew(Op[Renewed], frozen=True, kw_only=True):
-    """Register a worker, or keep its heartbeat alive for another `lease_s`."""
+    """Register a worker, or keep its heartbeat alive for another `lease_s`. It has lapsed once `expires_at` <= now."""
 
     answer: ClassVar[object] = Renewed
 
@@ -180,7 +195,10 @@ class Retired(Struct, frozen=True, kw_only=True):
 
 
 class Retire(Op[Retired], frozen=True, kw_only=True):
-    """Take a worker's row away and give all its leases back, uncharged, recorded as `released`."""
+    """Take a worker's row away and give all its leases back, uncharged, recorded as `released`.
+
+    A job that was asked to cancel ends cancelled. Fine to repeat.
+    """
 
     answer: ClassVar[object] = Retired
 
@@ -194,10 +212,10 @@ class ReclaimResult(Struct, frozen=True, kw_only=True):
 class Reclaim(Op[ReclaimResult], frozen=True, kw_only=True):
     """Take back what nobody is working on any more: up to `limit` leases.
 
-    First those of lapsed workers (a row goes once its last lease is gone), as in a Turn, oldest heartbeat first, by seq. Then those past
-    their deadline, by seq: unstarted ones are ready again (recorded `released`), started ones overran twice their timeout and are
+    First those of lapsed workers (a row goes once its last lease is gone), as in a Turn. Then those past
+    their deadline (`deadline_at` <= now), by seq: unstarted ones are ready again (recorded `released`), started ones overran twice their timeout and are
     dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout threshold"), class `transient`, charged. A lease
-    whose worker has no row counts as a lapsed worker's.
+    whose worker has no row counts as a lapsed worker's. If a cancel was asked for the job ends cancelled.
     """
 
     answer: ClassVar[object] = ReclaimResult
