@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from fairlane.core.sensitive_names import is_about_an_id, is_email, names_secret, sensitive_name
+from fairlane.core.sensitive_names import is_email, names_id, sensitive_name
 from fairlane.core.sensitive_values import REDACTED, sensitive_value
 
 SensitivePolicy = Literal["refuse", "redact", "allow"]
@@ -47,7 +47,7 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
             inner: list[tuple[tuple[_Step, ...], object, str]] = []
             for key, item in value.items():
                 why = sensitive_name(str(key), item, parent, in_email=email)
-                why = why or sensitive_value(item, is_id=is_about_an_id(str(key)))
+                why = why or sensitive_value(item, is_id=names_id(str(key)))
                 if why:
                     yield (*steps, key), why
                 elif isinstance(item, (Mapping, list, tuple)):
@@ -55,7 +55,7 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
             waiting += reversed(inner)
         elif isinstance(value, (list, tuple)):
             for at, item in enumerate(value):
-                if why := sensitive_value(item, is_id=is_about_an_id(parent)):
+                if why := sensitive_value(item, is_id=names_id(parent)):
                     yield (*steps, at), why
                 elif isinstance(item, (Mapping, list, tuple)):
                     waiting.append(((*steps, at), item, parent))
@@ -73,4 +73,4 @@ def _shown(steps: tuple[_Step, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 
 
-__all__ = ["REDACTED", "Finding", "SensitivePolicy", "find", "names_secret", "redact"]
+__all__ = ["REDACTED", "Finding", "SensitivePolicy", "find", "redact"]
