@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST_ARGS ?=
+ROWS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -48,7 +49,7 @@ bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench
 
 ledger: $(READY) ## Show each requirement with the tests that prove it
-	@$(BIN)/python tools/ledger.py
+	@$(BIN)/python tools/ledger.py $(ROWS)
 
 pgbouncer: ## Install PgBouncer for the pooler tests, where that is allowed
 	@tools/ensure_pgbouncer

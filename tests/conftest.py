@@ -1,0 +1,30 @@
+"""For every test: requirement marks must name rows of the ledger, and Hypothesis looks as long as it was asked to."""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+import hypothesis
+import pytest
+
+from tools.requirements import read_rows
+
+ROWS = read_rows()
+
+hypothesis.settings.register_profile("quick", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000)
+hypothesis.settings.load_profile("long" if os.environ.get("FAIRLANE_LONG") else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that claims to prove a row that does not exist."""
+    for marker in item.iter_markers("requirement"):
+        if not marker.args:
+            pytest.fail('requirement() names no row; write for instance @pytest.mark.requirement("W5")', pytrace=False)
+        for row in marker.args:
+            if row not in ROWS:
+                close = difflib.get_close_matches(str(row), ROWS, n=1, cutoff=0.3)
+                nearest = f" Nearest: {close[0]}." if close else ""
+                pytest.fail(f"docs/requirements.md has no row {row!r}.{nearest}", pytrace=False)

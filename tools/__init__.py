@@ -1,0 +1,1 @@
+"""What keeps the project true to itself: generated docs, the ledger, links."""
