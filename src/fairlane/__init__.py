@@ -1,0 +1,155 @@
+"""Fairlane runs background jobs for multi-tenant Python applications.
+
+    from fairlane import Fairlane
+
+    app = Fairlane()
+
+    @app.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    handle = add.enqueue(1, 2)
+
+Names are loaded when they are first used, so importing this package is cheap and imports no driver.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
+    from fairlane.client.context import CurrentJob as CurrentJob, current_job as current_job, tenant as tenant
+    from fairlane.client.handle import Handle as Handle
+    from fairlane.client.preparing import Draft as Draft
+    from fairlane.client.settings import Settings as Settings
+    from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
+    from fairlane.core.clock import FakeClock as FakeClock
+    from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
+    from fairlane.core.retry import Retry as Retry
+    from fairlane.core.routing import QueuePolicy as QueuePolicy
+    from fairlane.core.validator import PayloadValidator as PayloadValidator
+    from fairlane.errors import (
+        AttemptCancelled as AttemptCancelled,
+        BadInput as BadInput,
+        Cancel as Cancel,
+        ConfigError as ConfigError,
+        DuplicateJob as DuplicateJob,
+        FairlaneError as FairlaneError,
+        InvalidArguments as InvalidArguments,
+        InvalidOption as InvalidOption,
+        InvalidPayload as InvalidPayload,
+        JobFailed as JobFailed,
+        JobNotFound as JobNotFound,
+        LeaseLost as LeaseLost,
+        MissingData as MissingData,
+        NonRetryable as NonRetryable,
+        NotAllowed as NotAllowed,
+        QueueFull as QueueFull,
+        RateLimited as RateLimited,
+        ResultTimeout as ResultTimeout,
+        Snooze as Snooze,
+        StoreClosed as StoreClosed,
+        StoreUnavailable as StoreUnavailable,
+        UnknownPriority as UnknownPriority,
+        UnknownTask as UnknownTask,
+    )
+
+_HOMES = {
+    "fairlane.client.app": ("Fairlane", "Snapshot"),
+    "fairlane.client.context": ("CurrentJob", "current_job", "tenant"),
+    "fairlane.client.handle": ("Handle",),
+    "fairlane.client.preparing": ("Draft",),
+    "fairlane.client.settings": ("Settings",),
+    "fairlane.client.task": ("AsyncTask", "Bound", "SyncTask", "Task"),
+    "fairlane.core.clock": ("FakeClock",),
+    "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
+    "fairlane.core.retry": ("Retry",),
+    "fairlane.core.routing": ("QueuePolicy",),
+    "fairlane.core.validator": ("PayloadValidator",),
+    "fairlane.errors": (
+        "AttemptCancelled",
+        "BadInput",
+        "Cancel",
+        "ConfigError",
+        "DuplicateJob",
+        "FairlaneError",
+        "InvalidArguments",
+        "InvalidOption",
+        "InvalidPayload",
+        "JobFailed",
+        "JobNotFound",
+        "LeaseLost",
+        "MissingData",
+        "NonRetryable",
+        "NotAllowed",
+        "QueueFull",
+        "RateLimited",
+        "ResultTimeout",
+        "Snooze",
+        "StoreClosed",
+        "StoreUnavailable",
+        "UnknownPriority",
+        "UnknownTask",
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AsyncTask",
+    "Attempt",
+    "AttemptCancelled",
+    "BadInput",
+    "Bound",
+    "Cancel",
+    "ConfigError",
+    "CurrentJob",
+    "DeadLetter",
+    "Draft",
+    "DuplicateJob",
+    "Fairlane",
+    "FairlaneError",
+    "FakeClock",
+    "Handle",
+    "InvalidArguments",
+    "InvalidOption",
+    "InvalidPayload",
+    "Job",
+    "JobFailed",
+    "JobNotFound",
+    "LeaseLost",
+    "MissingData",
+    "NonRetryable",
+    "NotAllowed",
+    "PayloadValidator",
+    "QueueFull",
+    "QueuePolicy",
+    "RateLimited",
+    "ResultTimeout",
+    "Retry",
+    "Settings",
+    "Snapshot",
+    "Snooze",
+    "StoreClosed",
+    "StoreUnavailable",
+    "SyncTask",
+    "Task",
+    "UnknownPriority",
+    "UnknownTask",
+    "current_job",
+    "tenant",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME_OF[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

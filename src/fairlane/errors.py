@@ -12,6 +12,7 @@
       JobNotFound  DeadLetterNotFound
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
+      NoCurrentJob               asked for the running job where none runs
       StoreError
         StoreUnavailable         not reachable now; nothing is known to be wrong with the request
         StoreClosed
@@ -174,6 +175,13 @@ class ResultTimeout(FairlaneError, TimeoutError):
     def __init__(self, job_id: object, status: str, waited_s: float) -> None:
         self.job_id, self.status, self.waited_s = job_id, status, waited_s
         super().__init__(f"job {job_id} is still {status} after {waited_s:g} s; is a worker running that knows its task?")
+
+
+class NoCurrentJob(FairlaneError, LookupError):
+    code = "no_current_job"
+
+    def __init__(self) -> None:
+        super().__init__("no job runs here: current_job() works inside a task's code while a worker runs it")
 
 
 class StoreError(FairlaneError):

@@ -1,0 +1,1 @@
+"""What an application calls: enqueue, inspect, act. Sync and async."""

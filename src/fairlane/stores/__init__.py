@@ -1,0 +1,57 @@
+"""Stores write the facts: memory, SQLite, PostgreSQL. `open_store` makes the one a URL names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairlane.errors import ConfigError
+from fairlane.stores.url import redacted, sqlite_path, store_named_by
+
+if TYPE_CHECKING:
+    from fairlane.core.clock import Clock
+    from fairlane.stores.base import Store
+
+SqliteLibrary = Literal["apsw", "stdlib"]
+
+
+class StoreMissing(ConfigError):
+    """The store a URL names cannot be loaded here."""
+
+
+def open_store(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    schema: str = "fairlane",
+    sqlite_library: SqliteLibrary = "apsw",
+    statement_timeout_s: float = 30.0,
+) -> Store:
+    """Make the store that `url` names. Only the chosen store's driver is imported."""
+    named = store_named_by(url)
+    given: dict[str, Any] = {} if clock is None else {"clock": clock}
+    if named == "memory":
+        return _load("memory", "MemoryStore", url)(**given)  # type: ignore[no-any-return]
+    if named == "sqlite":
+        sqlite = _load("sqlite", "SqliteStore", url, package="apsw")
+        return sqlite(sqlite_path(url), library=sqlite_library, **given)  # type: ignore[no-any-return]
+    if named == "postgres":
+        postgres = _load("postgres", "PostgresStore", url, package="psycopg", extra="postgres")
+        return postgres(url, schema=schema, statement_timeout_s=statement_timeout_s)  # type: ignore[no-any-return]
+    raise StoreMissing(
+        f'url = "{redacted(url)}": the Redis store comes in a later version; use postgresql://, sqlite:/// or memory://'
+    )
+
+
+def _load(module: str, name: str, url: str, *, package: str = "", extra: str = "") -> Any:
+    """The store's class, imported by one of our own names, never by one found in data."""
+    try:
+        return getattr(importlib.import_module(f"fairlane.stores.{module}"), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not package or missing not in {package, f"{package}_pool"}:
+            raise
+        wanted = f"fairlane[{extra}]" if extra else package
+        raise StoreMissing(
+            f'url = "{redacted(url)}" needs the package "{missing}", which is not installed: pip install "{wanted}"'
+        ) from error

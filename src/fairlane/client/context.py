@@ -1,0 +1,125 @@
+"""What surrounds a call: the tenant in force and the job that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+
+from fairlane.core.ids import JobId
+from fairlane.core.job import Lease
+from fairlane.core.names import check_tenant
+from fairlane.errors import NoCurrentJob
+
+tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
+job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
+
+
+class CurrentJob:
+    """The attempt that runs here, as its own code may see it."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    @property
+    def id(self) -> JobId:
+        return self._lease.id
+
+    @property
+    def type(self) -> str:
+        return self._lease.type
+
+    @property
+    def tenant(self) -> str:
+        return self._lease.tenant
+
+    @property
+    def queue(self) -> str:
+        return self._lease.queue
+
+    @property
+    def attempt(self) -> int:
+        """Grows at every claim."""
+        return self._lease.attempt
+
+    @property
+    def attempts(self) -> int:
+        """Charged runs that failed before this one."""
+        return self._lease.attempts
+
+    @property
+    def max_attempts(self) -> int:
+        return self._lease.max_attempts
+
+    @property
+    def fence(self) -> tuple[int, int]:
+        """Grows with every attempt of this job: give it to systems that can refuse an older one."""
+        return self._lease.seq, self._lease.attempt
+
+    @property
+    def deadline_at(self) -> datetime:
+        return self._lease.deadline_at
+
+    @property
+    def correlation_id(self) -> str:
+        return self._lease.correlation_id or str(self._lease.id)
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._lease.idempotency_key or str(self._lease.id)
+
+    @property
+    def parent_id(self) -> JobId | None:
+        return self._lease.parent_id
+
+    @property
+    def created_by(self) -> str | None:
+        return self._lease.created_by
+
+    @property
+    def refs(self) -> dict[str, int | str]:
+        return self._lease.refs
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._lease.headers
+
+    def __repr__(self) -> str:
+        return f"<job {self.id} {self.type} of {self.tenant}, attempt {self.attempt}>"
+
+
+@contextmanager
+def tenant(name: str | int) -> Iterator[str]:
+    """Everything enqueued inside belongs to this tenant, unless its `using(tenant=…)` says otherwise.
+
+    Works in sync and async code alike: a plain `with`, seen by the tasks started inside it.
+    """
+    checked = check_tenant(name)
+    token = tenant_in_force.set(checked)
+    try:
+        yield checked
+    finally:
+        tenant_in_force.reset(token)
+
+
+def current_job() -> CurrentJob:
+    """The job whose code is running here."""
+    job = job_in_force.get()
+    if job is None:
+        raise NoCurrentJob
+    return job
+
+
+@contextmanager
+def running(lease: Lease) -> Iterator[CurrentJob]:
+    """Make an attempt the current job, and its tenant the one in force, until the block ends."""
+    job = CurrentJob(lease)
+    job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
+    try:
+        yield job
+    finally:
+        tenant_in_force.reset(tenant_token)
+        job_in_force.reset(job_token)

@@ -1,0 +1,204 @@
+"""What `using(…)` takes: each option checked as it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from uuid import UUID
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from fairlane.core.ids import JobId
+from fairlane.core.names import check_key, check_queue_name, check_tenant
+from fairlane.core.retry import LONGEST_DELAY_S, MAX_ATTEMPTS, Retry
+from fairlane.errors import InvalidOption, nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.handle import Handle
+    from fairlane.core.job import Job
+    from fairlane.core.priority import Priorities
+
+OnDuplicate = Literal["return", "raise"]
+LONGEST_TIMEOUT_S = 7 * 86_400.0
+
+
+class EnqueueOptions(TypedDict, total=False):
+    tenant: str | int
+    priority: str | int
+    delay: float | timedelta
+    """Seconds from the store's now."""
+    run_at: datetime
+    idempotency_key: str
+    """Unique with the tenant as long as the job is kept."""
+    dedup_key: str
+    """Unique with tenant and type while the job is unfinished."""
+    correlation_id: str | UUID
+    parent: Handle[Any] | Job | UUID | str
+    created_by: str
+    max_attempts: int
+    retry: Retry
+    timeout: float | timedelta
+    queue: str
+    refs: Mapping[str, int | str]
+    """The ids of the objects the job works on."""
+    headers: Mapping[str, str]
+    conn: object
+    """Your own connection or session: the job commits and rolls back with your data."""
+    on_duplicate: OnDuplicate
+    id: UUID | str
+    """A job id of your own, so that a whole request can be repeated."""
+
+
+class Options(Struct, frozen=True):
+    """The same, checked and in one form."""
+
+    tenant: str | None = None
+    priority: int | None = None
+    delay: float | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    dedup_key: str | None = None
+    correlation_id: str | None = None
+    parent: JobId | None = None
+    created_by: str | None = None
+    max_attempts: int | None = None
+    retry: Retry | None = None
+    timeout: float | None = None
+    queue: str | None = None
+    refs: dict[str, int | str] = {}
+    headers: dict[str, str] = {}
+    conn: Any = None
+    on_duplicate: OnDuplicate = "return"
+    id: JobId | None = None
+
+    def changed(self, given: Mapping[str, Any], priorities: Priorities) -> Options:
+        """A copy with the given options; None takes one back."""
+        changes: dict[str, Any] = {}
+        for name, value in given.items():
+            check = _CHECKS.get(name)
+            if check is None:
+                raise InvalidOption("option", name, f"one of {', '.join(_CHECKS)}.{nearest(name, _CHECKS)}")
+            if value is None:
+                changes[name] = _NONE[name]
+            elif name == "priority":
+                changes[name] = priorities.resolve(value)
+            else:
+                changes[name] = check(value)
+        if changes.get("delay") is not None and changes.get("run_at") is not None:
+            raise InvalidOption("delay", given["delay"], "either delay or run_at, not both")
+        if changes.get("delay") is not None:
+            changes.setdefault("run_at", None)
+        elif changes.get("run_at") is not None:
+            changes.setdefault("delay", None)
+        return replace(self, **changes)
+
+    @property
+    def retry_json(self) -> Raw | None:
+        return None if self.retry is None else Raw(self.retry.to_json())
+
+
+def seconds(option: str, value: object, *, at_least: float = 0.0, at_most: float = LONGEST_DELAY_S) -> float:
+    """A span as seconds: a number or a timedelta."""
+    span = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(span, bool) or not isinstance(span, (int, float)) or not math.isfinite(span):
+        raise InvalidOption(option, value, "seconds as a number, or a timedelta")
+    if not at_least <= span <= at_most:
+        raise InvalidOption(option, value, f"from {at_least:g} to {at_most:.0f} seconds")
+    return float(span)
+
+
+def timeout_s(value: object) -> float:
+    return seconds("timeout", value, at_least=0.001, at_most=LONGEST_TIMEOUT_S)
+
+
+def attempts(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        raise InvalidOption("max_attempts", value, f"a whole number from 1 to {MAX_ATTEMPTS}")
+    return value
+
+
+def retry_policy(value: object) -> Retry:
+    if not isinstance(value, Retry):
+        raise InvalidOption("retry", value, "a Retry(…)")
+    return value
+
+
+def job_id(option: str, value: object) -> JobId:
+    """The id of a job given as a UUID, its text, a handle or a job."""
+    found = getattr(value, "id", value)
+    if isinstance(found, UUID):
+        return JobId(found)
+    if isinstance(found, str):
+        try:
+            return JobId(UUID(found))
+        except ValueError:
+            pass
+    raise InvalidOption(option, value, "a job's id (a UUID or its text), a handle or a job")
+
+
+def _instant(value: object) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidOption("run_at", value, "a datetime with a time zone, such as datetime(2030, 1, 1, tzinfo=UTC)")
+    return value
+
+
+def _correlation(value: object) -> str:
+    return str(value) if isinstance(value, UUID) else check_key("correlation_id", value)
+
+
+def _refs(value: object) -> dict[str, int | str]:
+    expected = "a mapping of names to ids, each a whole number or text"
+    if not isinstance(value, Mapping):
+        raise InvalidOption("refs", value, expected)
+    for name, ref in value.items():
+        check_key("a name in refs", name)
+        if isinstance(ref, bool) or not isinstance(ref, (int, str)):
+            raise InvalidOption(f"refs[{name!r}]", ref, "a whole number or text")
+        if isinstance(ref, str):
+            check_key(f"refs[{name!r}]", ref)
+        elif not -(2**63) <= ref < 2**63:
+            raise InvalidOption(f"refs[{name!r}]", ref, "a whole number of 64 bits; give larger ones as text")
+    return dict(value)
+
+
+def _headers(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidOption("headers", value, "a mapping of text to text")
+    for name, text in value.items():
+        check_key("a name in headers", name)
+        check_key(f"headers[{name!r}]", text)
+    return dict(value)
+
+
+def _on_duplicate(value: object) -> OnDuplicate:
+    if value == "return":
+        return "return"
+    if value == "raise":
+        return "raise"
+    raise InvalidOption("on_duplicate", value, f"one of {', '.join(get_args(OnDuplicate))}")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "tenant": check_tenant,
+    "priority": int,
+    "delay": lambda value: seconds("delay", value),
+    "run_at": _instant,
+    "idempotency_key": lambda value: check_key("idempotency_key", value),
+    "dedup_key": lambda value: check_key("dedup_key", value),
+    "correlation_id": _correlation,
+    "parent": lambda value: job_id("parent", value),
+    "created_by": lambda value: check_key("created_by", value),
+    "max_attempts": attempts,
+    "retry": retry_policy,
+    "timeout": timeout_s,
+    "queue": check_queue_name,
+    "refs": _refs,
+    "headers": _headers,
+    "conn": lambda value: value,
+    "on_duplicate": _on_duplicate,
+    "id": lambda value: job_id("id", value),
+}
+_NONE = {name: getattr(Options(), name) for name in _CHECKS}

@@ -1,0 +1,136 @@
+"""Every setting, read in one place and passed on as values.
+
+    file          fairlane.toml, else [tool.fairlane] in pyproject.toml, in the working directory
+    environment   FAIRLANE_<NAME>, and the variables USE_REDIS_QUEUE, REDIS_URL, REDIS_HEALTH_CHECK_TIMEOUT
+    arguments     Fairlane(<name>=…)
+
+Each later one wins, setting by setting. Spans are in seconds and end in `_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta, Struct
+
+from fairlane.core.ids import SYSTEM_TENANT
+from fairlane.core.ops.enqueue import Notify
+from fairlane.core.priority import DEFAULT_LABELS
+from fairlane.core.routing import CATEGORIES, DEFAULT_QUEUES, QueuePolicy
+from fairlane.core.scan import Limits
+from fairlane.core.sensitive import SensitivePolicy
+from fairlane.stores import SqliteLibrary
+from fairlane.stores.url import redacted
+
+Profile = Literal["development", "production"]
+Fallback = Literal["refuse", "memory"]
+
+DEFAULT_URL = "sqlite:///fairlane.db"
+
+_Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How this application uses Fairlane. Shows itself without the password in its URL."""
+
+    url: str = DEFAULT_URL
+    schema: _Name = "fairlane"
+    """PostgreSQL: where Fairlane's tables and functions live."""
+    key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "fairlane"
+    """Redis: what every key begins with."""
+    profile: Profile = "production"
+    """`development` allows `purge()`."""
+    fallback: Fallback = "refuse"
+    """When the store cannot be opened at start: refuse, or go on in memory with a warning."""
+    sqlite_library: SqliteLibrary = "apsw"
+    """Which SQLite library a process uses; two of them on one file can corrupt it."""
+    statement_timeout_s: _Span = 30.0
+    redis_health_check_timeout_s: _Span = 2.0
+    notify: Notify = "if_waiting"
+
+    default_tenant: str = SYSTEM_TENANT
+    strict_payload: bool = False
+    """Demand tenant, correlation id (a UUID), idempotency key and category on every job."""
+    sensitive: SensitivePolicy = "refuse"
+    payload_warn_bytes: _Count = 10_240
+    payload_max_bytes: _Count = 1_048_576
+    payload_max_depth: Annotated[int, Meta(ge=1, le=512)] = 64
+    payload_max_keys: _Count = 10_000
+    payload_max_digits: Annotated[int, Meta(ge=16, le=4_000)] = 300
+
+    priorities: Mapping[str, Annotated[int, Meta(ge=0, le=32_767)]] = DEFAULT_LABELS
+    categories: tuple[str, ...] = CATEGORIES
+    queues: Mapping[str, QueuePolicy] = DEFAULT_QUEUES
+    routes: Mapping[str, str] = {}
+    """Task name, exact or with `*`, to the queue its jobs go to."""
+    category_routes: Mapping[str, str] = {}
+    """Task name, exact or with `*`, to its category."""
+    default_category: str | None = "maintenance"
+    """The category of tasks that name none."""
+    capacity: _Count | None = None
+    """Jobs that may wait at once; past it an enqueue is refused."""
+    warn_depth: _Count | None = None
+    """Jobs waiting from which a warning is logged, once per crossing."""
+    missing_data_retry_s: _Span = 1_800.0
+
+    sources: Mapping[str, str] = {}
+    """Where each value came from, by name; what is not listed is a default."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            warn_bytes=self.payload_warn_bytes,
+            max_bytes=self.payload_max_bytes,
+            max_depth=self.payload_max_depth,
+            max_keys=self.payload_max_keys,
+            max_digits=self.payload_max_digits,
+        )
+
+    def source(self, name: str) -> str:
+        return self.sources.get(name, "default")
+
+    def shown(self) -> Iterator[tuple[str, Any, str]]:
+        """Name, value and origin of each setting, fit to be printed."""
+        for name in NAMES:
+            value = getattr(self, name)
+            yield name, redacted(value) if name == "url" else value, self.source(name)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value, source in self.shown() if source != "default")
+        return f"Settings({given})"
+
+
+NAMES: tuple[str, ...] = tuple(name for name in Settings.__struct_fields__ if name != "sources")
+
+
+class SettingArguments(TypedDict, total=False):
+    """The same names, as arguments of `Fairlane(…)`."""
+
+    schema: str
+    key_prefix: str
+    profile: Profile
+    fallback: Fallback
+    sqlite_library: SqliteLibrary
+    statement_timeout_s: float
+    redis_health_check_timeout_s: float
+    notify: Notify
+    default_tenant: str
+    strict_payload: bool
+    sensitive: SensitivePolicy
+    payload_warn_bytes: int
+    payload_max_bytes: int
+    payload_max_depth: int
+    payload_max_keys: int
+    payload_max_digits: int
+    priorities: Mapping[str, int]
+    categories: tuple[str, ...]
+    queues: Mapping[str, QueuePolicy]
+    routes: Mapping[str, str]
+    category_routes: Mapping[str, str]
+    default_category: str | None
+    capacity: int | None
+    warn_depth: int | None
+    missing_data_retry_s: float

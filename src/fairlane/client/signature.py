@@ -1,0 +1,172 @@
+"""A task's signature: arguments to JSON by parameter name, and back by annotation.
+
+Only what the caller gave is stored: a default takes effect when the job runs, so that a changed default
+reaches the jobs already waiting.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar, Union, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from fairlane.errors import InvalidArguments, InvalidOption, InvalidPayload
+
+R = TypeVar("R")
+
+_TAKEN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature(Generic[R]):
+    """How one task is called. Everything that can be worked out beforehand is."""
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self.task = task
+        self._function = function
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters.values()
+        for parameter in parameters:
+            if parameter.kind not in _TAKEN:
+                raise InvalidOption(
+                    f'parameter "{parameter}" of task "{task}"',
+                    parameter.kind.description,
+                    "parameters with names of their own: a job's arguments are stored by name",
+                )
+        self.names = tuple(parameter.name for parameter in parameters)
+        self._known = frozenset(self.names)
+        self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        self._arguments: msgspec.json.Decoder[Any] | None = None
+        self._result: msgspec.json.Decoder[R] | None = None
+        # A name may be defined further down in the module: it is looked up again at first use.
+        with suppress(NameError):
+            self._prepare()
+
+    def __str__(self) -> str:
+        return str(self._signature)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, or one error with the task's signature."""
+        if not args:
+            given = dict(kwargs)
+        else:
+            if len(args) > len(self._positional):
+                raise self._refused(f"{len(args)} positional arguments given, it takes {len(self._positional)}")
+            given = dict(zip(self._positional, args, strict=False))
+            if twice := given.keys() & kwargs.keys():
+                raise self._refused(f"given twice: {', '.join(sorted(twice))}")
+            given.update(kwargs)
+        keys = given.keys()
+        if not keys <= self._known or not self._needed <= keys:
+            missing = [name for name in self.names if name in self._needed and name not in given]
+            unknown = [name for name in given if name not in self._known]
+            parts = [f"missing: {', '.join(missing)}"] if missing else []
+            parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
+            raise self._refused("; ".join(parts))
+        return given
+
+    def check(self, text: bytes) -> None:
+        """Make sure that the stored text reads back as the annotations say."""
+        try:
+            self._decoder().decode(text)
+        except msgspec.ValidationError as error:
+            raise self._refused(_by_argument(error)) from None
+
+    def read(self, text: str | bytes) -> dict[str, Any]:
+        """A stored payload as keyword arguments; raises `InvalidPayload` if it does not fit."""
+        try:
+            values = self._decoder().decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidPayload(self.task, [_by_argument(error)]) from None
+        return {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
+
+    def read_result(self, text: str) -> R:
+        """A stored result as the return annotation says."""
+        if self._result is None:
+            self._prepare_or_explain()
+        assert self._result is not None
+        return self._result.decode(text)
+
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        if self._arguments is None:
+            self._prepare_or_explain()
+        assert self._arguments is not None
+        return self._arguments
+
+    def _prepare_or_explain(self) -> None:
+        try:
+            self._prepare()
+        except NameError as error:
+            raise InvalidOption(
+                f'an annotation of task "{self.task}"',
+                str(error),
+                "names that exist at run time: import them outside `if TYPE_CHECKING:`",
+            ) from None
+
+    def _prepare(self) -> None:
+        hints = get_type_hints(self._function, include_extras=True)
+        fields: list[Any] = []
+        for name in self.names:
+            annotation = hints.get(name, Any)
+            self._require_readable(f'parameter "{name}"', annotation)
+            if name in self._needed:
+                fields.append((name, annotation))
+            else:
+                fields.append((name, Union[annotation, UnsetType], UNSET))  # noqa: UP007 - an annotation may be a string or Any
+        returned = hints.get("return", Any)
+        self._require_readable("the result", returned)
+        shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._arguments = msgspec.json.Decoder(shape, dec_hook=_model)
+        self._result = msgspec.json.Decoder(returned, dec_hook=_model)
+
+    def _require_readable(self, what: str, annotation: Any) -> None:
+        unreadable: object
+        try:
+            unreadable = next(_custom_types(annotation), None)
+        except TypeError as error:
+            unreadable = str(error)
+        if unreadable is not None:
+            raise InvalidOption(
+                f'{what} of task "{self.task}"',
+                unreadable,
+                "a type that JSON can carry: plain values, datetime, UUID, Decimal, Enum, list, dict, dataclass, "
+                "TypedDict, msgspec Struct or pydantic model",
+            )
+
+    def _refused(self, problem: str) -> InvalidArguments:
+        return InvalidArguments(self.task, str(self._signature), problem)
+
+
+def _model(kind: type, value: Any) -> Any:
+    """Pydantic models, known by what they can do: pydantic itself is never imported here."""
+    return kind.model_validate(value)  # type: ignore[attr-defined]
+
+
+def _custom_types(annotation: Any) -> Iterator[type]:
+    """Classes inside an annotation that neither msgspec nor a model of their own can read from JSON."""
+    from msgspec import inspect as types
+
+    pending, seen = [types.type_info(annotation)], set()
+    while pending:
+        info = pending.pop()
+        if isinstance(info, types.CustomType) and not hasattr(info.cls, "model_validate"):
+            yield info.cls
+        if id(info) in seen or not isinstance(info, (types.Type, types.Field)):
+            continue
+        seen.add(id(info))
+        for name in info.__struct_fields__:
+            part = getattr(info, name)
+            pending.extend(part if isinstance(part, tuple) else [part])
+
+
+def _by_argument(error: Exception) -> str:
+    """msgspec's text, with the path written as an argument: `user.age: Expected …`."""
+    problem, found, path = str(error).rpartition(" - at `")
+    if not found:
+        return str(error)
+    where = path.rstrip("`").removeprefix("$").removeprefix(".")
+    return f"{where}: {problem}" if where else problem

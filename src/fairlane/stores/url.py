@@ -1,0 +1,53 @@
+"""Store addresses: which store one names, and how it may be shown."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from fairlane.errors import ConfigError, nearest
+
+SCHEMES = {
+    "memory": "memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
+}
+"""What stands before `://`, and the store it means."""
+
+_CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:@/?#]*):(?P<secret>.*)@", re.IGNORECASE | re.DOTALL)
+_SECRET_PARAMETERS = re.compile(r"(?P<name>[?&](?:password|passwd|sslpassword|secret|token)=)[^&#]*", re.IGNORECASE)
+
+
+def redacted(url: str) -> str:
+    """The address without its password, for messages and listings. Hides too much rather than too little."""
+    return _SECRET_PARAMETERS.sub(r"\g<name>***", _CREDENTIALS.sub(r"\g<before>:***@", url))
+
+
+def store_named_by(url: str) -> str:
+    """`memory`, `sqlite`, `postgres` or `redis`."""
+    scheme, found, _ = url.partition("://")
+    if not found:
+        raise ConfigError(
+            f'url = "{redacted(url)}": expected an address such as sqlite:///fairlane.db, postgresql://user@host/database or memory://'
+        )
+    try:
+        return SCHEMES[scheme.lower()]
+    except KeyError:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ConfigError(
+            f'url = "{redacted(url)}": no store is called "{scheme}"; expected one of {known}.{nearest(scheme, SCHEMES)}'
+        ) from None
+
+
+def sqlite_path(url: str) -> str:
+    """The file of `sqlite:///relative.db` or `sqlite:////absolute.db`."""
+    rest = url.partition("://")[2]
+    host, slash, path = rest.partition("/")
+    if host or not slash or not path:
+        raise ConfigError(
+            f'url = "{url}": expected a file after three slashes, as in sqlite:///fairlane.db (four for an absolute path)'
+        )
+    return unquote(path)

@@ -1,0 +1,100 @@
+"""For tests and demonstrations: run due jobs here and now, without a worker.
+
+`run_due` has no timeouts, no renewals and no second thread. What it shares with a worker is what decides: the
+claim, the check of the payload, the current job, and how an attempt ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from fairlane.client.app import Fairlane
+from fairlane.client.task import AsyncTask, SyncTask, Task
+from fairlane.core.decide import completed, decide
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
+from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
+from fairlane.core.outcome import Died, Outcome
+from fairlane.core.storable import failure
+from fairlane.errors import AttemptInterrupted, BadInput, InvalidOption
+
+LANE = "run_due"
+LEASE_S = 3600.0
+
+
+class Ran(NamedTuple):
+    """One attempt that was run, and how it ended."""
+
+    lease: Lease
+    outcome: Outcome
+
+
+def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None = None) -> tuple[Ran, ...]:
+    """Run jobs that are due, one after the other, until there is none left or `limit` have run.
+
+    Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues while
+    running is run too; one that waits for its retry is left until the store's clock reaches it. In async code call it
+    through `asyncio.to_thread`.
+    """
+    if limit < 1:
+        raise InvalidOption("limit", limit, "a whole number from 1 on")
+    worker = WorkerId(app.new_job_id())
+    types = tuple(sorted(app.tasks))
+    app.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
+    ran: list[Ran] = []
+    settled: tuple[Outcome, ...] = ()
+    claim_no = 0
+    try:
+        while len(ran) < limit:
+            claim_no += 1
+            lanes = queues if queues is not None else _queues_with_work(app)
+            want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
+            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=(want,) if lanes else ())
+            leases, settled = app.store.run(turn).leases, ()
+            if not leases:
+                break
+            ran.append(Ran(leases[0], run_attempt(app, leases[0])))
+            settled = (ran[-1].outcome,)
+        if settled:
+            app.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
+    finally:
+        app.store.run(Retire(worker=worker))
+    return tuple(ran)
+
+
+def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
+    """Run one leased attempt in this thread and decide how it ended; settles nothing."""
+    task = app.require_task(lease.type)
+    try:
+        task.decode(lease)
+    except BadInput as error:
+        # Nothing ran: written by newer code or straight by SQL, it goes to the dead letters with the reason.
+        return Died(
+            seq=lease.seq, attempt=lease.attempt, failure=failure(error, "non_retryable", lease.type), charged=False
+        )
+    began_s = app.clock.monotonic()
+    try:
+        result = _call(task, lease)
+    except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
+        return decide(
+            lease,
+            error,
+            app.policy_for(task, lease.queue),
+            task.definition.classifier,
+            now=app.clock.now(),
+            fraction=app.chance.fraction(),
+            ran_s=app.clock.monotonic() - began_s,
+        )
+    return completed(lease, result, app.clock.monotonic() - began_s)
+
+
+def _call(task: Task[..., Any], lease: Lease) -> Any:
+    if isinstance(task, AsyncTask):
+        return asyncio.run(task.arun(lease))
+    assert isinstance(task, SyncTask)
+    return task.run(lease)
+
+
+def _queues_with_work(app: Fairlane) -> tuple[str, ...]:
+    return tuple(queue.queue for queue in app.store.run(GetStats(scope=ALL_TENANTS, cap=1)).queues)
