@@ -159,8 +159,8 @@ def test_a_queue_nobody_asked_for_is_left_alone(scene: Scene) -> None:
 
 
 def test_a_worker_never_gets_a_type_it_does_not_know(scene: Scene) -> None:
-    for type in ("mail.send", "report.make", "mail.send", "sync.run"):
-        scene.put(type)
+    for name in ("mail.send", "report.make", "mail.send", "sync.run"):
+        scene.put(name)
     worker = scene.hire()
     assert [lease.type for lease in scene.claim(worker, 9, types=("mail.send",))] == ["mail.send"] * 2
     assert scene.claim(worker, 9, types=("mail.send",)) == ()

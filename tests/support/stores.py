@@ -117,12 +117,16 @@ class Face:
             return self.store.run(op, on=on)
         return self._loop.run_until_complete(self.store.arun(op, on=on))
 
-    def close(self) -> None:
+    def close_store(self) -> None:
         if self._loop is None:
             self.store.close()
-            return
-        self._loop.run_until_complete(self.store.aclose())
-        self._loop.close()
+        else:
+            self._loop.run_until_complete(self.store.aclose())
+
+    def close(self) -> None:
+        self.close_store()
+        if self._loop is not None:
+            self._loop.close()
 
 
 _GROUND = pytest.StashKey[Ground]()

@@ -1,0 +1,134 @@
+"""Retention, purge and check."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters, Purge
+from tests.support.acting import Scene
+from tests.support.making import cancelled, completed, retried
+
+pytestmark = pytest.mark.requirement("L19")
+
+
+def test_finished_jobs_past_their_age_are_removed_with_everything_they_had(scene: Scene) -> None:
+    worker, lease = scene.leased(idempotency_key="k", correlation_id="c")
+    scene.settle(worker, retried(lease, 1))
+    scene.later(1)
+    [lease] = scene.claim(worker)
+    scene.settle(worker, completed(lease, '"done"'))
+    assert scene.retain(finished_before=scene.now) == 0
+    assert scene.retain(finished_before=scene.at(0.000001)) == 1
+    assert scene.find(lease.id) is None
+    assert scene.list_jobs() == scene.list_jobs(correlation_id="c") == []
+    assert scene.stats().completed == 0
+    scene.put(idempotency_key="k")
+
+
+def test_a_removed_jobs_id_is_free_again(scene: Scene) -> None:
+    job = scene.job(idempotency_key="k", dedup_key="d")
+    scene.enqueue(job)
+    scene.cancel(job.id)
+    scene.retain(finished_before=scene.at(1))
+    [receipt] = scene.enqueue(job).receipts
+    assert receipt.disposition == "created"
+    assert scene.attempts(job.id) == ()
+
+
+def test_cancelled_jobs_go_the_same_way(scene: Scene) -> None:
+    scene.cancel(scene.put().id)
+    worker, lease = scene.leased()
+    scene.settle(worker, cancelled(lease))
+    assert scene.retain(finished_before=scene.at(1)) == 2
+
+
+def test_unfinished_jobs_are_never_removed(scene: Scene) -> None:
+    worker, lease = scene.leased()
+    scene.settle(worker, retried(lease, 60))
+    scene.leased()
+    scene.put(delay_s=60)
+    scene.put()
+    scene.later(10**7)
+    assert scene.retain(finished_before=scene.now, closed_before=scene.now) == 0
+    assert len(scene.list_jobs()) == 4
+
+
+def test_the_oldest_go_first_and_no_more_than_the_limit(scene: Scene) -> None:
+    leases = []
+    for _ in range(4):
+        leases.append(scene.finished())
+        scene.later(10)
+    assert scene.retain(finished_before=scene.now, limit=3) == 3
+    assert scene.list_jobs() == [leases[3].id]
+
+
+def test_only_what_finished_before_is_removed(scene: Scene) -> None:
+    old = scene.finished()
+    scene.later(100)
+    young = scene.finished()
+    assert scene.retain(finished_before=scene.at(-50)) == 1
+    assert scene.list_jobs() == [young.id]
+    assert scene.find(old.id) is None
+
+
+@pytest.mark.requirement("I8")
+def test_dead_letters_pending_review_are_never_removed(scene: Scene) -> None:
+    lease = scene.dead()
+    scene.acknowledge(lease.seq)
+    scene.later(10**7)
+    assert scene.retain(finished_before=scene.now, closed_before=scene.now) == 0
+    assert scene.letter(lease.seq).status == "pending_review"
+
+
+@pytest.mark.requirement("I8")
+@pytest.mark.parametrize("how", ["discard", "resolve", "reprocess"])
+def test_closed_dead_letters_are_removed_by_when_they_were_closed(scene: Scene, how: str) -> None:
+    lease = scene.dead(idempotency_key="k")
+    scene.later(1000)
+    getattr(scene, how)(lease.seq)
+    scene.later(5)
+    assert scene.retain(closed_before=scene.at(-5)) == 0
+    assert scene.retain(finished_before=scene.now) == 0
+    assert scene.retain(closed_before=scene.at(-4)) == 1
+    assert scene.find(lease.id) is None
+    assert scene.run(GetDeadLetter(scope=ALL_TENANTS, id=lease.seq)) is None
+    assert scene.run(PageDeadLetters(scope=ALL_TENANTS)).total == 0
+    scene.put(idempotency_key="k")
+
+
+def test_retention_without_an_age_removes_nothing(scene: Scene) -> None:
+    scene.finished()
+    assert scene.retain() == 0
+
+
+def test_one_limit_holds_for_both_kinds(scene: Scene) -> None:
+    scene.finished()
+    scene.discard(scene.dead().seq)
+    scene.later(10)
+    ages = {"finished_before": scene.now, "closed_before": scene.now}
+    assert [scene.retain(**ages, limit=1) for _ in range(3)] == [1, 1, 0]
+
+
+@pytest.mark.requirement("Q11")
+def test_a_purge_leaves_nothing(scene: Scene) -> None:
+    worker, lease = scene.leased(idempotency_key="k", dedup_key="d")
+    scene.dead()
+    scene.finished()
+    scene.put(delay_s=60)
+    scene.cancel(lease.id)
+    assert scene.run(Purge()).jobs == 4
+    assert (scene.list_jobs(), scene.audit(), scene.stats().queues) == ([], (), ())
+    assert scene.run(PageDeadLetters(scope=ALL_TENANTS)).total == 0
+    assert scene.settle(worker, completed(lease)).refused
+    assert scene.renew(worker).fresh is True
+    scene.put(idempotency_key="k", dedup_key="d")
+    assert scene.run(Purge()).jobs == 1
+
+
+def test_a_check_reads_the_stores_own_state(scene: Scene) -> None:
+    health = scene.run(Check())
+    assert health.now == scene.now
+    assert health.store
+    assert health.server
+    assert health.schema_version >= 0
+    assert all(isinstance(sentence, str) for sentence in health.degraded)
