@@ -1,0 +1,63 @@
+"""The examples a newcomer tries first run as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def example(page: str) -> str:
+    """The page's Python, one block after the other."""
+    return "\n".join(PYTHON_BLOCK.findall((ROOT / page).read_text(encoding="utf-8")))
+
+
+def run(directory: Path, program: str) -> str:
+    (directory / "first.py").write_text(program, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE")}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "first.py"],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_first_job_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
+    said = run(tmp_path, example("README.md")).splitlines()
+    assert said == [
+        "completed -> welcome, user 7",
+        "True True",
+        "first.charge pending_review invoice 42: card expired",
+    ]
+
+
+def test_the_first_job_of_the_readme_takes_about_thirty_lines() -> None:
+    lines = [line for line in example("README.md").splitlines() if line.strip()]
+    assert len(lines) <= 30
+
+
+def test_the_quickstart_runs_as_printed(tmp_path: Path) -> None:
+    said = run(tmp_path, example("docs/quickstart.md")).splitlines()
+    assert said[0] == "pending"
+    assert said[1:-1] == ["first.export_orders Completed"] * 101
+    assert said[-1] == "{'rows': 3}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_examples_leave_nothing_but_their_database_behind(tmp_path: Path, page: str) -> None:
+    run(tmp_path, example(page))
+    left = {path.name for path in tmp_path.iterdir()} - {"first.py", "__pycache__"}
+    assert all(name.startswith(("first.db", "app.db")) for name in left)
