@@ -1,0 +1,205 @@
+"""The connections of one process to one file: a writer, a reader, and how transactions begin, wait and end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from fairlane.core.chance import Chance
+from fairlane.errors import ConfigError, SchemaOutOfDate, StoreClosed
+from fairlane.stores.sqlite.driver import Driver, Library, Locked
+from fairlane.stores.sqlite.location import create_if_missing
+from fairlane.stores.sqlite.migrating import NEEDED, current_version, migrate
+from fairlane.stores.sqlite.one_library import FileId, open_files
+
+T = TypeVar("T")
+
+TRIES = 4
+"""SQLite's own waiting is not fair: a loser sleeps longer each time. Trying afresh, out of step, evens it out."""
+
+FIRST_SAFE_WAL = (3, 51, 3)
+"""Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the file."""
+
+
+def load(library: Library) -> tuple[Callable[[str], Driver], str]:
+    """How to open a connection, and the version of the SQLite that comes with it."""
+    if library == "apsw":
+        from fairlane.stores.sqlite import apsw_driver
+
+        return apsw_driver.ApswDriver.open, apsw_driver.library_version()
+    if library == "stdlib":
+        from fairlane.stores.sqlite import stdlib_driver
+
+        return stdlib_driver.StdlibDriver.open, stdlib_driver.library_version()
+    raise ConfigError(f'sqlite_library = {library!r}: expected "apsw" or "stdlib"')
+
+
+class Database:
+    """Opened when first needed; in a forked child opened anew."""
+
+    def __init__(self, place: Path, library: Library, busy_timeout_s: float, chance: Chance) -> None:
+        self.place, self.library = place, library
+        self._open, self.sqlite_version = load(library)
+        self.journal_mode = "wal" if _as_numbers(self.sqlite_version) >= FIRST_SAFE_WAL else "truncate"
+        self._busy_ms = max(1, round(busy_timeout_s * 1000 / TRIES))
+        self._chance = chance
+        self._closed = False
+        self._write_lock, self._read_lock = threading.RLock(), threading.RLock()
+        self._writer: Driver | None = None
+        self._reader: Driver | None = None
+        self._file_id: FileId | None = None
+        self._schema_known = False
+        _databases.add(self)
+
+    def change(self, work: Callable[[Driver], T]) -> T:
+        """Run `work` in one write transaction. Waits for other writers, within limits; a failure leaves nothing."""
+        return self._retried(lambda: self._write(work, self._ready_writer))
+
+    def change_any_schema(self, work: Callable[[Driver], T]) -> T:
+        """The same for migrations, which must not ask for the schema they are about to make."""
+        return self._retried(lambda: self._write(work, self._open_writer))
+
+    def read(self, work: Callable[[Driver], T]) -> T:
+        """Run `work` on one unchanging view of the file."""
+        return self._retried(lambda: self._read(work))
+
+    def make_ready(self) -> None:
+        """Open the file and make sure of its schema, without changing anything else."""
+        self._retried(self._ready_writer)
+
+    def data_version(self) -> int:
+        """A number that differs once another connection has changed the file."""
+        [(version,)] = self._retried(lambda: self._read(lambda db: db.execute("pragma data_version")))
+        return int(version)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._write_lock, self._read_lock:
+            writer, reader, file_id = self._writer, self._reader, self._file_id
+            self._writer = self._reader = self._file_id = None
+            for connection in (reader, writer):
+                if connection is not None:
+                    connection.close()
+            if file_id is not None:
+                open_files.leave(file_id, self.library)
+
+    def _write(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
+        with self._write_lock:
+            db = connect()
+            # Immediate: a deferred transaction that has read fails at its first write if another one committed since,
+            # at once and whatever the busy timeout.
+            db.execute("begin immediate")
+            try:
+                answer = work(db)
+                db.execute("commit")
+            except BaseException:
+                # SQLite ends the transaction itself after some errors (full disk, I/O).
+                if db.in_transaction():
+                    db.execute("rollback")
+                raise
+            return answer
+
+    def _read(self, work: Callable[[Driver], T]) -> T:
+        self._ready_writer()
+        with self._read_lock:
+            if self._reader is None:
+                self._reader = self._connect(query_only=True)
+            db = self._reader
+            db.execute("begin")
+            try:
+                return work(db)
+            finally:
+                if db.in_transaction():
+                    db.execute("rollback")
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        for _ in range(TRIES - 1):
+            try:
+                return attempt()
+            except Locked:
+                time.sleep(0.02 * self._chance.fraction())
+        return attempt()
+
+    def _ready_writer(self) -> Driver:
+        """The writer, once the file holds the schema this code knows."""
+        if self._schema_known and self._writer is not None and not self._closed:
+            return self._writer
+        with self._write_lock:
+            db = self._open_writer()
+            version = current_version(db)
+            if version == 0:
+                db.execute("begin immediate")
+                try:
+                    migrate(db)
+                    db.execute("commit")
+                finally:
+                    if db.in_transaction():
+                        db.execute("rollback")
+            elif version != NEEDED:
+                raise SchemaOutOfDate(version, NEEDED)
+            self._schema_known = True
+            return db
+
+    def _open_writer(self) -> Driver:
+        with self._write_lock:
+            if self._closed:
+                raise StoreClosed("sqlite")
+            if self._writer is None:
+                create_if_missing(self.place)
+                file_id = open_files.enter(self.place, self.library)
+                try:
+                    self._writer = self._connect()
+                except BaseException:
+                    open_files.leave(file_id, self.library)
+                    raise
+                self._file_id = file_id
+            return self._writer
+
+    def _connect(self, *, query_only: bool = False) -> Driver:
+        db = self._open(str(self.place))
+        try:
+            db.execute(f"pragma busy_timeout = {self._busy_ms}")
+            db.execute(f"pragma journal_mode = {self.journal_mode}")
+            db.execute("pragma synchronous = full")
+            db.execute("pragma foreign_keys = off")
+            db.execute("pragma temp_store = memory")
+            if query_only:
+                db.execute("pragma query_only = on")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _forget_inherited(self) -> None:
+        """In a forked child: let go of the parent's connections without closing them.
+
+        Closing would checkpoint, or delete, the log the parent is still using. An extra reference keeps the interpreter
+        from closing them when the child ends. (tests/unit/test_sqlite_fork.py)
+        """
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._write_lock, self._read_lock = threading.RLock(), threading.RLock()
+        self._writer = self._reader = self._file_id = None
+        self._schema_known = False
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._forget_inherited()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,145 @@
+"""Writing facts: each function moves many jobs to one place. Callers have read and decided; nothing is guarded here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.core.outcome import Failure
+from fairlane.stores.sqlite.transaction import Transaction, seq_list
+
+REASON_LIMIT = 2000
+
+
+class Counters(NamedTuple):
+    """What a job carries from place to place."""
+
+    attempt: int
+    attempts: int
+    crashes: int
+    suspect: int
+
+
+class Waiting(NamedTuple):
+    """A job on its way to `ready` or `scheduled`."""
+
+    seq: int
+    due_at: int
+    counters: Counters
+
+
+class Ended(NamedTuple):
+    """How an attempt ended."""
+
+    attempt: int
+    outcome: str
+    worker: bytes | None
+    leased_at: int
+    started_at: int | None
+    ended_at: int
+    error_class: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+
+    def because(self, failure: Failure) -> Ended:
+        return self._replace(
+            error_class=failure.error_class,
+            error_type=failure.error_type,
+            error_message=failure.message,
+            traceback=failure.traceback,
+        )
+
+
+class Done(NamedTuple):
+    """How a job ended; in the order of the columns of `done`."""
+
+    seq: int
+    status: str
+    finished_at: int
+    due_at: int
+    attempt: int
+    attempts: int
+    crashes: int
+    outcome: str | None = None
+    worker: bytes | None = None
+    leased_at: int | None = None
+    started_at: int | None = None
+    cancel_requested: int = 0
+    error_class: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+    result: str | None = None
+
+
+_READY = """
+insert into fairlane_ready (seq, queue, band, tenant, rank, type, due_at, attempt, attempts, crashes, suspect)
+select seq, queue, band, tenant, rank, type, ?, ?, ?, ?, ? from fairlane_job where seq = ?
+"""
+_SCHEDULED = """
+insert into fairlane_scheduled (seq, queue, failed, due_at, attempt, attempts, crashes, suspect)
+select seq, queue, ?, ?, ?, ?, ?, ? from fairlane_job where seq = ?
+"""
+_ATTEMPT = "insert into fairlane_attempt values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DONE = "insert into fairlane_done values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DEAD_LETTER = """
+insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) values (?, ?, ?, ?, ?, ?)
+"""
+
+
+def make_ready(tx: Transaction, jobs: Sequence[Waiting]) -> None:
+    if jobs:
+        tx.db.executemany(_READY, [(due_at, *counters, seq) for seq, due_at, counters in jobs])
+
+
+def schedule(tx: Transaction, jobs: Sequence[Waiting], *, failed: bool) -> None:
+    """`failed`: they wait for a retry."""
+    if jobs:
+        tx.db.executemany(_SCHEDULED, [(int(failed), due_at, *counters, seq) for seq, due_at, counters in jobs])
+
+
+def record(tx: Transaction, attempts: Sequence[tuple[int, Ended]]) -> None:
+    """Keep how attempts ended after which the job lives on."""
+    if attempts:
+        tx.db.executemany(_ATTEMPT, [(seq, *ended) for seq, ended in attempts])
+
+
+def finish(tx: Transaction, jobs: Sequence[Done]) -> None:
+    """End jobs, and free their dedup keys."""
+    if jobs:
+        tx.db.executemany(_DONE, jobs)
+        if tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
+            tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(job.seq,) for job in jobs])
+
+
+def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) -> None:
+    reason = failure.message[:REASON_LIMIT]
+    tx.db.execute(_DEAD_LETTER, (seq, reason, failure.error_class, failure.error_type, failure.fingerprint, died_at))
+
+
+def drop_leases(tx: Transaction, seqs: Sequence[int]) -> None:
+    if seqs:
+        tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (seq_list(seqs),))
+
+
+def done_by(ended: Ended, seq: int, status: str, due_at: int, counters: Counters, cancel_requested: int) -> Done:
+    """The end of a job by the end of its last attempt."""
+    return Done(
+        seq,
+        status,
+        ended.ended_at,
+        due_at,
+        ended.attempt,
+        counters.attempts,
+        counters.crashes,
+        ended.outcome,
+        ended.worker,
+        ended.leased_at,
+        ended.started_at,
+        cancel_requested,
+        ended.error_class,
+        ended.error_type,
+        ended.error_message,
+        ended.traceback,
+    )

@@ -1,0 +1,78 @@
+"""Leases as a runner gets them, and finding those a Turn asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+
+from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.job import Lease
+from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.instants import EPOCH
+from fairlane.stores.sqlite.transaction import Transaction, seq_list
+
+_COLUMNS = """
+select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue, j.band,
+  j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s, j.category,
+  j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry, j.payload
+"""
+_BY_SEQ = f"""{_COLUMNS}
+from json_each(?) c cross join fairlane_lease l on l.seq = c.value cross join fairlane_job j on j.seq = l.seq
+"""
+_BY_CLAIM = f"""{_COLUMNS}
+from fairlane_lease l join fairlane_job j on j.seq = l.seq where l.worker = ? and l.claim_no = ? order by l.nth
+"""
+_decode_dict = msgspec.json.Decoder(dict).decode
+
+
+def leases_by_seq(tx: Transaction, seqs: Sequence[int]) -> list[Lease]:
+    """In the order given; each must be leased."""
+    leases = {row[0]: _lease(row) for row in tx.db.execute(_BY_SEQ, (seq_list(seqs),))}
+    return [leases[seq] for seq in seqs]
+
+
+def leases_of_claim(tx: Transaction, worker: WorkerId, claim_no: int) -> list[Lease]:
+    return [_lease(row) for row in tx.db.execute(_BY_CLAIM, (worker.bytes, claim_no))]
+
+
+def _lease(row: Row) -> Lease:
+    (
+        seq, job_id, attempt, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
+        rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, category,
+        idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload,
+    ) = row  # fmt: skip
+    return Lease(
+        seq=Seq(seq),
+        id=JobId(UUID(bytes=job_id)),
+        attempt=attempt,
+        attempts=attempts,
+        crashes=crashes,
+        suspect=suspect == 1,
+        started=started_at is not None,
+        lane=lane,
+        type=job_type,
+        tenant=tenant,
+        queue=queue,
+        band=band,
+        rank=rank,
+        due_at=EPOCH + timedelta(0, 0, due_at),
+        leased_at=EPOCH + timedelta(0, 0, leased_at),
+        deadline_at=EPOCH + timedelta(0, 0, deadline_at),
+        enqueued_at=EPOCH + timedelta(0, 0, enqueued_at),
+        max_attempts=max_attempts,
+        payload_version=payload_version,
+        priority=band + rank,
+        timeout_s=timeout_s,
+        category=category,
+        idempotency_key=idempotency_key,
+        correlation_id=correlation_id,
+        parent_id=None if parent_id is None else JobId(UUID(bytes=parent_id)),
+        created_by=created_by,
+        refs={} if refs is None else _decode_dict(refs),
+        headers={} if headers is None else _decode_dict(headers),
+        retry=None if retry is None else msgspec.Raw(retry.encode()),
+        payload=payload,
+    )

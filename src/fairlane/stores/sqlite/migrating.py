@@ -1,0 +1,74 @@
+"""The schema in numbered steps, one SQL file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+from typing import TypeVar
+
+from fairlane.stores.base import Migration
+from fairlane.stores.sqlite.driver import Driver
+
+T = TypeVar("T")
+
+
+def _load() -> tuple[Migration, ...]:
+    steps = []
+    for file in resources.files(__package__).joinpath("sql").iterdir():
+        number, _, rest = file.name.removesuffix(".sql").partition("_")
+        name, _, phase = rest.partition(".")
+        steps.append(Migration(int(number), name, phase or "expand", file.read_text()))
+    return tuple(sorted(steps))
+
+
+MIGRATIONS = _load()
+NEEDED = MIGRATIONS[-1].version
+
+
+def current_version(db: Driver) -> int:
+    """0: no Fairlane schema in this file."""
+    if not db.execute("select 1 from sqlite_schema where type = 'table' and name = 'fairlane_meta'"):
+        return 0
+    [(version,)] = db.execute("select value from fairlane_meta where name = 'schema_version'")
+    return int(version)
+
+
+def migrate(db: Driver) -> tuple[Migration, ...]:
+    """Run what is pending, inside the caller's transaction: a crash leaves the old schema whole."""
+    version = current_version(db)
+    pending = tuple(step for step in MIGRATIONS if step.version > version)
+    for step in pending:
+        for statement in statements(step.sql):
+            db.execute(statement)
+        db.execute("insert or replace into fairlane_meta values ('schema_version', ?)", (step.version,))
+    return pending
+
+
+def statements(sql: str) -> list[str]:
+    """One by one, because stdlib's executescript would commit the transaction it is called in."""
+    lines = (line for line in sql.splitlines() if not line.lstrip().startswith("--"))
+    return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
+
+
+class SqliteMigrator:
+    """Brings a file's schema up to date; works on files whose schema a store would refuse."""
+
+    needed = NEEDED
+
+    def __init__(self, change: Callable[[Callable[[Driver], object]], object]) -> None:
+        self._change = change
+
+    def current(self) -> int:
+        return self._in_transaction(current_version)
+
+    def pending(self) -> tuple[Migration, ...]:
+        version = self.current()
+        return tuple(step for step in MIGRATIONS if step.version > version)
+
+    def up(self) -> tuple[Migration, ...]:
+        return self._in_transaction(migrate)
+
+    def _in_transaction(self, work: Callable[[Driver], T]) -> T:
+        answers: list[T] = []
+        self._change(lambda db: answers.append(work(db)))
+        return answers[-1]

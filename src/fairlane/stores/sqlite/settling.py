@@ -1,0 +1,174 @@
+"""Starting attempts and ending them, each guarded by its lease: seq, attempt and worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Refusal, Start
+from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.stores.sqlite.facts import (
+    Counters,
+    Done,
+    Ended,
+    Waiting,
+    done_by,
+    drop_leases,
+    finish,
+    make_ready,
+    open_dead_letter,
+    record,
+    schedule,
+)
+from fairlane.stores.sqlite.instants import after, span_us
+from fairlane.stores.sqlite.transaction import Transaction, seq_list
+
+RECORDED_AS = {
+    Completed: "completed",
+    Retried: "failed",
+    Died: "dead",
+    Cancelled: "cancelled",
+    Snoozed: "snoozed",
+    Released: "released",
+}
+
+_LEASED = """
+select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested
+from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+"""
+_START = """
+update fairlane_lease set started_at = coalesce(started_at, ?), deadline_at = ?, alone = ? where seq = ?
+"""
+_RECORDED = """
+select 1 from fairlane_attempt where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
+union all
+select 1 from fairlane_done where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
+"""
+
+
+class Held(NamedTuple):
+    """A lease as far as ending it needs."""
+
+    seq: int
+    attempt: int
+    worker: bytes
+    attempts: int
+    crashes: int
+    suspect: int
+    due_at: int
+    leased_at: int
+    started_at: int | None
+    cancel_requested: int
+
+
+def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
+    held = _held(tx, worker, [s.seq for s in starts])
+    ours = [s for s in starts if s.seq in held and held[s.seq].attempt == s.attempt]
+    tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s, "timeout_s"), s.alone, s.seq) for s in ours])
+    return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
+
+
+def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> list[Refusal]:
+    """End attempts whose lease is still the worker's; returns the others, except repeats of what is already recorded."""
+    held = _held(tx, worker, [outcome.seq for outcome in outcomes])
+    leaseless: list[Outcome] = []
+    ends = Ends()
+    for outcome in outcomes:
+        lease = held.get(outcome.seq)
+        if lease is None or lease.attempt != outcome.attempt:
+            leaseless.append(outcome)
+        else:
+            del held[outcome.seq]
+            ends.add(tx, lease, outcome)
+    ends.write(tx)
+    return [Refusal(seq=o.seq, attempt=o.attempt) for o in leaseless if not _is_repeat(tx, worker, o)]
+
+
+def _held(tx: Transaction, worker: WorkerId, seqs: list[int]) -> dict[int, Held]:
+    ours = worker.bytes
+    rows = tx.db.execute(_LEASED, (seq_list(seqs),))
+    return {row[0]: Held._make(row) for row in rows if row[2] == ours}
+
+
+def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
+    """A reply was lost and the worker reports again."""
+    recorded = RECORDED_AS[type(outcome)]
+    return bool(tx.db.execute(_RECORDED, (outcome.seq, outcome.attempt, worker.bytes, recorded)))
+
+
+class Ends:
+    """Ended attempts, gathered so that each table is written once."""
+
+    def __init__(self) -> None:
+        self.leases: list[int] = []
+        self.done: list[Done] = []
+        self.attempts: list[tuple[int, Ended]] = []
+        self.ready: list[Waiting] = []
+        self.snoozed: list[Waiting] = []
+        self.retried: list[Waiting] = []
+        self.died: list[tuple[Died, int]] = []
+
+    def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
+        self.leases.append(lease.seq)
+        ended_at = tx.now - span_us(outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+        started_at = lease.started_at
+        if started_at is None and outcome.ran_s is not None:
+            started_at = ended_at - span_us(outcome.ran_s)
+        if type(outcome) is Completed:
+            self._complete(lease, outcome, started_at, ended_at)
+            return
+        charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
+        suspect = lease.suspect if isinstance(outcome, Released | Cancelled) else 0
+        counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect)
+        ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
+        if isinstance(outcome, Retried | Died):
+            ended = ended.because(outcome.failure)
+        elif isinstance(outcome, Cancelled):
+            ended = ended._replace(error_message=outcome.reason)
+        if isinstance(outcome, Died):
+            self.died.append((outcome, ended_at))
+            self.done.append(done_by(ended, lease.seq, "dead", lease.due_at, counters, lease.cancel_requested))
+        elif isinstance(outcome, Cancelled) or lease.cancel_requested:
+            self.done.append(done_by(ended, lease.seq, "cancelled", lease.due_at, counters, lease.cancel_requested))
+        else:
+            self.attempts.append((lease.seq, ended))
+            self._put_back(tx, lease, outcome, counters)
+
+    def _complete(self, lease: Held, outcome: Completed, started_at: int | None, ended_at: int) -> None:
+        result = None if outcome.result is None else str(outcome.result, "utf-8")
+        self.done.append(
+            Done(
+                lease.seq,
+                "completed",
+                ended_at,
+                lease.due_at,
+                lease.attempt,
+                lease.attempts,
+                lease.crashes,
+                "completed",
+                lease.worker,
+                lease.leased_at,
+                started_at,
+                lease.cancel_requested,
+                result=result,
+            )
+        )
+
+    def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
+        if isinstance(outcome, Retried):
+            self.retried.append(Waiting(lease.seq, after(tx.now, outcome.delay_s, "delay_s"), counters))
+        elif isinstance(outcome, Snoozed):
+            self.snoozed.append(Waiting(lease.seq, after(tx.now, outcome.delay_s, "delay_s"), counters))
+        else:
+            self.ready.append(Waiting(lease.seq, lease.due_at, counters))
+
+    def write(self, tx: Transaction) -> None:
+        drop_leases(tx, self.leases)
+        finish(tx, self.done)
+        record(tx, self.attempts)
+        make_ready(tx, self.ready)
+        schedule(tx, self.snoozed, failed=False)
+        schedule(tx, self.retried, failed=True)
+        for outcome, died_at in self.died:
+            open_dead_letter(tx, outcome.seq, outcome.failure, died_at)

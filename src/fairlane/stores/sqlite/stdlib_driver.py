@@ -1,0 +1,57 @@
+"""The interpreter's own sqlite3, for applications that enqueue through their own sqlite3 connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from fairlane.stores.sqlite.driver import Library, Row, translated, unstorable
+
+
+class StdlibDriver:
+    library: Library = "stdlib"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None
+
+    @classmethod
+    def open(cls, path: str) -> StdlibDriver:
+        try:
+            return cls(
+                sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0)
+            )
+        except sqlite3.Error as error:
+            raise translated(error, _code(error)) from error
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[Row]:
+        try:
+            return self._cursor.execute(sql, params).fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, _code(error)) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise unstorable(error) from error
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        try:
+            self._cursor.executemany(sql, rows)
+        except sqlite3.Error as error:
+            raise translated(error, _code(error)) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise unstorable(error) from error
+
+    def in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def library_version() -> str:
+    return sqlite3.sqlite_version

@@ -1,0 +1,52 @@
+"""What an operation is given to work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from fairlane.core.clock import Clock
+from fairlane.stores.sqlite.driver import Driver
+from fairlane.stores.sqlite.instants import to_us
+
+_KEEP_LATEST_EVERY_US = 1_000_000
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One operation's view of the file, at one instant."""
+
+    db: Driver
+    now: int
+    wakes: list[str] = field(default_factory=list)
+    """Addresses of workers to wake once the transaction has committed."""
+
+
+def seq_list(seqs: object) -> str:
+    """Numbers as one parameter for `json_each`."""
+    return msgspec.json.encode(seqs).decode()
+
+
+class StoreClock:
+    """The machine's clock, held at the latest instant the file has seen: stepped back, it never un-expires a lease.
+
+    The latest instant is written at most once a second, so after a restart the hold may be a second short.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._latest = 0
+
+    def now_us(self, db: Driver, *, writing: bool) -> int:
+        rows = db.execute("select value from fairlane_meta where name = 'latest_us'")
+        kept = rows[0][0] if rows else 0
+        now = max(to_us(self._clock.now()), kept, self._latest)
+        if writing and now - kept >= _KEEP_LATEST_EVERY_US:
+            db.execute("insert or replace into fairlane_meta values ('latest_us', ?)", (now,))
+        self._latest = now
+        return now
+
+    def behind_us(self, db: Driver) -> int:
+        """By how much the machine's clock is behind what the file has seen."""
+        return self.now_us(db, writing=False) - to_us(self._clock.now())

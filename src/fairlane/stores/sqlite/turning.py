@@ -1,0 +1,105 @@
+"""The worker's operations: Turn, Promote, Renew, Retire."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.core.ids import Seq
+from fairlane.core.job import Lease
+from fairlane.core.ops import Promote, Promoted, Renew, Renewed, Retire, Retired, Turn, TurnResult
+from fairlane.core.outcome import Released
+from fairlane.stores.sqlite.claiming import LineName, Position, claim, marks_of
+from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
+from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
+from fairlane.stores.sqlite.reclaiming import reclaim_lapsed
+from fairlane.stores.sqlite.settling import settle, start
+from fairlane.stores.sqlite.transaction import Transaction, seq_list
+
+_DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
+_PROMOTE = """
+insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
+select s.seq, j.queue, j.band, j.tenant, j.rank, s.due_at, j.type, s.attempt, s.attempts, s.crashes, s.suspect
+from json_each(?) c cross join fairlane_scheduled s on s.seq = c.value cross join fairlane_job j on j.seq = s.seq
+"""
+_UNSCHEDULE = "delete from fairlane_scheduled where seq in (select value from json_each(?))"
+_CANCELS = "select seq from fairlane_lease where worker = ? and cancel_requested order by seq"
+_REGISTERED = "select claim_no from fairlane_worker where id = ? and expires_at > ?"
+_TURNED = "update fairlane_worker set claim_no = max(claim_no, ?), waiting = ? where id = ?"
+_RENEW = """
+insert into fairlane_worker (id, name, queues, types, wake_address, renewed_at, expires_at) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
+  wake_address = excluded.wake_address, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+"""
+
+
+def turn(tx: Transaction, op: Turn) -> TurnResult:
+    unstarted = start(tx, op.worker, op.starts) if op.starts else []
+    stale = settle(tx, op.worker, op.outcomes) if op.outcomes else []
+    promote_due(tx, op.promote_limit)
+    reclaimed = reclaim_lapsed(tx, op.reclaim_limit)
+    registered = tx.db.execute(_REGISTERED, (op.worker.bytes, tx.now))
+    leases: list[Lease] = []
+    marks: dict[LineName, Position] = {}
+    cursors: dict[str, str] = {}
+    if registered:
+        if op.wants:
+            # Turns of one worker may overtake each other; a number above all seen is new without looking.
+            is_new = op.claim_no > registered[0][0]
+            leases = [] if is_new else leases_of_claim(tx, op.worker, op.claim_no)
+            if not leases:
+                leases = _claim(tx, op, marks, cursors)
+        tx.db.execute(_TURNED, (op.claim_no if op.wants else -1, op.waiting, op.worker.bytes))
+    return TurnResult(
+        now=from_us(tx.now),
+        leases=tuple(leases),
+        refused=(*stale, *unstarted),
+        cancels=tuple(Seq(seq) for (seq,) in tx.db.execute(_CANCELS, (op.worker.bytes,))),
+        registered=bool(registered),
+        marks=marks_of(marks),
+        cursors=cursors,
+        next_due_at=maybe_from_us(_next_due(tx)),
+        reclaimed=tuple(reclaimed),
+    )
+
+
+def _claim(tx: Transaction, op: Turn, marks: dict[LineName, Position], cursors: dict[str, str]) -> list[Lease]:
+    seqs: list[int] = []
+    for want in op.wants:
+        chosen = claim(tx, want, op.worker, op.claim_no, len(seqs), marks)
+        seqs += chosen.seqs
+        if chosen.cursor is not None:
+            cursors[want.lane] = chosen.cursor
+    return leases_by_seq(tx, seqs) if seqs else []
+
+
+def promote_due(tx: Transaction, limit: int) -> int:
+    due = [seq for (seq,) in tx.db.execute(_DUE, (tx.now, max(limit, 0)))]
+    if due:
+        seqs = seq_list(due)
+        tx.db.execute(_PROMOTE, (seqs,))
+        tx.db.execute(_UNSCHEDULE, (seqs,))
+    return len(due)
+
+
+def _next_due(tx: Transaction) -> int | None:
+    at: int | None = tx.db.execute("select min(due_at) from fairlane_scheduled")[0][0]
+    return at
+
+
+def promote(tx: Transaction, op: Promote) -> Promoted:
+    return Promoted(count=promote_due(tx, op.limit), next_due_at=maybe_from_us(_next_due(tx)))
+
+
+def renew(tx: Transaction, op: Renew) -> Renewed:
+    expires_at = after(tx.now, op.lease_s, "lease_s")
+    fresh = not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,))
+    queues, types = (msgspec.json.encode(names).decode() for names in (op.queues, op.types))
+    tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, tx.now, expires_at))
+    return Renewed(now=from_us(tx.now), expires_at=from_us(expires_at), fresh=fresh)
+
+
+def retire(tx: Transaction, op: Retire) -> Retired:
+    held = tx.db.execute("select seq, attempt from fairlane_lease where worker = ? order by seq", (op.worker.bytes,))
+    settle(tx, op.worker, [Released(seq=Seq(seq), attempt=attempt) for seq, attempt in held])
+    tx.db.execute("delete from fairlane_worker where id = ?", (op.worker.bytes,))
+    return Retired(released=len(held))
