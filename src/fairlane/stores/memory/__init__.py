@@ -1,0 +1,9 @@
+"""The memory store: facts in plain Python, one file for each kind of operation.
+
+lines      ready jobs in the order they are claimed       facts     the tables
+moving     from place to place, whole at every step        showing   rows as people see them
+enqueueing  claiming  settling  reclaiming  turning         what clients and workers do
+acting  reviewing  reading  counting  keeping  listening    what people and duties do
+"""
+
+from fairlane.stores.memory.store import MemoryStore as MemoryStore

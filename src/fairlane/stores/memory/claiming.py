@@ -1,0 +1,173 @@
+"""Claiming: takes first, then discovery, one job of each tenant in turn."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import datetime
+
+from fairlane.core.ids import Seq
+from fairlane.core.job import Lease
+from fairlane.core.ops import Mark, Take, Want
+from fairlane.stores.memory.facts import Facts, Row, Try, Worker
+from fairlane.stores.memory.lines import Entry, Key, Line, LineKey
+from fairlane.stores.memory.moving import later
+
+Marks = dict[LineKey, Entry]
+
+
+class Walk:
+    """How far one Want has looked in one line."""
+
+    __slots__ = ("at", "last", "left", "line")
+
+    def __init__(self, line: Line, look: int) -> None:
+        self.line, self.left = line, look
+        self.at = line.head
+        self.last: Entry | None = None
+
+    def start_behind(self, key: Key) -> None:
+        self.at = max(self.at, self.line.behind(key))
+
+    def take(self, types: frozenset[str] | None) -> Row | None:
+        """Take out the next job of a wanted type."""
+        line, at, left = self.line, self.at, self.left
+        entries = line.entries
+        end = len(entries)
+        while at < end and left > 0:
+            left -= 1
+            entry = entries[at]
+            row = entry[3]
+            if types is None or row.type in types:
+                self.at, self.left, self.last = line.remove(at), left, entry
+                return row
+            self.last = entry
+            at += 1
+        self.at, self.left = at, left
+        return None
+
+
+class Claim:
+    """One Want of one worker, being filled."""
+
+    def __init__(self, facts: Facts, want: Want, holder: Worker, claim_no: int, now: datetime) -> None:
+        self.facts, self.want, self.holder, self.claim_no, self.now = facts, want, holder, claim_no, now
+        self.types = None if want.types is None else frozenset(want.types)
+        self.leases: list[Lease] = []
+        self.walks: dict[LineKey, Walk] = {}
+        self.served_last: str | None = None
+        self._start_by = later(now, want.start_by_s)
+        self._ends_by_default = later(now, 2 * want.timeout_s)
+
+    def fill(self) -> None:
+        for take in self.want.takes:
+            self._take(take)
+        for queue in self.want.queues if self.want.discover else ():
+            for band in sorted(self.facts.ready.tenants.get(queue, ())):
+                if len(self.leases) < self.want.limit:
+                    self._discover(queue, band)
+        for key in self.walks:
+            self.facts.ready.drop_if_empty(key)
+
+    def _take(self, take: Take) -> None:
+        key = take.queue, take.band, take.tenant
+        walk = self._walk(key)
+        if walk is None:
+            return
+        if take.after is not None:
+            walk.start_behind((take.after.rank, take.after.due_at, take.after.seq))
+        for _ in range(min(take.limit, self.want.limit - len(self.leases))):
+            row = walk.take(self.types)
+            if row is None:
+                break
+            self._lease(row)
+        if walk.last is None:
+            # It looked at nothing behind its mark: discovery may still find what lies before it.
+            del self.walks[key]
+
+    def _walk(self, key: LineKey) -> Walk | None:
+        walk = self.walks.get(key)
+        if walk is None:
+            line = self.facts.ready.lines.get(key)
+            if line is None:
+                return None
+            walk = self.walks[key] = Walk(line, self.want.look)
+        return walk
+
+    def _discover(self, queue: str, band: int) -> None:
+        names = self.facts.ready.tenants[queue][band]
+        first, limit, leases = bisect_right(names, self.want.cursor), self.want.limit, self.leases
+        in_turn = []
+        for nth in range(len(names)):
+            if len(leases) >= limit:
+                return
+            walk = self._walk((queue, band, names[(first + nth) % len(names)]))
+            if walk is not None and self._serve(walk):
+                in_turn.append(walk)
+        while in_turn and len(leases) < limit:
+            in_turn = [walk for walk in in_turn if len(leases) < limit and self._serve(walk)]
+
+    def _serve(self, walk: Walk) -> bool:
+        row = walk.take(self.types)
+        if row is None:
+            return False
+        self._lease(row)
+        self.served_last = walk.line.tenant
+        return True
+
+    def _lease(self, row: Row) -> None:
+        now, want, started_at = self.now, self.want, None
+        deadline_at = self._start_by
+        if len(self.leases) < want.start:
+            started_at = now
+            timeout_s = row.spec.timeout_s
+            deadline_at = self._ends_by_default if timeout_s is None else later(now, 2 * timeout_s)
+        row.place = "leased"
+        row.attempt += 1
+        row.lease = lease = Try(row.attempt, self.holder.id, self.claim_no, want.lane, now, started_at, deadline_at)
+        self.facts.ready.count -= 1
+        self.holder.leases[row.seq] = row
+        self.leases.append(lease_of(row, lease))
+
+
+def lease_of(row: Row, lease: Try) -> Lease:
+    spec = row.spec
+    queue, band, tenant = row.line
+    return Lease(
+        seq=row.seq,
+        id=spec.id,
+        attempt=lease.attempt,
+        attempts=row.attempts,
+        crashes=row.crashes,
+        suspect=row.suspect,
+        started=lease.started_at is not None,
+        lane=lease.lane,
+        type=row.type,
+        tenant=tenant,
+        queue=queue,
+        band=band,
+        rank=row.rank,
+        due_at=row.due_at,
+        leased_at=lease.leased_at,
+        deadline_at=lease.deadline_at,
+        enqueued_at=row.enqueued_at,
+        max_attempts=spec.max_attempts,
+        payload_version=spec.payload_version,
+        priority=spec.priority,
+        timeout_s=spec.timeout_s,
+        category=spec.category,
+        idempotency_key=spec.idempotency_key,
+        correlation_id=spec.correlation_id,
+        parent_id=spec.parent_id,
+        created_by=spec.created_by,
+        refs=spec.refs.copy(),
+        headers=spec.headers.copy(),
+        retry=spec.retry,
+        payload=row.payload,
+    )
+
+
+def marks_of(looked: Marks) -> tuple[Mark, ...]:
+    return tuple(
+        Mark(queue=queue, band=band, tenant=tenant, rank=rank, due_at=due_at, seq=Seq(seq))
+        for (queue, band, tenant), (rank, due_at, seq, _) in sorted(looked.items())
+    )

@@ -1,0 +1,73 @@
+"""Counts by queue and status."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from fairlane.core.job import DEAD_LETTER_STATUSES
+from fairlane.core.ops import GetStats, QueueStats, Scope, Stats
+from fairlane.stores.memory.facts import Facts, FinalPlace
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.ready = self.scheduled = self.failed = self.processing = self.prefetched = 0
+        self.oldest_due_at: datetime | None = None
+
+
+def get_stats(facts: Facts, op: GetStats, now: datetime) -> Stats:
+    letters = Counter(
+        row.letter.status for row in facts.letters.values() if row.letter and op.scope.admits(row.spec.tenant)
+    )
+    queues = _count_unfinished(facts, op.scope)
+    return Stats(
+        now=now,
+        queues=tuple(_queue_stats(queue, queues[queue], op.cap) for queue in sorted(queues)),
+        completed=_ended(facts, op, "completed"),
+        dead=_ended(facts, op, "dead"),
+        cancelled=_ended(facts, op, "cancelled"),
+        dead_letters={status: min(letters[status], op.cap) for status in DEAD_LETTER_STATUSES if letters[status]},
+    )
+
+
+def _ended(facts: Facts, op: GetStats, asked: FinalPlace) -> int:
+    count = sum(some for (tenant, place), some in facts.ended.items() if place == asked and op.scope.admits(tenant))
+    return min(count, op.cap)
+
+
+def _count_unfinished(facts: Facts, scope: Scope) -> dict[str, _Counts]:
+    queues: dict[str, _Counts] = {}
+    for (queue, _, tenant), line in facts.ready.lines.items():
+        oldest = line.oldest_due_at()
+        if oldest is None or not scope.admits(tenant):
+            continue
+        counts = queues.setdefault(queue, _Counts())
+        counts.ready += len(line)
+        if counts.oldest_due_at is None or oldest < counts.oldest_due_at:
+            counts.oldest_due_at = oldest
+    for row in facts.scheduled.rows.values():
+        if scope.admits(row.spec.tenant):
+            counts = queues.setdefault(row.spec.queue, _Counts())
+            counts.scheduled += 1
+            counts.failed += row.awaits_retry
+    for worker in facts.workers.values():
+        for row in worker.leases.values():
+            if scope.admits(row.spec.tenant) and row.lease is not None:
+                counts = queues.setdefault(row.spec.queue, _Counts())
+                started = row.lease.started_at is not None
+                counts.processing += started
+                counts.prefetched += not started
+    return queues
+
+
+def _queue_stats(queue: str, counts: _Counts, cap: int) -> QueueStats:
+    return QueueStats(
+        queue=queue,
+        pending=min(counts.ready + counts.scheduled - counts.failed + counts.prefetched, cap),
+        ready=min(counts.ready, cap),
+        scheduled=min(counts.scheduled, cap),
+        processing=min(counts.processing, cap),
+        failed=min(counts.failed, cap),
+        oldest_due_at=counts.oldest_due_at,
+    )

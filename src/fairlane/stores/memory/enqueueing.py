@@ -1,0 +1,76 @@
+"""Enqueue: every job is read before the first is written, so a refused call changes nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
+from fairlane.errors import StoreRefused
+from fairlane.stores.memory.facts import Facts, Row
+from fairlane.stores.memory.moving import create, later
+
+
+def enqueue(facts: Facts, op: Enqueue, now: datetime) -> EnqueueResult:
+    depth = None
+    if op.capacity is not None:
+        depth = min(facts.ready.count + len(facts.scheduled.rows), op.capacity)
+        if depth + len(op.jobs) > op.capacity:
+            return EnqueueResult(full=True, depth=depth)
+    read = [(_own(spec), _payload_of(spec), _due_at(spec, now)) for spec in op.jobs]
+    return EnqueueResult(receipts=tuple([_put(facts, *job, now) for job in read]), depth=depth)
+
+
+def _own(spec: JobSpec) -> JobSpec:
+    """The request with dictionaries that its sender cannot change any more."""
+    if spec.refs or spec.headers:
+        return structs.replace(spec, refs=dict(spec.refs), headers=dict(spec.headers))
+    return spec
+
+
+def _payload_of(spec: JobSpec) -> str:
+    try:
+        return str(spec.payload, "utf-8")
+    except UnicodeDecodeError as error:
+        raise StoreRefused(
+            "memory", f"the payload of job {spec.id} is not UTF-8: {error}; nothing was changed"
+        ) from error
+
+
+def _due_at(spec: JobSpec, now: datetime) -> datetime:
+    if spec.timeout_s is not None:
+        later(now, spec.timeout_s)
+    if spec.run_at is None:
+        return now if spec.delay_s is None else later(now, spec.delay_s)
+    if spec.run_at.tzinfo is None:
+        raise StoreRefused("memory", f"run_at {spec.run_at} of job {spec.id} has no time zone; nothing was changed")
+    return spec.run_at if spec.run_at.tzinfo is UTC else spec.run_at.astimezone(UTC)
+
+
+def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime) -> Receipt:
+    there = facts.ids.get(spec.id)
+    if there is not None:
+        return Receipt(
+            disposition="replayed" if _same_content(there, spec, payload) else "conflict", id=spec.id, seq=there.seq
+        )
+    if spec.idempotency_key is not None:
+        there = facts.idempotency.get((spec.tenant, spec.idempotency_key))
+        if there is not None:
+            return Receipt(disposition="duplicate", id=there.spec.id, seq=there.seq, key="idempotency")
+    if spec.dedup_key is not None:
+        there = facts.dedup.get((spec.tenant, spec.type, spec.dedup_key))
+        if there is not None:
+            return Receipt(disposition="duplicate", id=there.spec.id, seq=there.seq, key="dedup")
+    return Receipt(disposition="created", id=spec.id, seq=create(facts, spec, payload, due_at, now).seq)
+
+
+def _same_content(row: Row, spec: JobSpec, payload: str) -> bool:
+    old = row.spec
+    return (
+        row.payload == payload
+        and (old.type, old.tenant, old.queue, old.priority) == (spec.type, spec.tenant, spec.queue, spec.priority)
+        and (old.idempotency_key, old.dedup_key, old.parent_id)
+        == (spec.idempotency_key, spec.dedup_key, spec.parent_id)
+    )

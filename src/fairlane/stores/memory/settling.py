@@ -1,0 +1,147 @@
+"""Settling: what each outcome does to its job. Everything is read before the first is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from math import isfinite
+from typing import Any, NamedTuple
+
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import AttemptOutcome
+from fairlane.core.ops import Refusal
+from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.errors import StoreRefused
+from fairlane.stores.memory.facts import Facts, Row, Try, Worker
+from fairlane.stores.memory.moving import earlier, end_try, finish, later, make_ready, schedule
+
+RECORDED_AS: dict[type[Any], AttemptOutcome] = {
+    Completed: "completed",
+    Retried: "failed",
+    Died: "dead",
+    Cancelled: "cancelled",
+    Snoozed: "snoozed",
+    Released: "released",
+}
+
+
+class Read(NamedTuple):
+    """An outcome whose spans and texts are known to be good."""
+
+    outcome: Outcome
+    ended_at: datetime
+    due_at: datetime | None
+    result: str | None
+
+
+def read_outcomes(outcomes: Sequence[Outcome], now: datetime) -> list[Read]:
+    return [_read(outcome, now) for outcome in outcomes]
+
+
+def _read(outcome: Outcome, now: datetime) -> Read:
+    ran_s, due_at, result = outcome.ran_s, None, None
+    if ran_s is not None and not isfinite(ran_s):
+        raise StoreRefused("memory", f"ran_s = {ran_s} of job {outcome.seq}: no span of time; nothing was changed")
+    if isinstance(outcome, Completed):
+        if outcome.result is not None:
+            try:
+                result = str(outcome.result, "utf-8")
+            except UnicodeDecodeError as error:
+                why = f"the result of job {outcome.seq} is not UTF-8: {error}; nothing was changed"
+                raise StoreRefused("memory", why) from error
+    elif isinstance(outcome, Retried | Snoozed):
+        due_at = later(now, outcome.delay_s)
+    return Read(outcome, earlier(now, outcome.ended_ago_s), due_at, result)
+
+
+def settle(facts: Facts, worker: WorkerId, holder: Worker | None, outcomes: Sequence[Read]) -> list[Refusal]:
+    rows, refused = facts.rows, []
+    for read in outcomes:
+        outcome = read.outcome
+        row = rows.get(outcome.seq)
+        lease = None if row is None else row.lease
+        if (
+            row is None
+            or lease is None
+            or holder is None
+            or lease.attempt != outcome.attempt
+            or lease.worker is not holder.id
+        ):
+            if row is None or not _is_recorded(row, outcome, worker):
+                refused.append(Refusal(seq=outcome.seq, attempt=outcome.attempt))
+            continue
+        if lease.started_at is None and outcome.ran_s is not None:
+            lease.started_at = earlier(read.ended_at, outcome.ran_s)
+        _APPLY[type(outcome)](facts, holder, row, lease, read)
+    return refused
+
+
+def _is_recorded(row: Row, outcome: Outcome, worker: WorkerId) -> bool:
+    recorded = RECORDED_AS[type(outcome)]
+    return any(t.attempt == outcome.attempt and t.outcome == recorded and t.worker == worker for t in row.tries)
+
+
+def _complete(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    row.suspect, row.result = False, read.result
+    end_try(holder, row, lease, "completed", read.ended_at)
+    finish(facts, row, "completed", read.ended_at)
+
+
+def _retry(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    assert isinstance(read.outcome, Retried)
+    row.suspect = False
+    row.attempts += 1
+    end_try(holder, row, lease, "failed", read.ended_at, read.outcome.failure)
+    _schedule_unless_cancelled(facts, row, lease, read, awaits_retry=True)
+
+
+def _snooze(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    row.suspect = False
+    end_try(holder, row, lease, "snoozed", read.ended_at)
+    _schedule_unless_cancelled(facts, row, lease, read, awaits_retry=False)
+
+
+def _schedule_unless_cancelled(facts: Facts, row: Row, lease: Try, read: Read, *, awaits_retry: bool) -> None:
+    if lease.cancel_requested:
+        finish(facts, row, "cancelled", read.ended_at)
+    else:
+        assert read.due_at is not None
+        schedule(facts, row, read.due_at, awaits_retry=awaits_retry)
+
+
+def _die(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    assert isinstance(read.outcome, Died)
+    row.suspect = False
+    row.attempts += read.outcome.charged
+    end_try(holder, row, lease, "dead", read.ended_at, read.outcome.failure)
+    finish(facts, row, "dead", read.ended_at)
+
+
+def _stop(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    assert isinstance(read.outcome, Cancelled)
+    lease.reason = read.outcome.reason
+    end_try(holder, row, lease, "cancelled", read.ended_at)
+    finish(facts, row, "cancelled", read.ended_at)
+
+
+def _release(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    release(facts, holder, row, lease, read.ended_at)
+
+
+def release(facts: Facts, holder: Worker, row: Row, lease: Try, at: datetime) -> None:
+    """Give a lease back uncharged; a job that was asked to cancel does not run again."""
+    end_try(holder, row, lease, "released", at)
+    if lease.cancel_requested:
+        finish(facts, row, "cancelled", at)
+    else:
+        make_ready(facts, row)
+
+
+_APPLY: dict[type[Any], Callable[[Facts, Worker, Row, Try, Read], None]] = {
+    Completed: _complete,
+    Retried: _retry,
+    Died: _die,
+    Cancelled: _stop,
+    Snoozed: _snooze,
+    Released: _release,
+}

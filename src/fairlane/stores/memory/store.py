@@ -1,0 +1,130 @@
+"""`memory://`: every operation answered from this process's memory, under one lock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, TypeVar
+from uuid import UUID
+
+from fairlane.core import ops
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Enqueue, EnqueueResult, Op
+from fairlane.errors import InvalidOption, StoreClosed, UnsupportedConnection
+from fairlane.stores.base import Capability
+from fairlane.stores.memory import (
+    acting,
+    counting,
+    enqueueing,
+    keeping,
+    reading,
+    reclaiming,
+    reviewing,
+    turning,
+)
+from fairlane.stores.memory.facts import Facts
+from fairlane.stores.memory.listening import MemoryListener
+
+T = TypeVar("T")
+
+_ANSWERS: dict[type[Any], Callable[[Facts, Any, datetime], Any]] = {
+    ops.Enqueue: enqueueing.enqueue,
+    ops.Turn: turning.turn,
+    ops.Renew: turning.renew,
+    ops.Retire: turning.retire,
+    ops.Promote: reclaiming.promote,
+    ops.Reclaim: reclaiming.reclaim,
+    ops.Cancel: acting.cancel,
+    ops.Fail: acting.fail,
+    ops.Bury: acting.bury,
+    ops.Reprocess: reviewing.reprocess,
+    ops.Discard: reviewing.discard,
+    ops.Resolve: reviewing.resolve,
+    ops.Acknowledge: reviewing.acknowledge,
+    ops.GetJob: reading.get_job,
+    ops.PageJobs: reading.page_jobs,
+    ops.GetDeadLetter: reading.get_dead_letter,
+    ops.PageDeadLetters: reading.page_dead_letters,
+    ops.PageAudit: reading.page_audit,
+    ops.GetStats: counting.get_stats,
+    ops.Check: keeping.check,
+    ops.Retain: keeping.retain,
+    ops.Purge: keeping.purge,
+}
+
+
+class MemoryStore:
+    """A store in plain Python, for tests and for work that may end with its process. Safe to use from many threads."""
+
+    name = "memory"
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._facts = Facts()
+        self._listeners: defaultdict[UUID, list[MemoryListener]] = defaultdict(list)
+        self._lock = Lock()
+        self._closed = False
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if on is not None:
+            raise UnsupportedConnection(on, "none: its jobs are in this process, not in a database")
+        answer = _ANSWERS.get(type(op))
+        if answer is None:
+            raise InvalidOption("op", op, "an operation of fairlane.core.ops")
+        now = self._clock.now() if op.now is None else op.now
+        if now.tzinfo is not UTC:
+            now = now.astimezone(UTC)
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(self.name)
+            result: T = answer(self._facts, op, now)
+            if isinstance(op, Enqueue) and isinstance(result, EnqueueResult):
+                self._wake(op, result)
+        return result
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        """The same: no operation here waits for anything but another one."""
+        return self.run(op, on=on)
+
+    def listener(self, worker: WorkerId) -> MemoryListener:
+        def forget(listener: MemoryListener) -> None:
+            with self._lock:
+                if listener in self._listeners[worker]:
+                    self._listeners[worker].remove(listener)
+                if not self._listeners[worker]:
+                    del self._listeners[worker]
+
+        listener = MemoryListener(forget)
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(self.name)
+            self._listeners[worker].append(listener)
+        return listener
+
+    def migrator(self) -> None:
+        """It keeps no schema."""
+
+    def close(self) -> None:
+        """End every wait, forget every job; later operations raise `StoreClosed`."""
+        with self._lock:
+            self._closed = True
+            self._facts.clear()
+            listeners = [listener for some in self._listeners.values() for listener in some]
+        for listener in listeners:
+            listener.close()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def _wake(self, op: Enqueue, result: EnqueueResult) -> None:
+        if op.notify == "never" or all(receipt.disposition != "created" for receipt in result.receipts):
+            return
+        for worker, listeners in self._listeners.items():
+            known = self._facts.workers.get(worker)
+            if op.notify == "always" or (known is not None and known.waiting):
+                for listener in listeners:
+                    listener.wake()

@@ -1,0 +1,100 @@
+"""The worker's turn, and its coming and going."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fairlane.core.job import Lease
+from fairlane.core.ops import Refusal, Renew, Renewed, Retire, Retired, Start, Turn, TurnResult
+from fairlane.stores.memory.claiming import Claim, Marks, lease_of, marks_of
+from fairlane.stores.memory.facts import Facts, Worker
+from fairlane.stores.memory.moving import later
+from fairlane.stores.memory.reclaiming import promote_due, reclaim_lapsed
+from fairlane.stores.memory.settling import read_outcomes, release, settle
+
+
+def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
+    outcomes = read_outcomes(op.outcomes, now)
+    starts = [(start, later(now, 2 * start.timeout_s)) for start in op.starts]
+    holder = facts.workers.get(op.worker)
+    unstarted = _mark_started(facts, holder, starts, now)
+    refused = settle(facts, op.worker, holder, outcomes)
+    promote_due(facts, op.promote_limit, now)
+    reclaimed = reclaim_lapsed(facts, op.reclaim_limit, now)
+    registered = holder is not None and holder.expires_at > now
+    leases: list[Lease] = []
+    looked: Marks = {}
+    cursors: dict[str, str] = {}
+    if holder is not None and registered:
+        holder.waiting = op.waiting
+        if op.wants:
+            leases = _leases_of_claim(holder, op.claim_no) or _claim(facts, holder, op, now, looked, cursors)
+    return TurnResult(
+        now=now,
+        leases=tuple(leases),
+        refused=(*refused, *unstarted),
+        cancels=tuple(sorted(holder.asked_to_cancel)) if holder is not None else (),
+        registered=registered,
+        marks=marks_of(looked),
+        cursors=cursors,
+        next_due_at=facts.scheduled.next_due_at(),
+        reclaimed=tuple(reclaimed),
+    )
+
+
+def _mark_started(
+    facts: Facts, holder: Worker | None, starts: Sequence[tuple[Start, datetime]], now: datetime
+) -> list[Refusal]:
+    unstarted = []
+    for start, deadline_at in starts:
+        row = None if holder is None else holder.leases.get(start.seq)
+        if row is None or row.lease is None or row.lease.attempt != start.attempt:
+            unstarted.append(Refusal(seq=start.seq, attempt=start.attempt))
+            continue
+        if row.lease.started_at is None:
+            row.lease.started_at = now
+        row.lease.deadline_at, row.lease.alone = deadline_at, start.alone
+    return unstarted
+
+
+def _leases_of_claim(holder: Worker, claim_no: int) -> list[Lease]:
+    """What this claim got before, where its reply was lost and it is repeated."""
+    held = ((row, row.lease) for row in holder.leases.values())
+    return [lease_of(row, lease) for row, lease in held if lease is not None and lease.claim_no == claim_no]
+
+
+def _claim(
+    facts: Facts, holder: Worker, op: Turn, now: datetime, looked: Marks, cursors: dict[str, str]
+) -> list[Lease]:
+    leases: list[Lease] = []
+    for want in op.wants:
+        claim = Claim(facts, want, holder, op.claim_no, now)
+        claim.fill()
+        leases += claim.leases
+        looked.update((key, walk.last) for key, walk in claim.walks.items() if walk.last is not None)
+        if claim.served_last is not None:
+            cursors[want.lane] = claim.served_last
+    return leases
+
+
+def renew(facts: Facts, op: Renew, now: datetime) -> Renewed:
+    expires_at = later(now, op.lease_s)
+    holder = facts.workers.get(op.worker)
+    if holder is None:
+        facts.workers[op.worker] = Worker(op.worker, expires_at)
+    else:
+        holder.expires_at = expires_at
+    return Renewed(now=now, expires_at=expires_at, fresh=holder is None)
+
+
+def retire(facts: Facts, op: Retire, now: datetime) -> Retired:
+    holder = facts.workers.get(op.worker)
+    if holder is None:
+        return Retired(released=0)
+    held = list(holder.leases.values())
+    for row in held:
+        if row.lease is not None:
+            release(facts, holder, row, row.lease, now)
+    del facts.workers[op.worker]
+    return Retired(released=len(held))
