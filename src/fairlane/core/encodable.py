@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from fairlane.core.scan import MOST_PROBLEMS, SHOWN_KEY, Limits
+from fairlane.core.scan import MOST_PROBLEMS, Limits, shown_key
+from fairlane.errors import shown
 
 _Waiting = list[tuple[str, object, int]]
 
@@ -35,7 +36,10 @@ def problems_in(value: object, limits: Limits) -> list[str]:
             return [*problems, f"{path[:200]}: {too_deep(limits)}"]
         if isinstance(item, dict):
             problems += _key_problems(path, item)
-            waiting += [(f"{path}.{_shown_key(key)}", item[key], depth + 1) for key in reversed(item)]
+            waiting += [
+                (f"{path}.{shown_key(key if isinstance(key, str) else shown(key))}", item[key], depth + 1)
+                for key in reversed(item)
+            ]
         elif isinstance(item, (list, tuple, set, frozenset)):
             waiting += [(f"{path}[{at}]", each, depth + 1) for at, each in reversed(list(enumerate(item)))]
         elif problem := _scalar_problem(item, limits):
@@ -81,7 +85,7 @@ def _key_problems(path: str, item: dict[Any, Any]) -> list[str]:
                 problem = "this key comes twice once it is text"
             written.add(text)
         if problem:
-            problems.append(f"{path}.{_shown_key(key)}: {problem}")
+            problems.append(f"{path}.{shown_key(key if isinstance(key, str) else shown(key))}: {problem}")
     return problems
 
 
@@ -90,11 +94,6 @@ def _key_as_text(key: object) -> str:
         raise TypeError
     (text,) = msgspec.to_builtins({key: None}, str_keys=True)
     return str(text)
-
-
-def _shown_key(key: object) -> str:
-    text = key if isinstance(key, str) else repr(key)
-    return text[:SHOWN_KEY].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def _converted(item: object) -> tuple[str | None, object]:

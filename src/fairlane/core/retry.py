@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from msgspec import Struct
 
@@ -52,12 +50,12 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
         return min(low * (1.0 - fraction) + high * fraction, high)
 
     def _full_delay_s(self, failed: int) -> float:
-        if self.base_s <= 0.0 or self.base_s >= self.cap_s:
-            return min(self.base_s, self.cap_s)
-        steps_to_cap = math.log(self.cap_s / self.base_s) / math.log(self.factor) if self.factor > 1.0 else math.inf
-        if failed - 1 > steps_to_cap:
+        if self.base_s == 0.0:
+            return 0.0
+        try:
+            return min(self.base_s * self.factor ** (failed - 1), self.cap_s)
+        except OverflowError:
             return self.cap_s
-        return min(self.base_s * self.factor ** (failed - 1) if self.factor > 1.0 else self.base_s, self.cap_s)
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)

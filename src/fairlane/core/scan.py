@@ -69,6 +69,12 @@ def scan(text: bytes, limits: Limits = LIMITS) -> list[str]:
     return scanner.problems
 
 
+def shown_key(key: str) -> str:
+    """A key as it may stand in a path: short, and nothing in it that could break a line or a log."""
+    text = key if len(key) <= SHOWN_KEY else key[:SHOWN_KEY] + "…"
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
 class _StopScanning(Exception):
     """Nothing after this point can be understood, or enough was found."""
 
@@ -119,7 +125,7 @@ class _Scanner:
     def _key(self, level: _Level) -> None:
         key = self._string("a key in quotes")
         name = _meant(key[1:-1])
-        level.label = "." + name[:SHOWN_KEY]
+        level.label = "." + shown_key(name)
         if name in level.keys:
             self._report("this key comes twice")
         level.keys.add(name)

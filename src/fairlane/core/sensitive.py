@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from fairlane.core.scan import shown_key
 from fairlane.core.sensitive_names import is_email, names_id, sensitive_name
 from fairlane.core.sensitive_values import REDACTED, sensitive_value
 
 SensitivePolicy = Literal["refuse", "redact", "allow"]
 
 _Step = str | int
+_DEEPEST = 100
+"""No payload nested deeper is ever accepted, so none is followed deeper."""
 
 
 class Finding(NamedTuple):
@@ -42,6 +45,8 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
     waiting: list[tuple[tuple[_Step, ...], object, str]] = [((), payload, "")]
     while waiting:
         steps, value, parent = waiting.pop()
+        if len(steps) > _DEEPEST:
+            continue
         if isinstance(value, Mapping):
             email = is_email(value)
             inner: list[tuple[tuple[_Step, ...], object, str]] = []
@@ -61,16 +66,18 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
                     waiting.append(((*steps, at), item, parent))
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        return value
     if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
+        return {key: _copied(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copied(item) for item in value]
+        return [_copied(item, depth + 1) for item in value]
     return value
 
 
 def _shown(steps: tuple[_Step, ...]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{shown_key(str(step))}" for step in steps).lstrip(".")
 
 
 __all__ = ["REDACTED", "Finding", "SensitivePolicy", "find", "redact"]

@@ -9,7 +9,7 @@ REDACTED = "[redacted]"
 _TELLING = re.compile(
     r"""
       (?P<private_key> -----BEGIN\ [A-Z0-9 ]{0,30}PRIVATE\ KEY )
-    | (?P<jwt>         \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{8,} )
+    | (?P<jwt>         (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{8,} )
     | (?P<aws>         \b(?:AKIA|ASIA)[0-9A-Z]{16}\b )
     | (?P<provider>    \b(?:gh[pousr]_[A-Za-z0-9]{36} | github_pat_[A-Za-z0-9_]{60} | glpat-[A-Za-z0-9_-]{20}
                          | xox[abprs]-[A-Za-z0-9-]{10} | [sr]k_live_[A-Za-z0-9]{16} | AIza[A-Za-z0-9_-]{35}) )

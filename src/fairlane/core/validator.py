@@ -163,7 +163,7 @@ def _reference_errors(payload: Mapping[str, Any]) -> list[str]:
     return [
         f"{field} = {shown(value)}: expected an id, a whole number or text"
         for field, value in payload.items()
-        if isinstance(field, str) and field.endswith("_id") and field not in _ENVELOPE
+        if str(field).endswith("_id") and field not in _ENVELOPE
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str, UUID)))
     ]
 

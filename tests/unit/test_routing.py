@@ -1,0 +1,84 @@
+"""Job types find their queues, and queues have their figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane.core.retry import Retry
+from fairlane.core.routing import CATEGORIES, DEFAULT_QUEUES, QueuePolicy, Router
+from fairlane.errors import ConfigError, InvalidOption
+
+
+@pytest.mark.requirement("I1")
+@pytest.mark.parametrize(
+    ("queue", "slots", "timeout_s", "per_tenant", "rate", "delays"),
+    [
+        ("critical", 4, 60, None, None, (10, 30, 60)),
+        ("default", 8, 300, 500, None, (60, 300, 900)),
+        ("bulk", 2, 600, 100, 50, (300, 900)),
+    ],
+)
+def test_the_three_queues_have_the_documents_figures(
+    queue: str, slots: int, timeout_s: float, per_tenant: int | None, rate: float | None, delays: tuple[float, ...]
+) -> None:
+    policy = DEFAULT_QUEUES[queue]
+    assert (policy.slots, policy.timeout_s, policy.max_per_tenant, policy.rate_per_minute) == (
+        slots,
+        timeout_s,
+        per_tenant,
+        rate,
+    )
+    assert policy.retry == Retry(max_attempts=len(delays) + 1, delays=delays)
+
+
+@pytest.mark.requirement("I1", "I14")
+def test_a_fax_job_goes_to_the_critical_queue_and_an_unknown_type_to_default() -> None:
+    router = Router({"fax.send": "critical", "reports.*": "bulk"})
+    assert router.queue_for("fax.send") == "critical"
+    assert router.queue_for("reports.generate") == "bulk"
+    assert router.queue_for("reports") == "default"
+    assert router.queue_for("never.heard.of") == "default"
+
+
+def test_an_exact_route_wins_over_a_pattern_and_the_first_pattern_over_the_next() -> None:
+    router = Router({"mail.*": "bulk", "mail.s*": "critical", "mail.send": "default"})
+    assert router.queue_for("mail.send") == "default"
+    assert router.queue_for("mail.sort") == "bulk"
+
+
+@pytest.mark.requirement("W1")
+def test_every_job_type_can_be_given_a_category() -> None:
+    router = Router(categories={"email_ingestion_*": "ingestion", "firm_export": "export"})
+    assert router.category_for("email_ingestion_fetch") == "ingestion"
+    assert router.category_for("firm_export") == "export"
+    assert router.category_for("other") is None
+    assert len(CATEGORIES) == 8
+
+
+def test_a_route_to_a_queue_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match='Nearest: "critical"'):
+        Router({"fax.send": "critcal"})
+
+
+def test_a_queue_nobody_configured_limits_nothing() -> None:
+    assert Router().policy_for("mine") == QueuePolicy(name="mine")
+    assert Router().policy_for("bulk") is DEFAULT_QUEUES["bulk"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "no spaces"},
+        {"timeout_s": 0},
+        {"slots": -1},
+        {"max_per_tenant": True},
+        {"rate_per_minute": float("nan")},
+        {"priority_scope": "galaxy"},
+    ],
+    ids=str,
+)
+def test_a_queue_policy_out_of_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption):
+        QueuePolicy(**{"name": "mine"} | options)

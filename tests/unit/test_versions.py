@@ -1,0 +1,66 @@
+"""An old job still runs after its payload's shape has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlane.core.versions import Upcasters, check_version
+from fairlane.errors import InvalidOption, InvalidPayload
+
+
+def two_steps() -> Upcasters:
+    upcasters = Upcasters()
+
+    @upcasters.register("mail.send", 1)
+    def _(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"recipients": [payload["to"]]}
+
+    @upcasters.register("mail.send", 2)
+    def _(payload: dict[str, Any]) -> dict[str, Any]:
+        return payload | {"urgent": False}
+
+    return upcasters
+
+
+@pytest.mark.requirement("W3")
+def test_an_old_payload_climbs_step_by_step_to_todays_version() -> None:
+    upcast = two_steps().upcast
+    assert upcast("mail.send", {"to": "ada"}, 1, 3) == {"recipients": ["ada"], "urgent": False}
+    assert upcast("mail.send", {"recipients": []}, 2, 3) == {"recipients": [], "urgent": False}
+    assert upcast("mail.send", {"x": 1}, 3, 3) == {"x": 1}
+    assert upcast("other", {"x": 1}, 1, 1) == {"x": 1}
+
+
+def test_a_missing_step_is_named_with_what_to_register() -> None:
+    with pytest.raises(InvalidPayload, match=r"no upcaster from version 3 to 4, 4 to 5.*from_version=3"):
+        two_steps().upcast("mail.send", {"to": "ada"}, 1, 5)
+
+
+def test_a_payload_from_the_future_asks_for_newer_code() -> None:
+    with pytest.raises(InvalidPayload, match="version 4 is newer than 3"):
+        two_steps().upcast("mail.send", {}, 4, 3)
+
+
+def test_steps_of_another_task_do_not_count() -> None:
+    with pytest.raises(InvalidPayload):
+        two_steps().upcast("mail.receive", {}, 1, 2)
+
+
+def test_a_step_is_registered_once() -> None:
+    with pytest.raises(InvalidOption, match="no second upcaster"):
+        two_steps().register("mail.send", 1)
+
+
+def test_a_step_that_returns_no_dict_is_refused() -> None:
+    upcasters = Upcasters()
+    upcasters.register("t", 1)(lambda payload: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(InvalidPayload, match="must return a dict"):
+        upcasters.upcast("t", {}, 1, 2)
+
+
+@pytest.mark.parametrize("version", [0, -1, True, "1", 1.5, 40_000])
+def test_a_version_is_a_small_whole_number_from_one_on(version: object) -> None:
+    with pytest.raises(InvalidOption):
+        check_version(version)
