@@ -6,7 +6,7 @@ import logging
 
 from fairlane.client.opening import StoreAccess
 from fairlane.core.clock import Clock
-from fairlane.core.ops import ALL_TENANTS, GetStats, Stats
+from fairlane.core.ops import ALL_TENANTS, EnqueueResult, GetStats, Stats
 
 logger = logging.getLogger("fairlane.client")
 
@@ -22,19 +22,17 @@ class DepthWatch:
         self._is_deep = False
         self.is_on = warn_depth is not None
 
-    def look(self, depth: int | None) -> None:
-        if depth is None:
-            if not self._is_due():
-                return
-            depth = waiting(self._access.run(self._question()))
-        self._compare(depth)
+    def look(self, result: EnqueueResult) -> None:
+        if result.depth is not None:
+            self._compare(_depth_after(result, result.depth))
+        elif self._is_due():
+            self._compare(waiting(self._access.run(self._question())))
 
-    async def alook(self, depth: int | None) -> None:
-        if depth is None:
-            if not self._is_due():
-                return
-            depth = waiting(await self._access.arun(self._question()))
-        self._compare(depth)
+    async def alook(self, result: EnqueueResult) -> None:
+        if result.depth is not None:
+            self._compare(_depth_after(result, result.depth))
+        elif self._is_due():
+            self._compare(waiting(await self._access.arun(self._question())))
 
     def _is_due(self) -> bool:
         now_s = self._clock.monotonic()
@@ -52,6 +50,10 @@ class DepthWatch:
         was_deep, self._is_deep = self._is_deep, depth >= self._warn_depth
         if self._is_deep and not was_deep:
             logger.warning("%d jobs or more are waiting, the warning depth is %d", depth, self._warn_depth)
+
+
+def _depth_after(result: EnqueueResult, depth_before: int) -> int:
+    return depth_before + sum(receipt.disposition == "created" for receipt in result.receipts)
 
 
 def waiting(stats: Stats) -> int:

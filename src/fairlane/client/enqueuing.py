@@ -37,7 +37,7 @@ class Enqueuer:
         result = self._around.access.run(self._op((spec,)), on=options.conn)
         handle = self._handle(task, options, spec, self._receipts(result)[0])
         if options.conn is None and self._watch.is_on:
-            self._watch.look(result.depth)
+            self._watch.look(result)
         return handle
 
     async def aone(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
@@ -45,7 +45,7 @@ class Enqueuer:
         result = await self._around.access.arun(self._op((spec,)), on=options.conn)
         handle = self._handle(task, options, spec, self._receipts(result)[0])
         if options.conn is None and self._watch.is_on:
-            await self._watch.alook(result.depth)
+            await self._watch.alook(result)
         return handle
 
     def many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
@@ -55,7 +55,7 @@ class Enqueuer:
         result = self._around.access.run(self._op(specs), on=conn)
         handles = self._handles(given, specs, result)
         if conn is None and self._watch.is_on:
-            self._watch.look(result.depth)
+            self._watch.look(result)
         return handles
 
     async def amany(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
@@ -65,7 +65,7 @@ class Enqueuer:
         result = await self._around.access.arun(self._op(specs), on=conn)
         handles = self._handles(given, specs, result)
         if conn is None and self._watch.is_on:
-            await self._watch.alook(result.depth)
+            await self._watch.alook(result)
         return handles
 
     def _prepared(

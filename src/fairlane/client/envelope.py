@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
@@ -11,6 +12,7 @@ from fairlane.client.options import Options
 from fairlane.client.settings import Settings
 from fairlane.core.payload import encode_value
 from fairlane.core.validator import PayloadValidator
+from fairlane.errors import InvalidOption
 
 if TYPE_CHECKING:
     from fairlane.client.definition import Definition
@@ -53,4 +55,13 @@ def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> di
     """The ids a job works on: the task's own arguments among them, then what the call added."""
     if not task.refs:
         return options.refs
-    return {**{name: args[name] for name in task.refs if args.get(name) is not None}, **options.refs}
+    own = {name: _ref(name, args[name]) for name in task.refs if args.get(name) is not None}
+    return {**own, **options.refs}
+
+
+def _ref(name: str, value: object) -> int | str:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise InvalidOption(f"refs[{name!r}]", value, "an id: a whole number, text or a UUID")
+    return value

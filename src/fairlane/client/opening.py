@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from typing import TypeVar
@@ -50,6 +49,8 @@ class StoreAccess:
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         store = self._store
         if store is None or self.closed:
+            import asyncio  # here, for it doubles the time of importing fairlane
+
             store = await asyncio.to_thread(self._opened)
         return await store.arun(op, on=on)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.ops.enqueue import Notify
@@ -61,9 +61,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     payload_max_keys: _Count = 10_000
     payload_max_digits: Annotated[int, Meta(ge=16, le=4_000)] = 300
 
-    priorities: Mapping[str, Annotated[int, Meta(ge=0, le=32_767)]] = DEFAULT_LABELS
+    priorities: Mapping[str, Annotated[int, Meta(ge=0, le=32_767)]] = field(default_factory=lambda: DEFAULT_LABELS)
     categories: tuple[str, ...] = CATEGORIES
-    queues: Mapping[str, QueuePolicy] = DEFAULT_QUEUES
+    queues: Mapping[str, QueuePolicy] = field(default_factory=lambda: DEFAULT_QUEUES)
     routes: Mapping[str, str] = {}
     """Task name, exact or with `*`, to the queue its jobs go to."""
     category_routes: Mapping[str, str] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from typing import Protocol
@@ -23,6 +22,8 @@ class SystemPause:
         time.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
+        import asyncio  # here, for it doubles the time of importing fairlane
+
         await asyncio.sleep(seconds)
 
 

@@ -1,0 +1,1 @@
+"""The client through its public face."""

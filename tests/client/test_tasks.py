@@ -1,0 +1,190 @@
+"""Registering functions as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fairlane import AsyncTask, Fairlane, InvalidOption, Retry, SyncTask, UnknownTask
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+def test_a_task_is_still_a_plain_function(app: Fairlane) -> None:
+    @app.task
+    def add(a: int, b: int = 2) -> int:
+        """Adds."""
+        return a + b
+
+    @app.task(name="later")
+    async def later(a: int) -> int:
+        return a
+
+    assert add(1) == 3
+    assert asyncio.run(later(4)) == 4
+    assert (add.__name__, add.__doc__) == ("add", "Adds.")
+    assert isinstance(add, SyncTask)
+    assert isinstance(later, AsyncTask)
+    assert app.get("00000000-0000-7000-8000-000000000000") is None
+
+
+def test_a_task_is_named_after_its_module_and_function(app: Fairlane) -> None:
+    @app.task
+    def add(a: int) -> int:
+        return a
+
+    assert add.name.endswith("test_tasks.test_a_task_is_named_after_its_module_and_function.add")
+    assert app.require_task(add.name) is add
+
+
+def test_a_module_gives_its_tasks_the_same_names_run_or_imported(tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(
+        "from fairlane import Fairlane\n"
+        "app = Fairlane('memory://')\n"
+        "@app.task\n"
+        "def send(a: int) -> None: ...\n"
+        "if __name__ in ('__main__', 'mail'): print(send.name)\n"
+    )
+    for command in (["mail.py"], ["-m", "mail"], ["-c", "import mail"]):
+        run = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert run.stdout == "mail.send\n"
+
+
+def test_two_tasks_cannot_have_one_name(app: Fairlane) -> None:
+    app.task(name="add")(lambda a: a)
+    with pytest.raises(InvalidOption, match="is registered under it"):
+        app.task(name="add")(lambda b: b)
+    assert list(app.tasks) == ["add"]
+
+
+@pytest.mark.requirement("L3")
+def test_an_unknown_task_is_named_with_its_nearest_neighbour(app: Fairlane) -> None:
+    app.task(name="mail.send_digest")(lambda: None)
+    with pytest.raises(UnknownTask, match=r'no task named "mail\.send".*Nearest: "mail\.send_digest"'):
+        app.require_task("mail.send")
+
+
+def takes_positional(a: int, *rest: int) -> None: ...
+def takes_keywords(**rest: int) -> None: ...
+def takes_nameless(a: int, /) -> None: ...
+def takes_socket(a: asyncio.AbstractEventLoop) -> None: ...
+def returns_socket() -> asyncio.AbstractEventLoop: ...
+def one(a: int) -> int:
+    return a
+
+
+NO_TASKS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (takes_positional, {}, "stored by name"),
+    (takes_keywords, {}, "stored by name"),
+    (takes_nameless, {}, "stored by name"),
+    (takes_socket, {}, "a type that JSON can carry"),
+    (returns_socket, {}, "a type that JSON can carry"),
+    (lambda a: a, {}, r"@app\.task\(name=…\)"),
+    (int, {}, "expected a function"),
+    (one, {"name": "os:system; rm"}, "task name"),
+    (one, {"name": "ｍail"}, "task name"),
+    (one, {"name": "x" * 129}, "task name"),
+    (one, {"name": ""}, "task name"),
+    (one, {"queue": "a queue"}, "queue"),
+    (one, {"category": "notification"}, 'Nearest: "notifications"'),
+    (one, {"timeout": 0}, "timeout"),
+    (one, {"timeout": timedelta(days=30)}, "timeout"),
+    (one, {"timeout": float("nan")}, "timeout"),
+    (one, {"retry": 3}, "Retry"),
+    (one, {"priority": -1}, "priority"),
+    (one, {"priority": True}, "priority"),
+    (one, {"max_attempts": 0}, "max_attempts"),
+    (one, {"max_attempts": 2.5}, "max_attempts"),
+    (one, {"version": 0}, "version"),
+    (one, {"required": ("b",)}, "out of a"),
+    (one, {"required": "a"}, "a tuple of argument names"),
+    (one, {"refs": ("b",)}, "out of a"),
+    (one, {"sensitive": "hide"}, "one of refuse, redact, allow"),
+    (one, {"errors": {ValueError: "fatal"}}, "one of transient"),
+    (one, {"que": "x"}, 'Nearest: "queue"'),
+]
+
+
+@pytest.mark.parametrize(("function", "options", "problem"), NO_TASKS)
+def test_what_cannot_be_a_task_is_refused_at_the_decorator(
+    app: Fairlane, function: Callable[..., Any], options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidOption, match=problem):
+        app.task(**options)(function)
+    assert not app.tasks
+
+
+@pytest.mark.requirement("Q1")
+def test_an_unknown_priority_label_is_refused(app: Fairlane) -> None:
+    with pytest.raises(ValueError, match='no priority named "urgent"'):
+        app.task(priority="urgent")(one)
+    with pytest.raises(ValueError, match='no priority named "urgent"'):
+        app.task(one).using(priority="urgent")
+
+
+def test_an_annotation_may_name_what_is_defined_further_down(app: Fairlane) -> None:
+    greet = app.task(greeting_of)
+    handle = greet.enqueue(person=Person("Ada"))
+    assert '"Ada"' in handle.job().payload
+
+
+def test_an_annotation_that_never_exists_is_explained(app: Fairlane) -> None:
+    task = app.task(price)
+    with pytest.raises(InvalidOption, match="outside `if TYPE_CHECKING:`"):
+        task.enqueue(amount=1)
+
+
+def price(amount: Decimal) -> None: ...
+
+
+def greeting_of(person: Person) -> str:
+    return f"Hello {person.name}"
+
+
+from dataclasses import dataclass  # noqa: E402
+
+
+@dataclass
+class Person:
+    name: str
+
+
+@pytest.mark.requirement("W1")
+def test_every_task_has_a_category_its_own_the_route_or_the_default(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(categories=("mail", "rest"), default_category="rest", category_routes={"mail.*": "mail"})
+    app.task(name="mail.send")(lambda: None)
+    app.task(name="other")(lambda: None)
+    app.task(name="own", category="mail")(lambda: None)
+    assert {name: task.definition.category for name, task in app.tasks.items()} == {
+        "mail.send": "mail",
+        "other": "rest",
+        "own": "mail",
+    }
+
+
+def test_a_task_routed_to_a_queue_goes_there_unless_it_names_one(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(routes={"mail.*": "critical"})
+    assert app.task(name="mail.send")(lambda: None).enqueue().job().queue == "critical"
+    assert app.task(name="mail.bulk", queue="bulk")(lambda: None).enqueue().job().queue == "bulk"
+    assert app.task(name="other")(lambda: None).enqueue().job().queue == "default"
+
+
+def test_attempts_come_from_the_call_the_task_the_queue(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app()
+    plain = app.task(name="plain")(lambda: None)
+    patient = app.task(name="patient", retry=Retry(max_attempts=9))(lambda: None)
+    stubborn = app.task(name="stubborn", retry=Retry(max_attempts=9), max_attempts=2)(lambda: None)
+    assert plain.enqueue().job().max_attempts == 4
+    assert plain.using(queue="unheard.of").enqueue().job().max_attempts == 5
+    assert patient.enqueue().job().max_attempts == 9
+    assert stubborn.enqueue().job().max_attempts == 2
+    assert stubborn.using(retry=Retry(max_attempts=7)).enqueue().job().max_attempts == 7
+    assert stubborn.using(retry=Retry(max_attempts=7), max_attempts=3).enqueue().job().max_attempts == 3
