@@ -174,7 +174,9 @@ class ResultTimeout(FairlaneError, TimeoutError):
 
     def __init__(self, job_id: object, status: str, waited_s: float) -> None:
         self.job_id, self.status, self.waited_s = job_id, status, waited_s
-        super().__init__(f"job {job_id} is still {status} after {waited_s:g} s; is a worker running that knows its task?")
+        super().__init__(
+            f"job {job_id} is still {status} after {waited_s:g} s; is a worker running that knows its task?"
+        )
 
 
 class NoCurrentJob(FairlaneError, LookupError):

@@ -1,10 +1,10 @@
 """What a job is: the request, the lease, the record people read.
 
-    JobSpec   what a client asks for; immutable once enqueued
-    Lease     the right to run one attempt, with everything a runner needs
-    Job       the job as people see it, put together from its facts
-    Attempt   how one attempt ended
-    DeadLetter  a job that ended dead, waiting for a person
+JobSpec   what a client asks for; immutable once enqueued
+Lease     the right to run one attempt, with everything a runner needs
+Job       the job as people see it, put together from its facts
+Attempt   how one attempt ended
+DeadLetter  a job that ended dead, waiting for a person
 """
 
 from __future__ import annotations

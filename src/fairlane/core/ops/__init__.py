@@ -1,8 +1,8 @@
 """Operations: everything a store can be asked or told, as values.
 
-    enqueue  put jobs in                        turn  the worker's: claim, start, renew, settle, reclaim
-    act      what people do, audited            read  what people and programs ask
-    keep     health, retention, purge
+enqueue  put jobs in                        turn  the worker's: claim, start, renew, settle, reclaim
+act      what people do, audited            read  what people and programs ask
+keep     health, retention, purge
 """
 
 from fairlane.core.ops.act import (

@@ -1,10 +1,10 @@
 """The worker's operations: claim, start, renew, settle, give back.
 
-    worker                              store
-      Renew  ───────────────────────▶  a heartbeat row, good for lease_s
-      Turn(outcomes, starts, wants) ▶  settle, promote, reclaim, claim: one commit
-             ◀───────────────────────  leases, refused outcomes, whom to cancel
-      Retire ───────────────────────▶  its leases go back, its row goes
+worker                              store
+  Renew  ───────────────────────▶  a heartbeat row, good for lease_s
+  Turn(outcomes, starts, wants) ▶  settle, promote, reclaim, claim: one commit
+         ◀───────────────────────  leases, refused outcomes, whom to cancel
+  Retire ───────────────────────▶  its leases go back, its row goes
 """
 
 from __future__ import annotations

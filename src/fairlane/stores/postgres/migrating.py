@@ -1,0 +1,122 @@
+"""Bringing a database's schema up to date: numbered migrations, run under one lock, each in one transaction."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql as quoting
+
+from fairlane.errors import SchemaOutOfDate
+from fairlane.stores.base import Migration
+from fairlane.stores.postgres.connecting import SCHEMA_VERSION, Connector, translated
+
+# In the order they are created in; each is one file of sql/.
+_PARTS: dict[int, tuple[str, ...]] = {
+    1: (
+        "tables",
+        "enqueue_receipts",
+        "enqueue_one_by_one",
+        "enqueue",
+        "settle",
+        "settle_completed",
+        "promote",
+        "take_back",
+        "reclaim",
+        "worker",
+        "claim",
+        "claim_want",
+        "turn",
+        "views",
+        "act",
+        "dead_letter",
+        "keep",
+        "stats",
+    )
+}
+_NAMES = {1: "foundation"}
+
+
+def migrations() -> tuple[Migration, ...]:
+    folder = files("fairlane.stores.postgres") / "sql"
+    return tuple(
+        Migration(
+            version, _NAMES[version], "expand", "\n".join((folder / f"{part}.sql").read_text("utf-8") for part in parts)
+        )
+        for version, parts in sorted(_PARTS.items())
+    )
+
+
+def script(migration: Migration, schema: str) -> str:
+    """One migration as plain SQL that can be run by hand: all of it or nothing."""
+    name = quoting.Identifier(schema).as_string(None)
+    literal = quoting.Literal(schema).as_string(None)
+    return (
+        f"-- Fairlane schema, version {migration.version}: {migration.name} ({migration.phase})\n"
+        "begin;\n"
+        "set local lock_timeout = '3s';\n"
+        "set local statement_timeout = 0;\n"
+        "set local client_min_messages = warning;\n"
+        f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
+        f"create schema if not exists {name};\n"
+        f"set local search_path = {name}, pg_temp;\n"
+        "create table if not exists schema_version (version integer primary key, name text not null, applied_at timestamptz not null default now());\n"
+        f"{migration.sql}\n"
+        f"insert into schema_version (version, name) values ({migration.version}, '{migration.name}');\n"
+        # The comment lets a check read the version in the same query that finds the schema missing.
+        f"comment on schema {name} is 'Fairlane jobs, schema version {migration.version}';\n"
+        "commit;\n"
+    )
+
+
+class PostgresMigrator:
+    needed = SCHEMA_VERSION
+
+    def __init__(self, connector: Connector, schema: str) -> None:
+        self._connector, self._schema = connector, schema
+
+    def current(self) -> int:
+        with self._connector.connect() as conn:
+            return self._current(conn)
+
+    def pending(self) -> tuple[Migration, ...]:
+        current = self.current()
+        return tuple(m for m in migrations() if m.version > current)
+
+    def sql(self) -> str:
+        """Every migration as one script, made without a connection."""
+        return "\n".join(script(m, self._schema) for m in migrations())
+
+    def up(self) -> tuple[Migration, ...]:
+        ran: list[Migration] = []
+        with self._connector.connect() as conn:
+            current = self._current(conn)
+            if current > self.needed:
+                raise SchemaOutOfDate(current, self.needed)
+            for migration in migrations():
+                if migration.version > current and self._apply(conn, migration):
+                    ran.append(migration)
+        return tuple(ran)
+
+    def _apply(self, conn: psycopg.Connection[Any], migration: Migration) -> bool:
+        head, tail = script(migration, self._schema).split("create schema if not exists", 1)
+        try:
+            # The first half ends holding the lock: whoever waited for it finds the work done.
+            conn.execute(head.encode())
+            if self._current(conn) >= migration.version:
+                conn.execute("rollback")
+                return False
+            conn.execute(("create schema if not exists" + tail).encode())
+        except psycopg.Error as error:
+            conn.rollback()
+            raise translated(error) from error
+        return True
+
+    def _current(self, conn: psycopg.Connection[Any]) -> int:
+        table = quoting.SQL("{}.schema_version").format(quoting.Identifier(self._schema))
+        found = conn.execute("select to_regclass(%s)", (table.as_string(None),)).fetchone()
+        if found is None or found[0] is None:
+            return 0
+        row = conn.execute(quoting.SQL("select coalesce(max(version), 0) from {}").format(table)).fetchone()
+        return int(row[0]) if row else 0

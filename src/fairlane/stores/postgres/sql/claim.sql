@@ -1,0 +1,166 @@
+-- A tenant's line in one queue and band, the last row of it that was looked at, and how many were.
+create type line_mark as (queue text, band smallint, tenant text, rank smallint, due_at timestamptz, seq bigint, looked integer);
+
+-- take: lease jobs from the heads of the given lines, each up to its share, all together up to `_room`.
+-- moves:  claim ready -> leased
+-- guard:  the ready row is ours by `for update skip locked`: it goes to one caller, and nobody waits for another
+-- uses:   ready_line
+--
+-- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. The window is read unlocked and
+-- each wanted row locked alone, so that rows of types this worker does not know stay free for those who do.
+create function take(
+  _lines line_mark[], _shares integer[], _types text[], _look integer, _room integer, _in_turn boolean,
+  _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
+  _now timestamptz, out taken integer[], out marks line_mark[]
+)
+language plpgsql
+set search_path from current
+as $$
+begin
+  with line as (
+    select l.*, s.share from unnest(_lines) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
+    join unnest(_shares) with ordinality as s (share, ord) using (ord)
+  ), picked as materialized (
+    select l.ord, p.tid
+    from line l
+    cross join lateral (
+      select x.tid
+      from (
+        select r.ctid as tid, r.type from ready r
+        where r.queue = l.queue and r.band = l.band and r.tenant = l.tenant
+          and (r.rank, r.due_at, r.seq) > (l.rank, l.due_at, l.seq)
+        order by r.rank, r.due_at, r.seq limit greatest(_look - l.looked, 0)
+      ) x
+      cross join lateral (select from ready y where y.ctid = x.tid for update skip locked) locked
+      where _types is null or x.type = any(_types)
+      limit l.share
+    ) p
+    limit _room
+  ), gone as (
+    delete from ready r using picked p where r.ctid = p.tid
+    returning p.ord, r.*
+  ), counted as (
+    select g.*, row_number() over (partition by g.ord order by g.rank, g.due_at, g.seq) as place from gone g
+  ), ordered as (
+    select c.*, row_number() over (
+      order by case when _in_turn then c.place end, c.ord, c.place
+    ) as n from counted c
+  ), leased as (
+    insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
+                       attempt, attempts, crashes, suspect, deduped, timeout_s)
+    select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
+           _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
+           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s
+    from ordered
+  ), last as (
+    select distinct on (ord) ord, place, rank, due_at, seq from ordered order by ord, place desc
+  )
+  select array_agg(coalesce(last.place, 0)::integer order by line.ord),
+         array_agg((line.queue, line.band, line.tenant, coalesce(last.rank, line.rank), coalesce(last.due_at, line.due_at),
+                    coalesce(last.seq, line.seq), line.looked + coalesce(last.place, 0))::line_mark order by line.ord)
+  into taken, marks
+  from line left join last using (ord);
+end
+$$;
+
+-- look_back: how far lines were really looked at: past rows left lying before the last one taken, and, where a line gave less than
+-- its share, past all up to the end of its window. What lies there is of types not wanted here, or another session's.
+-- uses:   ready_line
+create function look_back(_from line_mark[], _to line_mark[], _taken integer[], _shares integer[], _look integer) returns line_mark[]
+language plpgsql
+set search_path from current
+as $$
+begin
+  return (
+    select array_agg((l.queue, l.band, l.tenant, coalesce(f.rank, l.rank), coalesce(f.due_at, l.due_at), coalesce(f.seq, l.seq),
+                      l.looked + passed.n + coalesce(f.n, 0))::line_mark order by l.ord)
+    from unnest(_to) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
+    cross join lateral (
+      select count(*)::integer as n from ready r
+      where r.queue = l.queue and r.band = l.band and r.tenant = l.tenant
+        and (r.rank, r.due_at, r.seq) > (_from[l.ord].rank, _from[l.ord].due_at, _from[l.ord].seq)
+        and (r.rank, r.due_at, r.seq) <= (l.rank, l.due_at, l.seq)
+    ) passed
+    left join lateral (
+      select x.rank, x.due_at, x.seq, count(*) over ()::integer as n
+      from (
+        select r.rank, r.due_at, r.seq from ready r
+        where _taken[l.ord] < _shares[l.ord] and r.queue = l.queue and r.band = l.band and r.tenant = l.tenant
+          and (r.rank, r.due_at, r.seq) > (l.rank, l.due_at, l.seq)
+        order by r.rank, r.due_at, r.seq limit greatest(_look - l.looked - passed.n, 0)
+      ) x
+      order by x.rank desc, x.due_at desc, x.seq desc limit 1
+    ) f on true
+  );
+end
+$$;
+
+-- tenants_behind: up to `_limit` tenants with ready jobs in one band, by name, behind `_after` and up to `_until`.
+-- uses:   ready_line, one probe for each tenant however long its line
+create function tenants_behind(_queue text, _band smallint, _after text, _until text, _limit integer) returns text[]
+language plpgsql
+set search_path from current
+as $$
+begin
+  return array(
+    with recursive found (tenant) as (
+      (select r.tenant from ready r
+       where r.queue = _queue and r.band = _band and r.tenant > _after collate "C" order by r.tenant limit 1)
+      union all
+      select (select r.tenant from ready r
+              where r.queue = _queue and r.band = _band and r.tenant > f.tenant order by r.tenant limit 1)
+      from found f where f.tenant is not null and (_until is null or f.tenant <= _until collate "C")
+    )
+    select tenant from found where tenant is not null and (_until is null or tenant <= _until collate "C") limit _limit
+  );
+end
+$$;
+
+-- lines_at: one band's lines, each behind its mark where there is one, else from its head.
+create function lines_at(_queue text, _band smallint, _tenants text[], _marks line_mark[]) returns line_mark[]
+language sql immutable
+begin atomic
+  select array_agg(case when m.tenant is null then (_queue, _band, t.tenant, -1::smallint, '-infinity'::timestamptz, -1::bigint, 0)::line_mark
+                        else (m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq, m.looked)::line_mark end order by t.ord)
+  from unnest(_tenants) with ordinality as t (tenant, ord)
+  left join unnest(_marks) m on m.queue = _queue and m.band = _band and m.tenant = t.tenant;
+end;
+
+-- merge_marks: the newer mark of each line; lines in which nothing was looked at have none.
+create function merge_marks(_old line_mark[], _new line_mark[]) returns line_mark[]
+language sql immutable
+begin atomic
+  select coalesce(array_agg((m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq, m.looked)::line_mark), '{}')
+  from (
+    select * from unnest(_new) n where n.looked > 0
+    union all
+    select * from unnest(_old) o where not exists (
+      select from unnest(_new) n where n.queue = o.queue and n.band = o.band and n.tenant = o.tenant and n.looked > 0)
+  ) m;
+end;
+
+-- looked_at: the marks after one take. Where the room ran out, lines behind the last one that gave were not looked at.
+create function looked_at(_from line_mark[], _to line_mark[], _taken integer[], _shares integer[], _look integer, _room integer)
+returns line_mark[]
+language plpgsql
+set search_path from current
+as $$
+declare
+  _all   integer := 0;
+  _last  integer := 0;
+begin
+  for i in 1 .. cardinality(_taken) loop
+    _all := _all + _taken[i];
+    _last := case when _taken[i] > 0 then i else _last end;
+  end loop;
+  if _all >= _room then
+    if _taken = _shares then
+      return _to;  -- the common claim: every line gave its share and nobody asks again how many rows were looked at
+    end if;
+    for i in _last .. cardinality(_taken) loop
+      _shares[i] := _taken[i];
+    end loop;
+  end if;
+  return look_back(_from, _to, _taken, _shares, _look);
+end
+$$;

@@ -1,0 +1,40 @@
+-- retain_v1: remove finished jobs past their age, oldest first, with all their facts and keys.
+-- moves:  retain completed | cancelled | dead -> removed
+-- guard:  a dead job goes only with its closed dead letter
+-- uses:   done_finished, dead_letter_closed
+create function retain_v1(_finished_before timestamptz, _closed_before timestamptz, _limit integer) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _seqs bigint[];
+begin
+  _seqs := array(
+    select seq from done where finished_at < _finished_before and status <> 'dead'
+    order by finished_at, seq limit _limit for update skip locked);
+  _seqs := _seqs || array(
+    select seq from dead_letter where closed_at < _closed_before
+    order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
+  delete from idempotency_key k using job j
+  where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key and k.seq = j.seq;
+  delete from attempt where seq = any(_seqs);
+  delete from done where seq = any(_seqs);
+  delete from dead_letter where seq = any(_seqs);
+  delete from job where seq = any(_seqs);
+  return json_build_object('jobs', cardinality(_seqs));
+end
+$$;
+
+-- purge_v1: remove everything; for tests.
+create function purge_v1() returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _count bigint := (select count(*) from job);
+begin
+  delete from ready; delete from scheduled; delete from lease; delete from attempt; delete from done; delete from dead_letter;
+  delete from idempotency_key; delete from dedup_key; delete from worker; delete from audit; delete from breaker; delete from job;
+  return json_build_object('jobs', _count);
+end
+$$;

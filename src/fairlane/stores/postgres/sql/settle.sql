@@ -1,0 +1,71 @@
+-- settle: end attempts whose lease is still this worker's; returns the ones that are not.
+-- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
+--         stop leased -> cancelled, release leased -> ready
+-- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again
+-- uses:   lease_pkey
+create function settle(_worker uuid, outcomes json, _now timestamptz) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _settled  bigint[];
+begin
+  with o as materialized (
+    select * from json_to_recordset(outcomes) as o (
+      kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
+      delay_s double precision, failure json, charged boolean, reason text)
+  ), gone as (
+    delete from lease l using o
+    where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
+    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason,
+      l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
+      _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,
+      coalesce(l.started_at, _now - (coalesce(o.ended_ago_s, 0) + o.ran_s) * interval '1 second') as began_at,
+      case o.kind when 'completed' then 'completed' when 'died' then 'dead' when 'cancelled' then 'cancelled'
+        else case when l.cancel_requested_at is not null then 'cancelled' end end as status,
+      case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end as outcome
+  ), ended as (
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
+                      error_class, error_type, error_message, traceback, result)
+    select seq, status, ended_at, due_at, attempt, charged, crashes, outcome, worker, leased_at, deadline_at, began_at,
+           failure->>'error_class', failure->>'error_type', coalesce(failure->>'message', reason), failure->>'traceback', result
+    from gone where status is not null
+  ), lived_on as (
+    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at,
+                         error_class, error_type, error_message, traceback)
+    select seq, attempt, outcome, worker, leased_at, deadline_at, began_at, ended_at,
+           failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback'
+    from gone where status is null
+  ), later as (
+    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
+    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashes, false, deduped, timeout_s, kind = 'retried'
+    from gone where status is null and kind in ('retried', 'snoozed')
+  ), given_back as (
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashes, suspect, deduped, timeout_s
+    from gone where status is null and kind = 'released'
+  ), buried as (
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
+    select seq, left(failure->>'message', 2000), failure->>'error_class', failure->>'error_type', failure->>'fingerprint', ended_at
+    from gone where status = 'dead'
+  ), freed as (
+    delete from dedup_key k using gone g, job j
+    where g.deduped and g.status is not null and j.seq = g.seq
+      and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
+  )
+  select array_agg(seq) into _settled from gone;
+
+  return (
+    select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
+    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer)) with ordinality
+      as o (kind, seq, attempt, ord)
+    where not (o.seq = any(coalesce(_settled, '{}')))
+      and not exists (
+        select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
+          and d.outcome = case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end)
+      and not exists (
+        select from attempt a where a.seq = o.seq and a.attempt = o.attempt and a.worker = _worker
+          and a.outcome = case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end)
+  );
+end
+$$;

@@ -1,0 +1,44 @@
+-- settle_completed: settle for the one outcome that nearly all attempts have, at half the cost.
+-- moves:  complete leased -> completed
+-- guard:  lease (seq, attempt, worker) exists
+-- uses:   lease_pkey
+--
+-- Arrays side by side, results as JSON text or null: reading 100 outcomes from JSON cost 0.8 ms.
+create function settle_completed(
+  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
+  _now timestamptz
+) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _settled  bigint[];
+  _deduped  bigint[];
+begin
+  with gone as (
+    delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
+    where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
+    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped,
+              o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
+  ), ended as (
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
+    select seq, 'completed', _now - ended_ago_s * interval '1 second', due_at, attempt, attempts, crashes, 'completed', _worker, leased_at,
+           deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
+    from gone
+  )
+  select array_agg(seq), array_agg(seq) filter (where deduped) into _settled, _deduped from gone;
+  if _deduped is not null then
+    delete from dedup_key k using job j
+    where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
+  end if;
+  if cardinality(_settled) = cardinality(_seqs) then
+    return null;
+  end if;
+  return (
+    select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
+    from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
+    where not (o.seq = any(coalesce(_settled, '{}')))
+      and not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
+  );
+end
+$$;

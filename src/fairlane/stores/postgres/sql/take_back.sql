@@ -1,0 +1,63 @@
+-- take_back: end leases from outside, each by its cause; the caller has locked them.
+-- moves:  reclaim leased -> ready | dead | cancelled
+-- guard:  the caller selected these leases `for update`
+-- uses:   lease_pkey
+--
+-- worker_gone       recorded `lost`; a started attempt makes the job suspect, and counts a crash if it ran alone
+-- start_by_passed   only prefetched, never started: recorded `released`
+-- deadline_passed   ran past twice its timeout: dead as JobStuck
+create function take_back(_seqs bigint[], _cause text, _now timestamptz, _max_crashes integer) returns json
+language sql
+set search_path from current
+begin atomic
+  with gone as (
+    delete from lease l where l.seq = any(_seqs)
+    returning l.*,
+      l.crashes + case when _cause = 'worker_gone' and l.alone then 1 else 0 end as counted,
+      case when _cause = 'deadline_passed' and l.cancel_requested_at is null then 'dead'
+           when l.cancel_requested_at is not null then 'cancelled'
+           when _cause = 'worker_gone' and l.alone and l.crashes + 1 >= _max_crashes then 'dead'
+           else 'ready' end as became,
+      case when _cause = 'start_by_passed' then 'released' else 'lost' end as outcome
+  ), told as (
+    select g.*, j.id,
+      case when outcome = 'released' or started_at is null then null
+           when _cause = 'deadline_passed' then 'JobStuck'
+           when became = 'dead' then 'Crashed' else 'WorkerLost' end as error_type
+    from gone g join job j using (seq)
+  ), worded as (
+    select t.*, case when error_type is not null then 'transient' end as error_class,
+      case error_type when 'JobStuck' then 'Job exceeded timeout threshold'
+           when 'Crashed' then 'its process died ' || counted || ' times while it ran alone'
+           when 'WorkerLost' then 'its worker is gone' end as error_message,
+      attempts + case when error_type = 'JobStuck' then 1 else 0 end as charged
+    from told t
+  ), ended as (
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
+                      error_class, error_type, error_message)
+    select seq, became, _now, due_at, attempt, charged, counted, outcome, worker, leased_at, deadline_at, started_at,
+           error_class, error_type, error_message
+    from worded where became <> 'ready'
+  ), lived_on as (
+    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class, error_type, error_message)
+    select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, _now, error_class, error_type, error_message
+    from worded where became = 'ready'
+  ), back as (
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+    select seq, queue, band, tenant, rank, due_at, type, attempt, attempts, counted,
+           suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s
+    from worded where became = 'ready'
+  ), buried as (
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
+    select seq, error_message, error_class, error_type,
+           left(encode(sha256(convert_to(type || ':' || error_type, 'UTF8')), 'hex'), 16), _now
+    from worded where became = 'dead'
+  ), freed as (
+    delete from dedup_key k using worded w, job j
+    where w.deduped and w.became <> 'ready' and j.seq = w.seq
+      and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = w.seq
+  )
+  select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause, 'became', became)
+                  order by seq)
+  from worded;
+end;
