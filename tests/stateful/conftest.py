@@ -1,0 +1,3 @@
+from tests.support.stores import ground
+
+__all__ = ["ground"]

@@ -1,0 +1,93 @@
+"""A store and the model, asked the same, answering the same."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlane.core.ids import JobId, Seq
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    AuditPage,
+    DeadLetterAct,
+    Enqueue,
+    EnqueueResult,
+    Op,
+    PageAudit,
+    PageDeadLetters,
+    PageJobs,
+    Purge,
+    Reprocess,
+    Retain,
+    Scope,
+)
+from tests.model import Model
+from tests.support.acting import Runs
+
+T = TypeVar("T")
+
+
+class SideBySide:
+    """Runs each operation on both and compares the answers, exactly.
+
+    A store chooses the numbers of its jobs, so the model takes over whatever number a new job was given. Audit records have
+    numbers too; only their order is compared.
+    """
+
+    def __init__(self, store: Runs) -> None:
+        self.store, self.model = store, Model()
+        store.run(Purge())
+
+    def run(self, op: Op[T]) -> T:
+        told = self.store.run(op)
+        expected = self._adopt(op, self.model.run(op), told)
+        assert _comparable(told) == _comparable(expected), f"{op}\n  store: {told}\n  model: {expected}"
+        return told
+
+    def _adopt(self, op: Op[Any], expected: Any, told: Any) -> Any:
+        if isinstance(op, Enqueue) and isinstance(told, EnqueueResult):
+            pairs = zip(expected.receipts, told.receipts, strict=False)
+            receipts = tuple(self._receipt(ours, theirs) for ours, theirs in pairs)
+            return msgspec.structs.replace(expected, receipts=receipts)
+        if isinstance(op, Reprocess) and isinstance(told, DeadLetterAct) and told.new_job and expected.new_job:
+            self._renumber(expected.new_job.id, told.new_job.seq)
+            new_job = msgspec.structs.replace(expected.new_job, seq=told.new_job.seq)
+            return msgspec.structs.replace(expected, new_job=new_job)
+        return expected
+
+    def _receipt(self, ours: Any, theirs: Any) -> Any:
+        if ours.disposition == "created":
+            self._renumber(ours.id, theirs.seq)
+        return msgspec.structs.replace(ours, seq=self._number(ours.id))
+
+    def _renumber(self, job: JobId, seq: Seq) -> None:
+        [record] = [record for record in self.model.jobs if record.spec.id == job]
+        others = [other.seq for other in self.model.jobs if other is not record]
+        assert seq not in others, "a store gave one number to two jobs"
+        record.seq = seq
+        self.model.last_seq = max(self.model.last_seq, seq)
+
+    def _number(self, job: JobId) -> int:
+        [seq] = [record.seq for record in self.model.jobs if record.spec.id == job]
+        return int(seq)
+
+    def compare_everything(self, scope: Scope = ALL_TENANTS) -> tuple[Any, ...]:
+        """All jobs, dead letters and audit records, as everyone sees them; returns the jobs."""
+        jobs = self.run(PageJobs(scope=scope, limit=200)).jobs
+        self.run(PageDeadLetters(scope=scope, limit=200))
+        self.run(PageAudit(scope=scope, limit=200))
+        return jobs
+
+    def is_empty_after_retention(self, at: Any) -> bool:
+        """Whether nothing is left once everything finished is past its age."""
+        self.run(Retain(now=at, finished_before=at, closed_before=at))
+        return self.run(PageJobs(scope=ALL_TENANTS, now=at)).jobs == ()
+
+
+def _comparable(answer: Any) -> Any:
+    if isinstance(answer, AuditPage):
+        numbers = [record.id for record in answer.records]
+        assert numbers == sorted(set(numbers), reverse=True)
+        return [msgspec.structs.replace(record, id=0) for record in answer.records], answer.next is None
+    return answer

@@ -1,0 +1,55 @@
+"""Each store beside the model: a few lives in every run, many in the long one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.stateful.machine import Lives
+from tests.support.stores import Face, Ground, open_at
+
+QUICK = {"memory": 60, "sqlite-apsw": 12, "sqlite-stdlib": 6, "postgres": 8, "postgres-pgbouncer": 4}
+LONG_TIMES = 60
+COLOURS = {
+    "memory": "sync",
+    "sqlite-apsw": "sync",
+    "sqlite-stdlib": "async",
+    "postgres": "async",
+    "postgres-pgbouncer": "sync",
+}
+
+
+def live(ground: Ground, kind: str, examples: int, *, same_every_time: bool) -> None:
+    face = Face(open_at(kind, ground.address(kind)), COLOURS[kind])
+
+    class LivesHere(Lives):
+        open_store = staticmethod(lambda: face)
+
+    how = settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        derandomize=same_every_time,
+        print_blob=not same_every_time,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        run_state_machine_as_test(LivesHere, settings=how)  # type: ignore[no-untyped-call]
+    finally:
+        face.close()
+
+
+@pytest.mark.requirement("W5", "W6", "W14", "Q17", "L4")
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, kind: str) -> None:
+    live(ground, kind, QUICK[kind], same_every_time=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_store_answers_as_the_model_through_many_lives(ground: Ground, kind: str) -> None:
+    live(ground, kind, QUICK[kind] * LONG_TIMES, same_every_time=False)
