@@ -5,7 +5,7 @@ By key names, nested, in any letter case and any style of separating words; and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from fairlane.core.scan import shown_key
@@ -29,7 +29,7 @@ def find(payload: object) -> list[Finding]:
     return [Finding(_shown(steps), why) for steps, why in _walk(payload)]
 
 
-def redact(payload: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def redact(payload: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A copy with every sensitive value replaced, and the paths to them. In the copy `find` finds nothing."""
     found = [steps for steps, _ in _walk(payload)]
     copy = _copied(payload)
@@ -47,29 +47,29 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
         steps, value, parent = waiting.pop()
         if len(steps) > _DEEPEST:
             continue
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             email = is_email(value)
             inner: list[tuple[tuple[_Step, ...], object, str]] = []
             for key, item in value.items():
-                why = sensitive_name(str(key), item, parent, in_email=email)
-                why = why or sensitive_value(item, is_id=names_id(str(key)))
+                name = str(key)
+                why = sensitive_name(name, item, parent, in_email=email) or sensitive_value(item, is_id=names_id(name))
                 if why:
                     yield (*steps, key), why
-                elif isinstance(item, (Mapping, list, tuple)):
-                    inner.append(((*steps, key), item, str(key)))
+                elif isinstance(item, (dict, list, tuple)):
+                    inner.append(((*steps, key), item, name))
             waiting += reversed(inner)
         elif isinstance(value, (list, tuple)):
             for at, item in enumerate(value):
                 if why := sensitive_value(item, is_id=names_id(parent)):
                     yield (*steps, at), why
-                elif isinstance(item, (Mapping, list, tuple)):
+                elif isinstance(item, (dict, list, tuple)):
                     waiting.append(((*steps, at), item, parent))
 
 
 def _copied(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: _copied(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_copied(item, depth + 1) for item in value]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fairlane.core.sensitive_values import REDACTED
 
@@ -62,28 +62,48 @@ _MAIL_PARTS = _listed("body content html text")
 _VAGUE = _MAIL_PARTS | _listed("contents data bytes raw key number")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[^\W\d_]+")
 _LONGEST = 128
+"""Only the end of a name is looked at, and remembered."""
 _MOST_WORDS = 12
 
 
 def sensitive_name(key: str, value: object, parent: str = "", *, in_email: bool = False) -> str | None:
     """Why a key's name marks its value as sensitive; None if it does not, or there is nothing to hide."""
-    if not _hides_something(value):
-        return None
-    kind = names_secret(key)
-    if kind is None and (part := "".join(_words(key))) in _VAGUE:
+    name = _name_of(key[-_LONGEST:])
+    kind = name.kind
+    if kind is None and name.compact in _VAGUE:
         # Such a name means something only together with its parent's: `document: {content: …}`.
         kind = names_secret(f"{parent.removesuffix('s')} {key}") if parent else None
-        if kind is None and in_email and part in _MAIL_PARTS:
+        if kind is None and in_email and name.compact in _MAIL_PARTS:
             kind = "content"
-    if kind == "secret" and "token" in _words(key)[-1] and not _holds_text(value):
+    if kind is None or not _hides_something(value):
+        return None
+    if kind == "secret" and "token" in name.last and not _holds_text(value):
         return None  # `tokens: 1500` is a measure
-    return WHY[kind] if kind else None
+    return WHY[kind]
+
+
+def names_secret(key: str) -> Kind | None:
+    """What kind of secret a name announces."""
+    return _name_of(key[-_LONGEST:]).kind
+
+
+def names_id(key: str) -> bool:
+    return _name_of(key[-_LONGEST:]).last in ("id", "ids", "uuid", "uid")
+
+
+class _Name(NamedTuple):
+    kind: Kind | None
+    compact: str
+    last: str
 
 
 @lru_cache(maxsize=4096)
-def names_secret(key: str) -> Kind | None:
-    """What kind of secret a name announces."""
-    words = _words(key)
+def _name_of(key: str) -> _Name:
+    words = [word.lower() for word in _WORD.findall(unicodedata.normalize("NFKC", key))][-_MOST_WORDS:]
+    return _Name(_kind_of(words), "".join(words), words[-1] if words else "")
+
+
+def _kind_of(words: list[str]) -> Kind | None:
     while words:
         if kind := _kind_of_ending(words):
             return kind
@@ -93,12 +113,7 @@ def names_secret(key: str) -> Kind | None:
     return None
 
 
-def names_id(key: str) -> bool:
-    words = _words(key)
-    return bool(words) and words[-1] in ("id", "ids", "uuid", "uid")
-
-
-def is_email(value: Mapping[str, object]) -> bool:
+def is_email(value: dict[str, object]) -> bool:
     """Whether an object looks like an e-mail: its plain `body` is then what the name says."""
     return "subject" in value and any(key in value for key in ("to", "recipient", "recipients", "from", "cc"))
 
@@ -118,7 +133,7 @@ def _kind_of_ending(words: list[str]) -> Kind | None:
 
 
 def _hides_something(value: object) -> bool:
-    if isinstance(value, (str, list, tuple, Mapping)):
+    if isinstance(value, (str, list, tuple, dict)):
         return bool(value) and value != REDACTED
     return value is not None and not isinstance(value, bool)
 
@@ -129,13 +144,8 @@ def _holds_text(value: object) -> bool:
         item = waiting.pop()
         if isinstance(item, str) and item not in ("", REDACTED):
             return True
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             waiting += item.values()
         elif isinstance(item, (list, tuple)):
             waiting += item
     return False
-
-
-def _words(key: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", key[-_LONGEST:])
-    return [word.lower() for word in _WORD.findall(text)][-_MOST_WORDS:]

@@ -6,6 +6,9 @@ import re
 
 REDACTED = "[redacted]"
 
+_SHORTEST = 8
+"""No telling value is shorter: `ab://:p@`."""
+
 _TELLING = re.compile(
     r"""
       (?P<private_key> -----BEGIN\ [A-Z0-9 ]{0,30}PRIVATE\ KEY )
@@ -18,6 +21,9 @@ _TELLING = re.compile(
     """,
     re.VERBOSE,
 )
+_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "gh", "glpat-", "xox", "k_live_", "AIza")
+"""One of them is in every telling value: looking for these first is several times quicker."""
+
 _WHY = {
     "private_key": "a private key",
     "jwt": "a JSON web token",
@@ -43,8 +49,11 @@ _ISSUERS = re.compile(
 def sensitive_value(value: object, *, is_id: bool = False) -> str | None:
     """Why a value is sensitive by itself. The numbers of ids are not looked at: one in ten would pass for a card."""
     if isinstance(value, str):
-        if match := _TELLING.search(value):
-            return _WHY[match.lastgroup or ""]
+        if len(value) < _SHORTEST:
+            return None
+        for mark in _MARKS:
+            if mark in value and (match := _TELLING.search(value)):
+                return _WHY[match.lastgroup or ""]
         if not is_id and any(_is_card(match.group()) for match in _CARD_LIKE.finditer(value)):
             return "a card number"
     elif isinstance(value, int) and not is_id and 10**12 <= value < 10**19 and _is_card(str(value)):

@@ -77,7 +77,7 @@ class PayloadValidator:
         errors += _reference_errors(payload)
         errors += self._schema_errors(payload, category, task)
         if self._sensitive == "refuse":
-            errors += [f"{path} is sensitive: {why}; pass a reference instead" for path, why in find(payload)]
+            errors += [f"{path} is sensitive: {why}; pass a reference instead" for path, why in find(dict(payload))]
         text, problems = encode_value(dict(payload), limits=self._limits)
         warning = size_warning(text, self._limits) if text is not None else None
         return Review(errors + problems, [warning] if warning else [])
