@@ -13,6 +13,7 @@
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
+      UnreadablePayload          a stored payload that today's code cannot take; nothing ran
       StoreError
         StoreUnavailable         not reachable now; nothing is known to be wrong with the request
         StoreClosed
@@ -184,6 +185,14 @@ class NoCurrentJob(FairlaneError, LookupError):
 
     def __init__(self) -> None:
         super().__init__("no job runs here: current_job() works inside a task's code while a worker runs it")
+
+
+class UnreadablePayload(FairlaneError):
+    code = "unreadable_payload"
+
+    def __init__(self, task: str, problems: Sequence[str]) -> None:
+        self.task, self.problems = task, tuple(problems)
+        super().__init__(f'the stored payload of "{task}" cannot be taken, nothing ran: {"; ".join(self.problems)}')
 
 
 class StoreError(FairlaneError):

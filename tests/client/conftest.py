@@ -59,7 +59,7 @@ def make_app(url: str, clock: FakeClock, pause: MovingPause) -> Iterator[Callabl
         defaults: dict[str, object] = {
             "clock": clock,
             "pause": pause,
-            "chance": FixedChance(),
+            "chance": FixedChance(len(made)),
             "profile": "development",
         }
         app = Fairlane(url, **{**defaults, **given})  # type: ignore[arg-type]

@@ -218,7 +218,7 @@ def test_bound_calls_compare_by_what_they_ask_for(add: SyncTask[[int, int], int]
 
 
 def test_a_connection_the_store_cannot_use_is_refused(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
-    with pytest.raises(UnsupportedConnection, match="builtins.object"):
+    with pytest.raises(UnsupportedConnection, match=r"builtins\.object"):
         add.using(conn=object()).enqueue(1)
     assert everything(app) == ()
 

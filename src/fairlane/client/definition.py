@@ -18,7 +18,7 @@ from fairlane.core.payload import decode, encode
 from fairlane.core.retry import Retry
 from fairlane.core.sensitive import SensitivePolicy
 from fairlane.core.versions import Upcasters, check_version
-from fairlane.errors import InvalidOption, nearest
+from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.preparing import Preparer
@@ -89,11 +89,14 @@ class Definition(Generic[R]):
 
     def decode(self, lease: Lease) -> dict[str, Any]:
         """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
-        stored = decode(lease.payload, task=self.name, limits=self._limits)
-        if lease.payload_version == self.version:
-            return self.signature.read(lease.payload)
-        current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
-        return self.signature.read(bytes(encode(current, task=self.name, limits=self._limits)))
+        try:
+            stored = decode(lease.payload, task=self.name, limits=self._limits)
+            if lease.payload_version == self.version:
+                return self.signature.read(lease.payload)
+            current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
+            return self.signature.read(bytes(encode(current, task=self.name, limits=self._limits)))
+        except InvalidPayload as error:
+            raise UnreadablePayload(self.name, error.problems) from None
 
     def _arguments(self, option: str, names: Any) -> tuple[str, ...]:
         if isinstance(names, str) or not all(name in self.signature.names for name in names):

@@ -88,7 +88,7 @@ class Task(Generic[P, R]):
         return self.definition.upcasters.register(self.name, from_version)
 
     def decode(self, lease: Lease) -> dict[str, Any]:
-        """The keyword arguments of one attempt; raises `InvalidPayload` if they do not fit."""
+        """The keyword arguments of one attempt; raises `UnreadablePayload` if they do not fit."""
         return self.definition.decode(lease)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Died, Outcome
 from fairlane.core.storable import failure
-from fairlane.errors import AttemptInterrupted, BadInput, InvalidOption
+from fairlane.errors import AttemptInterrupted, InvalidOption, UnreadablePayload
 
 LANE = "run_due"
 LEASE_S = 3600.0
@@ -66,16 +66,13 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
 def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
     """Run one leased attempt in this thread and decide how it ended; settles nothing."""
     task = app.require_task(lease.type)
-    try:
-        task.decode(lease)
-    except BadInput as error:
-        # Nothing ran: written by newer code or straight by SQL, it goes to the dead letters with the reason.
-        return Died(
-            seq=lease.seq, attempt=lease.attempt, failure=failure(error, "non_retryable", lease.type), charged=False
-        )
     began_s = app.clock.monotonic()
     try:
         result = _call(task, lease)
+    except UnreadablePayload as error:
+        # Written by newer code or straight by SQL: to the dead letters with the reason.
+        what = failure(error, "non_retryable", lease.type)
+        return Died(seq=lease.seq, attempt=lease.attempt, failure=what, charged=False)
     except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
         return decide(
             lease,

@@ -1,0 +1,180 @@
+"""Payload rules: sensitive content, size, required fields, versions, rows from elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from fairlane import Fairlane, InvalidPayload, PayloadValidator, tenant
+from fairlane.core.ids import JobId
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import Enqueue
+from fairlane.testing import run_due
+
+CORRELATION = UUID("550e8400-e29b-41d4-a716-446655440000")
+
+
+@pytest.mark.requirement("W3")
+def test_sensitive_content_is_refused_by_default_and_nothing_is_enqueued(app: Fairlane) -> None:
+    @app.task(name="login")
+    def login(user: dict[str, Any]) -> None: ...
+
+    with pytest.raises(InvalidPayload, match=r"user\.profile\.Pass-Word: .*pass an id instead"):
+        login.enqueue({"profile": {"Pass-Word": "hunter2"}})
+    assert app.jobs().jobs == ()
+
+
+@pytest.mark.requirement("W3")
+def test_sensitive_content_is_redacted_or_allowed_by_policy(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(sensitive="redact")
+
+    @app.task(name="login")
+    def login(password: str, user_id: int) -> None: ...
+
+    @app.task(name="trusted", sensitive="allow")
+    def trusted(password: str) -> None: ...
+
+    payload = login.enqueue("hunter2", 7).job().payload
+    assert "hunter2" not in payload
+    assert msgspec.json.decode(payload)["user_id"] == 7
+    assert "hunter2" in trusted.enqueue("hunter2").job().payload
+
+
+@pytest.mark.requirement("W3")
+def test_a_large_payload_is_warned_about_once_per_crossing(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(name="bulky")
+    def bulky(text: str) -> None: ...
+
+    with caplog.at_level(logging.WARNING, "fairlane.client"):
+        for size in (10, 20_000, 20_000, 10, 20_000):
+            bulky.enqueue("x" * size)
+    assert [record.message.startswith("bulky: the payload has 20,0") for record in caplog.records] == [True, True]
+
+
+@pytest.mark.requirement("W3")
+def test_the_limits_are_settings(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(payload_max_bytes=50, payload_warn_bytes=40)
+    task = app.task(name="t")(lambda text: None)
+    with pytest.raises(InvalidPayload, match="more than the 50 allowed"):
+        task.enqueue("x" * 60)
+    assert task.enqueue("x" * 10).status() == "pending"
+
+
+@pytest.mark.requirement("W4", "W3")
+def test_required_arguments_may_not_be_left_out(app: Fairlane) -> None:
+    @app.task(name="fetch", required=("connection_id",))
+    def fetch(connection_id: int | None = None) -> None: ...
+
+    for call in ({}, {"connection_id": None}):
+        with pytest.raises(InvalidPayload, match="connection_id: required"):
+            fetch.enqueue(**call)  # type: ignore[arg-type]
+    assert fetch.enqueue(connection_id=4).status() == "pending"
+
+
+@pytest.mark.requirement("W2")
+def test_strict_payloads_demand_every_field_and_list_what_is_missing(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(strict_payload=True)
+
+    @app.task(name="fetch", category="ingestion")
+    def fetch(connection_id: int, password: str = "") -> None: ...
+
+    with pytest.raises(InvalidPayload) as raised:
+        fetch.enqueue(1, password="hunter2")
+    text = str(raised.value)
+    assert all(part in text for part in ("tenant_id", "correlation_id", "idempotency_key", "password"))
+    with pytest.raises(InvalidPayload, match="UUID"):
+        fetch.using(tenant=1, correlation_id="not-a-uuid", idempotency_key="k").enqueue(1)
+    with pytest.raises(InvalidPayload, match="idempotency_key"):
+        app.enqueue_many([fetch.using(tenant=1, correlation_id=CORRELATION).bind(1)])
+    assert app.jobs().jobs == ()
+    with tenant(1):
+        job = fetch.using(correlation_id=CORRELATION, idempotency_key="k").enqueue(1).job()
+    assert (job.tenant, job.correlation_id) == ("1", str(CORRELATION))
+
+
+@pytest.mark.requirement("W4")
+def test_a_validator_adds_fields_and_schemas_by_category_and_task(make_app: Callable[..., Fairlane]) -> None:
+    class Schema(msgspec.Struct):
+        connection_id: int
+        limit: int = 0
+
+    app = make_app(validator=PayloadValidator(required={"ingestion": ["connection_id"]}, schemas={"fetch": Schema}))
+    fetch = app.task(name="fetch", category="ingestion")(lambda connection_id=None, limit=0: None)
+    with pytest.raises(InvalidPayload, match="connection_id"):
+        fetch.enqueue()
+    with pytest.raises(InvalidPayload, match=r"schema of \"fetch\""):
+        fetch.enqueue(connection_id=1, limit="many")
+    assert fetch.using(refs={"document_id": 4}).enqueue(connection_id=1).status() == "pending"
+
+
+@pytest.mark.requirement("W2")
+def test_arguments_named_as_references_are_kept_with_the_job(app: Fairlane) -> None:
+    @app.task(name="fetch", refs=("connection_id", "note_id"))
+    def fetch(connection_id: UUID, note_id: int | None = None) -> None: ...
+
+    assert fetch.using(refs={"more": 1}).enqueue(CORRELATION).job().refs == {
+        "connection_id": str(CORRELATION),
+        "more": 1,
+    }
+
+
+@pytest.mark.requirement("W3", "L3")
+def test_an_old_job_still_runs_after_its_shape_changed(make_app: Callable[..., Fairlane]) -> None:
+    old = make_app()
+    old.task(name="greet")(lambda name: None).enqueue("Ada Lovelace")
+    new = make_app(store=old.store)
+    seen: list[tuple[str, str]] = []
+
+    @new.task(name="greet", version=3)
+    def greet(first: str, last: str) -> None:
+        seen.append((first, last))
+
+    @greet.upcast(1)
+    def _(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"full": payload["name"]}
+
+    @greet.upcast(2)
+    def _(payload: dict[str, Any]) -> dict[str, Any]:
+        first, last = payload["full"].split()
+        return {"first": first, "last": last}
+
+    assert greet.enqueue("Alan", "Turing").job().payload_version == 3
+    run_due(new)
+    assert seen == [("Ada", "Lovelace"), ("Alan", "Turing")]
+
+
+BAD_ROWS: list[tuple[str, int, str]] = [
+    ('{"a": "x"}', 1, "a: Expected `int`, got `str`"),
+    ("{}", 1, "missing required field `a`"),
+    ('{"a": 1, "os": "system"}', 1, "unknown field `os`"),
+    ("[1]", 1, "expected one object"),
+    ("not json", 1, "expected a value"),
+    ("[" * 5000, 1, "nested deeper"),
+    ('{"a": 1' + "0" * 5000 + "}", 1, "digits"),
+    ('{"a": 1, "a": 2}', 1, "twice"),
+    ('{"a": 1}', 7, "payload version 7 is newer"),
+]
+
+
+@pytest.mark.requirement("L3", "W8")
+@pytest.mark.parametrize(("text", "version", "problem"), BAD_ROWS, ids=[problem for _, _, problem in BAD_ROWS])
+def test_a_row_that_breaks_the_rules_goes_to_the_dead_letters_uncharged(
+    app: Fairlane, text: str, version: int, problem: str
+) -> None:
+    @app.task(name="t")
+    def t(a: int) -> None: ...
+
+    t.enqueue(1)
+    foreign = JobSpec(
+        id=JobId(CORRELATION), type="t", payload=msgspec.Raw(text.encode()), payload_version=version, priority=0
+    )
+    app.store.run(Enqueue(jobs=(foreign,)))
+    assert [type(ran.outcome).__name__ for ran in run_due(app)] == ["Died", "Completed"]
+    [letter] = app.dead_letters().dead_letters
+    assert problem in letter.reason
+    assert (letter.job.attempts, letter.error_type.rpartition(".")[2]) == (0, "UnreadablePayload")
