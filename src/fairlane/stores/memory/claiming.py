@@ -73,6 +73,7 @@ class Claim:
         walk = self._walk(key)
         if walk is None:
             return
+        before, looked_at = walk.at, walk.last
         if take.after is not None:
             walk.start_behind((take.after.rank, take.after.due_at, take.after.seq))
         for _ in range(min(take.limit, self.want.limit - len(self.leases))):
@@ -80,9 +81,9 @@ class Claim:
             if row is None:
                 break
             self._lease(row)
-        if walk.last is None:
-            # It looked at nothing behind its mark: discovery may still find what lies before it.
-            del self.walks[key]
+        if walk.last is looked_at:
+            # It looked at nothing behind its mark: what lies before the mark is still to be looked at.
+            walk.at = before
 
     def _walk(self, key: LineKey) -> Walk | None:
         walk = self.walks.get(key)

@@ -1,0 +1,287 @@
+"""The memory store and the oracle, asked the same, answer the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlane.core import ops
+from fairlane.core.ids import Seq
+from fairlane.core.job import DEAD_LETTER_STATUSES, STATUSES, Lease
+from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Released, Retried, Snoozed
+from fairlane.stores.memory import MemoryStore
+from tests.model import Model
+from tests.support.making import NOON, Making
+
+TENANTS = ("acme", "bolt", "coop", "system")
+QUEUES = ("critical", "default")
+TYPES = ("mail.send", "report.make", "file.drop")
+
+
+class Wanderer:
+    """Draws one operation after another, most of them sensible, some of them stale, foreign or repeated."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.making, self.now = random.Random(seed), Making(seed), NOON
+        self.specs: list[Any] = []
+        self.leases: list[Any] = []
+        self.workers = [self.making.worker_id() for _ in range(3)]
+        self.claim_no, self.top_seq = 0, 1
+        self.marks: list[ops.Mark] = []
+        self.letters: list[int] = []
+        self.last_turn: ops.Turn | None = None
+        steps = {self.enqueue: 6, self.turn: 20, self.repeat_turn: 1, self.renew: 7, self.retire: 1, self.promote: 1}
+        steps |= {self.reclaim: 2, self.act: 3, self.act_on_letter: 4, self.read: 5, self.retain: 1}
+        self.steps: list[Callable[[], Any]] = list(steps)
+        self.weights = list(steps.values())
+
+    def next(self) -> Any:
+        if self.rng.random() < 0.4:
+            self.now += timedelta(seconds=self.rng.choice([0.000001, 0.5, 2, 2, 5, 5, 10, 25, 70]))
+        return self.rng.choices(self.steps, self.weights)[0]()
+
+    def learn(self, op: Any, answer: Any) -> None:
+        if isinstance(op, ops.Enqueue):
+            self.top_seq = max([self.top_seq, *(receipt.seq for receipt in answer.receipts)])
+        if isinstance(op, ops.PageDeadLetters):
+            self.letters += [letter.id for letter in answer.dead_letters]
+        if isinstance(op, ops.Turn):
+            self.leases = (self.leases + [(op.worker, lease) for lease in answer.leases])[-40:]
+            self.marks = (self.marks + list(answer.marks))[-6:]
+
+    def some(self, *choices: Any) -> Any:
+        return self.rng.choice(choices)
+
+    def scope(self) -> ops.Scope:
+        return ops.ALL_TENANTS if self.rng.random() < 0.7 else ops.only(self.some(*TENANTS))
+
+    def job_id(self) -> Any:
+        return self.some(*self.specs[-60:]).id if self.specs and self.rng.random() < 0.95 else self.making.job_id()
+
+    def enqueue(self) -> ops.Enqueue:
+        jobs = []
+        for _ in range(self.rng.randint(0, 4)):
+            if self.specs and self.rng.random() < 0.1:
+                jobs.append(self.some(*self.specs[-8:]))
+                continue
+            options: dict[str, Any] = {"id": self.job_id()} if self.rng.random() < 0.04 else {}
+            options |= {
+                "tenant": self.some(*TENANTS),
+                "queue": self.some(*QUEUES),
+                "priority": self.some(0, 5, 5, 10),
+                "priority_scope": self.some("queue", "queue", "tenant"),
+                "idempotency_key": self.some(None, None, f"key-{self.rng.randint(0, 30)}"),
+                "dedup_key": self.some(None, None, f"dedup-{self.rng.randint(0, 4)}"),
+                "correlation_id": self.some(None, "order-1", "order-2"),
+                "parent_id": self.some(None, self.job_id()),
+                "category": self.some(None, "sync"),
+                "created_by": self.some(None, "ada"),
+                "refs": self.some({}, {"order": 7}),
+                "max_attempts": self.some(1, 2, 5),
+                "timeout_s": self.some(None, None, 20.0),
+                "run_at": self.some(None, None, None, self.now + timedelta(seconds=self.some(-5, 0, 3, 90))),
+                "delay_s": self.some(None, None, 0.0, 0.25, 30.0),
+            }
+            jobs.append(self.making.job(self.some(*TYPES), payload=self.some('{"a":1}', '{"b":"ü"}'), **options))
+        self.specs += jobs
+        return ops.Enqueue(now=self.now, jobs=tuple(jobs), capacity=self.some(None, None, None, None, 40))
+
+    def turn(self) -> ops.Turn:
+        self.claim_no += 1
+        worker = self.some(*self.workers)
+        mine = [lease for holder, lease in self.leases[-15:] if holder == worker]
+        met = mine if mine and self.rng.random() < 0.9 else [lease for _, lease in self.leases]
+        self.last_turn = ops.Turn(
+            now=self.now,
+            worker=worker,
+            claim_no=self.claim_no,
+            outcomes=tuple(self.outcome(self.some(*met)) for _ in range(self.some(0, 0, 1, 2)) if met),
+            starts=tuple(self.start(self.some(*met)) for _ in range(self.some(0, 1, 2)) if met),
+            wants=tuple(self.want() for _ in range(self.some(0, 1, 1, 2))),
+            waiting=self.some(True, False),
+            promote_limit=self.some(0, 1, 1000),
+            reclaim_limit=self.some(0, 1, 100),
+        )
+        return self.last_turn
+
+    def repeat_turn(self) -> ops.Turn:
+        return self.last_turn or self.turn()
+
+    def outcome(self, lease: Lease) -> Any:
+        failure = Failure(error_class="transient", error_type="IOError", message="x" * 2100, fingerprint="f")
+        ended: dict[str, Any] = {
+            "seq": lease.seq,
+            "attempt": lease.attempt - (self.rng.random() < 0.1),
+            "ran_s": self.some(None, 0.5),
+            "ended_ago_s": self.some(0.0, 0.01),
+        }
+        return self.some(
+            Completed(**ended, result=self.some(None, Raw(b'{"ok":true}'))),
+            Retried(**ended, failure=failure, delay_s=self.some(0.0, 2.0, 60.0)),
+            Died(**ended, failure=failure, charged=self.some(True, False)),
+            Cancelled(**ended, reason=self.some(None, "no need")),
+            Snoozed(**ended, delay_s=5.0),
+            Released(**ended),
+        )
+
+    def start(self, lease: Lease) -> ops.Start:
+        return ops.Start(seq=lease.seq, attempt=lease.attempt, timeout_s=10.0, alone=self.some(True, True, False))
+
+    def want(self) -> ops.Want:
+        takes = []
+        for mark in self.rng.sample(self.marks, min(len(self.marks), self.some(0, 0, 1, 3))):
+            after = self.some(None, mark)
+            takes.append(
+                ops.Take(
+                    queue=mark.queue, band=mark.band, tenant=mark.tenant, limit=self.rng.randint(0, 3), after=after
+                )
+            )
+        return ops.Want(
+            lane=self.some("fast", "general"),
+            queues=self.some(QUEUES, QUEUES[::-1], QUEUES[:1], (*QUEUES, "critical")),
+            limit=self.rng.randint(0, 6),
+            start=self.rng.randint(0, 4),
+            types=self.some(None, None, TYPES[:1], TYPES[1:]),
+            takes=tuple(takes),
+            discover=self.some(True, True, False),
+            cursor=self.some("", *TENANTS, "b"),
+            look=self.some(1, 2, 5, 1000),
+            timeout_s=self.some(30.0, 300.0),
+        )
+
+    def renew(self) -> ops.Renew:
+        return ops.Renew(now=self.now, worker=self.some(*self.workers), lease_s=self.some(15.0, 60.0, 600.0))
+
+    def retire(self) -> ops.Retire:
+        return ops.Retire(now=self.now, worker=self.some(*self.workers))
+
+    def promote(self) -> ops.Promote:
+        return ops.Promote(now=self.now, limit=self.some(0, 1, 1000))
+
+    def reclaim(self) -> ops.Reclaim:
+        return ops.Reclaim(now=self.now, limit=self.some(0, 1, 2, 100))
+
+    def act(self) -> Any:
+        who: dict[str, Any] = {
+            "now": self.now,
+            "scope": self.scope(),
+            "id": self.job_id(),
+            "by": "ada",
+            "notes": self.some(None, "so"),
+        }
+        return self.some(
+            ops.Cancel(**who),
+            ops.Fail(**who, reason="no", retry_delay_s=self.some(None, 0.0, 9.0)),
+            ops.Bury(**who, reason="enough"),
+        )
+
+    def act_on_letter(self) -> Any:
+        letter = self.some(self.rng.randint(1, self.top_seq), *self.letters[-3:])
+        who: dict[str, Any] = {"now": self.now, "scope": self.scope(), "id": Seq(letter)}
+        who |= {"by": self.some("ada", "bob"), "notes": self.some(None, "so")}
+        new_job_id = self.job_id() if self.rng.random() < 0.2 else self.making.job_id()
+        reprocess = ops.Reprocess(**who, new_job_id=new_job_id)
+        return self.some(reprocess, reprocess, ops.Discard(**who), ops.Resolve(**who), ops.Acknowledge(**who))
+
+    def read(self) -> Any:
+        seen: dict[str, Any] = {"now": self.now, "scope": self.scope()}
+        page = seen | {
+            "limit": self.some(0, 1, 3, 500),
+            "before": self.some(None, self.rng.randint(0, self.top_seq + 2)),
+        }
+        jobs = ops.JobFilter(
+            statuses=tuple(self.rng.sample(STATUSES, self.some(0, 0, 1, 3))),
+            queue=self.some(None, None, *QUEUES),
+            type=self.some(None, None, TYPES[0]),
+            category=self.some(None, None, "sync"),
+            correlation_id=self.some(None, None, "order-1", str(self.job_id())),
+            parent_id=self.some(None, None, None, self.job_id()),
+            created_by=self.some(None, None, "ada"),
+            idempotency_key=self.some(None, None, None, str(self.job_id()), "key-1"),
+            enqueued_from=self.some(None, None, NOON + (self.now - NOON) / 2),
+            enqueued_before=self.some(None, None, NOON + (self.now - NOON) / 2),
+        )
+        letters = ops.DeadLetterFilter(
+            status=self.some(None, None, *DEAD_LETTER_STATUSES),
+            acknowledged=self.some(None, None, True, False),
+            queue=self.some(None, *QUEUES),
+            error_class=self.some(None, None, "transient"),
+            error_type=self.some(None, None, "Buried"),
+            correlation_id=self.some(None, None, "order-1"),
+        )
+        action = self.some(None, None, "job_bury", "job_dlq_reprocess_success")
+        return self.some(
+            ops.GetJob(**seen, id=self.job_id()),
+            ops.PageJobs(**page, where=jobs),
+            ops.PageJobs(**page),
+            ops.GetDeadLetter(**seen, id=Seq(self.rng.randint(1, self.top_seq))),
+            ops.PageDeadLetters(**page, where=letters),
+            ops.GetStats(**seen, cap=self.some(2, 100_000)),
+            ops.PageAudit(**page, action=action, target=self.some(None, None, f"job:{self.job_id()}")),
+        )
+
+    def retain(self) -> Any:
+        ages = {
+            "finished_before": self.now - timedelta(seconds=200),
+            "closed_before": self.now - timedelta(seconds=200),
+        }
+        if self.rng.random() < 0.02:
+            return ops.Purge(now=self.now)
+        return ops.Retain(now=self.now, limit=self.some(0, 1, 3, 1000), **self.some({}, ages, ages))
+
+
+@pytest.mark.requirement("Q4")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_life_looks_the_same_in_memory_and_in_the_model(seed: int) -> None:
+    store, model, wanderer = MemoryStore(), Model(), Wanderer(seed)
+    everything = (
+        ops.PageJobs(scope=ops.ALL_TENANTS, limit=200),
+        ops.GetStats(scope=ops.ALL_TENANTS),
+        ops.PageDeadLetters(scope=ops.ALL_TENANTS, limit=200),
+        ops.PageAudit(scope=ops.ALL_TENANTS, limit=200),
+    )
+    for step in range(600):
+        op = wanderer.next()
+        expected = model.run(op)
+        assert store.run(op) == expected, f"step {step}: {op}"
+        wanderer.learn(op, expected)
+        if step % 50 == 49:
+            for question in everything:
+                asked = type(question)(scope=question.scope, now=wanderer.now)
+                assert store.run(asked) == model.run(asked), f"step {step}"
+
+
+def test_the_walk_reaches_every_place_and_every_refusal() -> None:
+    """A walk that never meets a case proves nothing about it."""
+    met: set[str] = set()
+    for seed in range(20):
+        model, wanderer = Model(), Wanderer(seed)
+        for _ in range(600):
+            op = wanderer.next()
+            answer = model.run(op)
+            wanderer.learn(op, answer)
+            met |= {f"{type(op).__name__}:{part}" for part in _parts(answer)}
+    assert not EXPECTED - met
+
+
+EXPECTED = {f"Enqueue:{word}" for word in ("created", "replayed", "duplicate", "conflict", "full")}
+EXPECTED |= {f"Turn:{word}" for word in ("leases", "refused", "cancels", "marks", "reclaimed:ready", "reclaimed:dead")}
+EXPECTED |= {f"Reclaim:reclaimed:{word}" for word in ("ready", "dead", "cancelled")}
+EXPECTED |= {f"{act}:{word}" for act in ("Cancel", "Fail", "Bury") for word in ("not_found", "not_allowed", "done")}
+EXPECTED |= {f"{act}:{word}" for act in ("Discard", "Resolve", "Reprocess") for word in ("not_allowed", "done")}
+EXPECTED |= {"Reprocess:repeated", "Acknowledge:done"}
+
+
+def _parts(answer: Any) -> set[str]:
+    if isinstance(answer, ops.EnqueueResult):
+        return {receipt.disposition for receipt in answer.receipts} | ({"full"} if answer.full else set())
+    if isinstance(answer, ops.JobAct | ops.DeadLetterAct):
+        repeated = {"repeated"} if getattr(answer, "repeated", False) else set()
+        return {answer.refused or "done"} | repeated
+    parts = {name for name in ("leases", "refused", "cancels", "marks") if getattr(answer, name, ())}
+    return parts | {f"reclaimed:{taken.became}" for taken in getattr(answer, "reclaimed", ())}

@@ -1,0 +1,228 @@
+"""What only the memory store does: wake-ups in one process, closing, keeping its facts from its callers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+from threading import Thread
+
+import pytest
+from msgspec import Raw
+
+from fairlane.core import ops
+from fairlane.core.clock import FakeClock
+from fairlane.core.ids import Seq
+from fairlane.core.outcome import Completed, Snoozed
+from fairlane.errors import InvalidOption, StoreClosed, StoreRefused, UnsupportedConnection
+from fairlane.stores.memory import MemoryStore
+from tests.support.acting import Scene
+from tests.support.making import Making
+
+NEVER_S = 30.0
+"""Longer than any wake-up takes; a test that waits this long has failed."""
+
+
+def depth(store: MemoryStore) -> int | None:
+    return store.run(ops.Enqueue(jobs=(), capacity=1000)).depth
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def scene(store: MemoryStore) -> Scene:
+    return Scene(store)
+
+
+@pytest.mark.requirement("Q3")
+def test_an_enqueue_wakes_a_waiting_worker_in_another_thread(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=True)
+    enqueuing = Thread(target=scene.put)
+    enqueuing.start()
+    assert listener.wait(NEVER_S)
+    enqueuing.join()
+
+
+@pytest.mark.requirement("Q3")
+def test_an_enqueue_in_another_thread_wakes_a_worker_on_an_event_loop(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=True)
+
+    async def wait() -> bool:
+        enqueuing = Thread(target=scene.put)
+        waiting = asyncio.create_task(listener.await_(NEVER_S))
+        await asyncio.sleep(0)
+        enqueuing.start()
+        woken = await waiting
+        enqueuing.join()
+        return woken
+
+    assert asyncio.run(wait())
+
+
+def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=True)
+    scene.put()
+    assert listener.wait(0)
+    assert not listener.wait(0)
+    scene.put()
+    assert asyncio.run(listener.await_(0))
+    assert not asyncio.run(listener.await_(0))
+
+
+@pytest.mark.parametrize(
+    ("notify", "waiting", "woken"),
+    [
+        ("if_waiting", True, True),
+        ("if_waiting", False, False),
+        ("always", False, True),
+        ("never", True, False),
+    ],
+)
+def test_who_is_woken_is_the_enqueue_callers_choice(
+    store: MemoryStore, scene: Scene, notify: ops.enqueue.Notify, waiting: bool, woken: bool
+) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=waiting)
+    store.run(ops.Enqueue(jobs=(scene.job(),), notify=notify))
+    assert listener.wait(0) is woken
+
+
+def test_a_worker_that_works_again_is_not_woken(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=True)
+    scene.turn(worker)
+    scene.put()
+    assert not listener.wait(0)
+
+
+def test_an_enqueue_that_creates_nothing_wakes_nobody(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    job = scene.job()
+    scene.enqueue(job)
+    scene.turn(worker, waiting=True)
+    scene.enqueue(job)
+    assert not listener.wait(0)
+
+
+def test_a_closed_store_answers_nothing_and_ends_every_wait(store: MemoryStore, scene: Scene) -> None:
+    listener = store.listener(scene.hire())
+    waiting = Thread(target=listener.wait, args=(NEVER_S,))
+    waiting.start()
+    store.close()
+    waiting.join(NEVER_S)
+    assert not waiting.is_alive()
+    assert not listener.wait(NEVER_S)
+    with pytest.raises(StoreClosed, match="closed"):
+        store.run(ops.Check())
+    with pytest.raises(StoreClosed):
+        store.listener(scene.making.worker_id())
+    store.close()
+
+
+def test_a_closed_listener_is_forgotten(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    listener.close()
+    listener.close()
+    scene.turn(worker, waiting=True)
+    scene.put()
+    assert not listener.wait(0)
+
+
+def test_a_callers_connection_is_refused_and_nothing_is_enqueued(store: MemoryStore) -> None:
+    with pytest.raises(UnsupportedConnection, match=r"builtins\.object"):
+        store.run(ops.Enqueue(jobs=(Making().job(),)), on=object())
+    assert depth(store) == 0
+
+
+def test_what_is_no_operation_is_refused(store: MemoryStore) -> None:
+    with pytest.raises(InvalidOption, match="operation"):
+        store.run(ops.ALL_TENANTS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"payload": Raw(b'"\xff"')},
+        {"run_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - the point of it
+        {"delay_s": float("nan")},
+        {"timeout_s": float("nan")},
+    ],
+    ids=["not UTF-8", "no time zone", "a delay that is no number", "a timeout that is no number"],
+)
+def test_one_job_that_cannot_be_kept_refuses_the_whole_enqueue(store: MemoryStore, spoilt: dict[str, object]) -> None:
+    making = Making()
+    good = making.job()
+    bad = ops.enqueue.JobSpec(**{"id": making.job_id(), "type": "t", "payload": Raw(b"{}"), **spoilt})  # type: ignore[arg-type]
+    with pytest.raises(StoreRefused, match="nothing was changed"):
+        store.run(ops.Enqueue(jobs=(good, bad)))
+    assert depth(store) == 0
+
+
+def test_one_outcome_that_cannot_be_kept_refuses_the_whole_turn(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    scene.put_many(2)
+    first, second = scene.claim(worker, 2)
+    good = Completed(seq=first.seq, attempt=first.attempt)
+    for bad in (
+        Completed(seq=second.seq, attempt=second.attempt, result=Raw(b"\xff")),
+        Completed(seq=second.seq, attempt=second.attempt, ran_s=float("nan")),
+        Snoozed(seq=second.seq, attempt=second.attempt, delay_s=float("nan")),
+    ):
+        with pytest.raises(StoreRefused, match="nothing was changed"):
+            scene.settle(worker, good, bad)
+    assert store.run(ops.GetStats(scope=ops.ALL_TENANTS)).completed == 0
+
+
+def test_a_delay_past_the_end_of_the_calendar_waits_till_the_end_of_the_calendar(store: MemoryStore) -> None:
+    store.run(ops.Enqueue(jobs=(Making().job(delay_s=1e18),)))
+    next_due_at = store.run(ops.Promote()).next_due_at
+    assert next_due_at is not None
+    assert next_due_at.year == 9999
+
+
+def test_what_a_caller_does_to_its_dictionaries_changes_no_job(store: MemoryStore, scene: Scene) -> None:
+    refs: dict[str, int | str] = {"order": 7}
+    worker, receipt = scene.hire(), scene.put(refs=refs)
+    refs["order"] = 8
+    [lease] = scene.claim(worker)
+    lease.refs["order"] = 9
+    detail = store.run(ops.GetJob(scope=ops.ALL_TENANTS, id=receipt.id))
+    assert detail is not None
+    detail.job.refs["order"] = 10
+    again = store.run(ops.GetJob(scope=ops.ALL_TENANTS, id=receipt.id))
+    assert again is not None
+    assert again.job.refs == {"order": 7}
+
+
+def test_the_clock_is_the_injected_one_unless_the_operation_brings_its_own() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    assert store.run(ops.Check()).now == clock.now()
+    berlin = datetime(2026, 6, 1, 14, tzinfo=timezone(timedelta(hours=2)))
+    answered = store.run(ops.Check(now=berlin)).now
+    assert answered == berlin
+    assert answered.tzinfo is UTC
+
+
+def test_numbers_are_not_given_again_after_a_purge(store: MemoryStore, scene: Scene) -> None:
+    scene.put_many(3)
+    assert store.run(ops.Purge()).jobs == 3
+    assert scene.put().seq == Seq(4)
+
+
+def test_the_check_says_that_nothing_survives_the_process(store: MemoryStore) -> None:
+    health = store.run(ops.Check())
+    assert (health.store, health.durable) == ("memory", False)
+    assert "sqlite" in health.degraded[0]
