@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from fairlane.core.ops import Health
-from fairlane.stores.postgres.call import Call, Rows
+from fairlane.stores.postgres.call import Call, Rows, instant
 from fairlane.stores.postgres.connecting import STORE
 
 _SQL = """
-select clock_timestamp(), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
-       current_setting('full_page_writes'), pg_is_in_recovery(), to_regclass(format('%%I.schema_version', %s::text)) is not null,
+select coalesce(%s::timestamptz, clock_timestamp()), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
+       current_setting('full_page_writes'), pg_is_in_recovery(),
        array(select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
              where n.nspname = %s and c.relkind = 'r' and c.relpersistence <> 'p'),
        (select extract(epoch from max(clock_timestamp() - xact_start))::float8 from pg_stat_activity where backend_type = 'client backend'),
@@ -16,9 +18,9 @@ select clock_timestamp(), current_setting('server_version'), current_setting('fs
 """
 
 
-def check_call(schema: str, *, pooled: bool) -> Call[Health]:
+def check_call(schema: str, at: datetime | None, *, pooled: bool) -> Call[Health]:
     def read(rows: Rows) -> Health:
-        now, server, fsync, commit, pages, standby, _, unlogged, oldest_s, comment = rows[0]
+        now, server, fsync, commit, pages, standby, unlogged, oldest_s, comment = rows[0]
         version = comment.rpartition(" ")[2]
         degraded = []
         if fsync != "on":
@@ -55,4 +57,4 @@ def check_call(schema: str, *, pooled: bool) -> Call[Health]:
             degraded=tuple(degraded),
         )
 
-    return Call(_SQL, (schema, schema, schema), read)
+    return Call(_SQL, (instant(at), schema, schema), read)

@@ -189,7 +189,7 @@ def translated(error: psycopg.Error) -> Exception:
         return Again(str(error))
     if isinstance(error, pg.UndefinedFunction | pg.UndefinedTable | pg.InvalidSchemaName):
         return SchemaOutOfDate(0, SCHEMA_VERSION)
-    if state.startswith("57P") or state.startswith("08") or (not state and isinstance(error, psycopg.OperationalError)):
+    if state.startswith(("57P", "08")) or (not state and isinstance(error, psycopg.OperationalError)):
         return Lost(" ".join(str(error).split()))
     if state.startswith(("53", "55", "57", "58", "25006")):  # out of resources, locked, cancelled, system, read-only
         return unreachable(error)

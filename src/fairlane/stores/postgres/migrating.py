@@ -89,15 +89,11 @@ class PostgresMigrator:
         return "\n".join(script(m, self._schema) for m in migrations())
 
     def up(self) -> tuple[Migration, ...]:
-        ran: list[Migration] = []
         with self._connector.connect() as conn:
             current = self._current(conn)
             if current > self.needed:
                 raise SchemaOutOfDate(current, self.needed)
-            for migration in migrations():
-                if migration.version > current and self._apply(conn, migration):
-                    ran.append(migration)
-        return tuple(ran)
+            return tuple(m for m in migrations() if m.version > current and self._apply(conn, m))
 
     def _apply(self, conn: psycopg.Connection[Any], migration: Migration) -> bool:
         head, tail = script(migration, self._schema).split("create schema if not exists", 1)

@@ -100,7 +100,7 @@ class PostgresStore:
 
     def _call(self, op: Op[T]) -> Call[T]:
         if isinstance(op, Check):
-            return cast("Call[T]", check_call(self._schema, pooled=self._connector.pooled))
+            return cast("Call[T]", check_call(self._schema, op.now, pooled=self._connector.pooled))
         return call_for(op)
 
     def _send(self, call: Call[T]) -> Rows:

@@ -28,7 +28,8 @@ class _Extra(Struct, frozen=True):
     created_by: str | None = None
     refs: dict[str, int | str] = {}
     headers: dict[str, str] = {}
-    retry: Raw | None = None
+    retry: Raw = Raw()
+    """Empty: none."""
 
 
 _NO_EXTRA = _Extra()
@@ -164,6 +165,6 @@ def _lease(row: _LeaseRow, payload: str, leased_at: datetime) -> Lease:
         created_by=extra.created_by,
         refs=extra.refs,
         headers=extra.headers,
-        retry=extra.retry.copy() if extra.retry is not None else None,
+        retry=extra.retry.copy() if bytes(extra.retry) else None,
         payload=payload,
     )

@@ -40,16 +40,16 @@ select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, finish
 from done where leased_at is not null;
 
 -- The shapes that operators know from other systems (docs/operate/sql-views.md). With the schema on the search path their
--- SELECTs run as they are.
+-- SELECTs run as they are. json, not jsonb: one odd payload (an escaped NUL put in by hand) must not fail a listing.
 create view jobs as
-select seq as id, type, payload::jsonb as payload, status, priority, attempts, max_attempts, scheduled_at, run_at, started_at,
+select seq as id, type, payload::json as payload, status, priority, attempts, max_attempts, scheduled_at, run_at, started_at,
        finished_at as completed_at, case when status = 'dead' then last_error end as error_message, last_error, last_error_at,
        correlation_id, (select p.seq from job p where p.id = job_record.parent_id) as parent_job_id, created_by, dedup_key,
        enqueued_at as created_at, coalesce(finished_at, last_error_at, started_at, enqueued_at) as updated_at, id as job_id, tenant, queue
 from job_record;
 
 create view dead_letter_jobs as
-select d.seq as id, to_jsonb(j.*) as original_job, d.reason as error_message,
+select d.seq as id, row_to_json(j) as original_job, d.reason as error_message,
        jsonb_build_object('error_class', d.error_class, 'error_type', d.error_type, 'fingerprint', d.fingerprint) as error_details,
        d.died_at, d.acknowledged_at is not null as acknowledged, d.acknowledged_by, d.acknowledged_at, d.status
 from dead_letter d join jobs j on j.id = d.seq;
