@@ -26,10 +26,9 @@ class _Extra(Struct, frozen=True):
     correlation_id: str | None = None
     parent_id: JobId | None = None
     created_by: str | None = None
-    refs: dict[str, int | str] = {}
-    headers: dict[str, str] = {}
-    retry: Raw = Raw()
-    """Empty: none."""
+    refs: dict[str, int | str] | None = None
+    headers: dict[str, str] | None = None
+    retry: Raw = Raw(b"null")
 
 
 _NO_EXTRA = _Extra()
@@ -163,8 +162,8 @@ def _lease(row: _LeaseRow, payload: str, leased_at: datetime) -> Lease:
         correlation_id=extra.correlation_id,
         parent_id=extra.parent_id,
         created_by=extra.created_by,
-        refs=extra.refs,
-        headers=extra.headers,
-        retry=extra.retry.copy() if bytes(extra.retry) else None,
+        refs=extra.refs or {},
+        headers=extra.headers or {},
+        retry=extra.retry.copy() if bytes(extra.retry) != b"null" else None,
         payload=payload,
     )

@@ -80,9 +80,9 @@ begin
                    l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at is not null, l.lane, l.type, l.tenant, l.queue,
                    l.band, l.rank, l.due_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
                    case when num_nonnulls(j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
-                                          j.retry) > 0 then json_strip_nulls(json_build_object(
+                                          j.retry) > 0 then json_build_object(
                      'category', j.category, 'idempotency_key', j.idempotency_key, 'correlation_id', j.correlation_id,
-                     'parent_id', j.parent_id, 'created_by', j.created_by, 'refs', j.refs, 'headers', j.headers, 'retry', j.retry))
+                     'parent_id', j.parent_id, 'created_by', j.created_by, 'refs', j.refs, 'headers', j.headers, 'retry', j.retry)
                    end) as lease,
                  j.payload::text as payload, l.leased_at
           from lease l join job j using (seq)
