@@ -64,7 +64,7 @@ VALUES: list[tuple[Any, Any]] = [
     (int, -(10**250)),
     (float, 0.1),
     (float, -0.0),
-    (str, "Žluťoučký 🐎 \u2028 \" \\ \x1f"),
+    (str, 'Žluťoučký 🐎 \u2028 " \\ \x1f'),
     (bool, True),
     (None, None),
     (bytes, b"\x00\xff"),

@@ -30,7 +30,7 @@ DEFAULT_URL = "sqlite:///fairlane.db"
 
 _Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
-_Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
+_Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """When the store cannot be opened at start: refuse, or go on in memory with a warning."""
     sqlite_library: SqliteLibrary = "apsw"
     """Which SQLite library a process uses; two of them on one file can corrupt it."""
-    statement_timeout_s: _Span = 30.0
+    statement_timeout_s: _Span = 10.0
     redis_health_check_timeout_s: _Span = 2.0
     notify: Notify = "if_waiting"
 

@@ -25,7 +25,7 @@ def open_store(
     clock: Clock | None = None,
     schema: str = "fairlane",
     sqlite_library: SqliteLibrary = "apsw",
-    statement_timeout_s: float = 30.0,
+    statement_timeout_s: float = 10.0,
 ) -> Store:
     """Make the store that `url` names. Only the chosen store's driver is imported."""
     named = store_named_by(url)

@@ -17,13 +17,17 @@ SCHEMES = {
 }
 """What stands before `://`, and the store it means."""
 
-_CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:@/?#]*):(?P<secret>.*)@", re.IGNORECASE | re.DOTALL)
-_SECRET_PARAMETERS = re.compile(r"(?P<name>[?&](?:password|passwd|sslpassword|secret|token)=)[^&#]*", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_CREDENTIALS_OF_A_SLIP = re.compile(r"^(?P<before>(?:[a-z0-9+.-]+:/+)?[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_SECRET_PARAMETERS = re.compile(
+    r"(?P<name>(?:^|[?&\s])(?:password|passwd|sslpassword|secret|token)\s*=\s*)[^&#\s]*", re.IGNORECASE
+)
 
 
 def redacted(url: str) -> str:
     """The address without its password, for messages and listings. Hides too much rather than too little."""
-    return _SECRET_PARAMETERS.sub(r"\g<name>***", _CREDENTIALS.sub(r"\g<before>:***@", url))
+    credentials = _CREDENTIALS if "://" in url else _CREDENTIALS_OF_A_SLIP
+    return _SECRET_PARAMETERS.sub(r"\g<name>***", credentials.sub(r"\g<before>:***@", url))
 
 
 def store_named_by(url: str) -> str:

@@ -1,0 +1,100 @@
+"""The tenant in force, the current job, and what children inherit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlane import CurrentJob, Fairlane, InvalidOption, current_job, tenant
+from fairlane.errors import NoCurrentJob
+from fairlane.testing import run_due
+
+
+@pytest.mark.requirement("W2")
+def test_jobs_enqueued_in_a_tenants_block_are_that_tenants(app: Fairlane) -> None:
+    task = app.task(name="t")(lambda: None)
+    with tenant(123):
+        inside = task.enqueue().job()
+        with tenant("other"):
+            nested = task.enqueue().job()
+        named = task.using(tenant="third").enqueue().job()
+        again = task.enqueue().job()
+    outside = task.enqueue().job()
+    tenants = [job.tenant for job in (inside, nested, named, again, outside)]
+    assert tenants == ["123", "other", "third", "123", "system"]
+
+
+def test_the_default_tenant_is_a_setting(make_app: Callable[..., Fairlane]) -> None:
+    assert make_app(default_tenant="acme").task(name="t")(lambda: None).enqueue().job().tenant == "acme"
+
+
+@pytest.mark.parametrize("name", ["", None, 1.5, "a\x00", "x" * 200])
+def test_a_bad_tenant_is_refused_before_the_block_begins(name: Any) -> None:
+    with pytest.raises(InvalidOption, match="tenant"), tenant(name):
+        raise AssertionError
+
+
+def test_the_block_ends_also_on_an_error(app: Fairlane) -> None:
+    task = app.task(name="t")(lambda: None)
+    with pytest.raises(ZeroDivisionError), tenant("acme"):
+        raise ZeroDivisionError
+    assert task.enqueue().job().tenant == "system"
+
+
+def test_tenants_of_concurrent_async_code_do_not_mix(app: Fairlane) -> None:
+    task = app.task(name="t")(lambda: None)
+
+    async def enqueue(name: str) -> str:
+        with tenant(name):
+            await asyncio.sleep(0)
+            return (await (await task.aenqueue()).ajob()).tenant
+
+    async def all_of_them() -> list[str]:
+        return await asyncio.gather(*(enqueue(f"t{n}") for n in range(20)))
+
+    assert asyncio.run(all_of_them()) == [f"t{n}" for n in range(20)]
+
+
+@pytest.mark.requirement("L16", "W2")
+def test_children_inherit_tenant_correlation_and_parent(app: Fairlane) -> None:
+    @app.task(name="child")
+    def child() -> None: ...
+
+    @app.task(name="parent")
+    async def parent() -> None:
+        await child.aenqueue()
+        app.enqueue_many([child.using(tenant="other").bind()])
+
+    top = parent.using(tenant="acme", correlation_id="order-7").enqueue()
+    run_due(app)
+    children = app.jobs(parent=top).jobs
+    assert {job.tenant for job in children} == {"acme", "other"}
+    assert {job.correlation_id for job in children} == {"order-7"}
+    assert {job.type for job in app.jobs(correlation_id="order-7").jobs} == {"parent", "child"}
+    lone = parent.enqueue()
+    run_due(app)
+    assert {job.correlation_id for job in app.jobs(parent=lone).jobs} == {str(lone.id)}
+
+
+def test_the_current_job_is_known_inside_its_code_and_nowhere_else(app: Fairlane) -> None:
+    seen: list[CurrentJob] = []
+
+    @app.task(name="look", max_attempts=3)
+    def look() -> None:
+        seen.append(current_job())
+        raise ConnectionError
+
+    handle = look.using(tenant="acme", created_by="ada", refs={"user": 1}, headers={"h": "1"}).enqueue()
+    run_due(app)
+    [job] = seen
+    assert (job.id, job.type, job.tenant, job.queue) == (handle.id, "look", "acme", "default")
+    assert (job.attempt, job.attempts, job.max_attempts, job.fence[1]) == (1, 0, 3, 1)
+    assert (job.created_by, job.refs, job.headers, job.parent_id) == ("ada", {"user": 1}, {"h": "1"}, None)
+    assert job.correlation_id == job.idempotency_key == str(handle.id)
+    assert job.deadline_at > handle.job().enqueued_at
+    assert "attempt 1" in repr(job)
+    with pytest.raises(NoCurrentJob, match="no job runs here"):
+        current_job()

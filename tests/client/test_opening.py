@@ -1,0 +1,134 @@
+"""Opening the store a URL names, or falling back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlane import ConfigError, Fairlane
+from fairlane.errors import FairlaneError, StoreUnavailable
+from fairlane.stores import open_store
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    """A port nobody listens on, kept from others."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, package: str, *stores: str) -> None:
+    """Make a package look as if it were not installed."""
+    for name in [name for name in sys.modules if name == package or name.startswith((f"{package}.", *stores))]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Hider:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.partition(".")[0] == package:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Hider(), *sys.meta_path])
+
+
+@pytest.mark.requirement("Q4")
+def test_the_url_chooses_the_store(tmp_path: Path) -> None:
+    for url, name in (("memory://", "memory"), (f"sqlite:///{tmp_path}/a.db", "sqlite")):
+        store = open_store(url)
+        assert store.name == name
+        store.close()
+    assert (tmp_path / "a.db").exists()
+
+
+def test_a_relative_sqlite_file_lies_in_the_working_directory(tmp_path: Path) -> None:
+    open_store("sqlite:///jobs%20here.db").close()
+    assert (tmp_path / "jobs here.db").exists()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://host/file.db", "sqlite:///:memory:"])
+def test_a_sqlite_address_without_a_file_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(url)
+
+
+@pytest.mark.requirement("Q4")
+def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "psycopg", "fairlane.stores.postgres")
+    with pytest.raises(ConfigError, match=r'needs the package "psycopg".*pip install "fairlane\[postgres\]"') as raised:
+        open_store("postgresql://user:hunter2@localhost/db")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_redis_is_refused_until_its_store_is_there() -> None:
+    with pytest.raises(ConfigError, match="comes in a later version"):
+        open_store("redis://:hunter2@localhost")
+
+
+@pytest.mark.requirement("Q4")
+def test_a_missing_store_leads_to_memory_with_a_warning_where_so_configured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("USE_REDIS_QUEUE", "true")
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@localhost:1/0")
+    with Fairlane() as app, caplog.at_level(logging.WARNING, "fairlane.client"):
+        app.task(name="t")(lambda: None).enqueue()
+        snapshot = app.snapshot()
+    assert (snapshot["store"], snapshot["redis_active"], snapshot["depth"]) == ("memory", False, 1)
+    [record] = caplog.records
+    assert "going on in memory" in record.message
+    assert "hunter2" not in record.message
+
+
+@pytest.mark.requirement("Q4")
+def test_an_unreachable_server_is_refused_or_replaced_as_configured(
+    dead_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"postgresql://user:hunter2@127.0.0.1:{dead_port}/db?connect_timeout=2"
+    with Fairlane(url) as app:
+        task = app.task(name="t")(lambda: None)
+        with pytest.raises(StoreUnavailable) as raised:
+            task.enqueue()
+    assert "hunter2" not in str(raised.value)
+    with Fairlane(url, fallback="memory") as app, caplog.at_level(logging.WARNING, "fairlane.client"):
+        assert app.task(name="t")(lambda: None).enqueue().status() == "pending"
+        assert app.snapshot()["store"] == "memory"
+    assert "going on in memory" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
+    with Fairlane(f"sqlite:///{tmp_path}/missing/jobs.db") as app, pytest.raises(FairlaneError, match="missing"):
+        app.task(name="t")(lambda: None).enqueue()
+
+
+def test_nothing_is_opened_before_the_first_operation(tmp_path: Path) -> None:
+    with Fairlane(f"sqlite:///{tmp_path}/later.db") as app:
+        task = app.task(name="t")(lambda: None)
+        assert app.access.name == "sqlite"
+        assert not (tmp_path / "later.db").exists()
+        asyncio.run(task.aenqueue())
+        assert (tmp_path / "later.db").exists()
+
+
+def test_many_threads_open_one_store() -> None:
+    with Fairlane("memory://") as app:
+        task = app.task(name="t")(lambda: None)
+        start = threading.Barrier(8)
+
+        def enqueue() -> None:
+            start.wait()
+            task.enqueue()
+
+        threads = [threading.Thread(target=enqueue) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert app.snapshot()["depth"] == 8

@@ -1,0 +1,92 @@
+"""What a user may write. Type checkers find nothing wrong here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, assert_type
+from uuid import UUID
+
+from fairlane import (
+    AsyncTask,
+    Bound,
+    Draft,
+    Fairlane,
+    Handle,
+    Job,
+    QueuePolicy,
+    Retry,
+    Snapshot,
+    SyncTask,
+    Task,
+    current_job,
+    tenant,
+)
+from fairlane.core.job import Status
+
+app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
+
+
+@app.task
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.task
+async def greet(name: str) -> str:
+    return f"Hello {name}"
+
+
+@app.task(queue="mail", category="notifications", timeout=timedelta(minutes=1), retry=Retry(max_attempts=5))
+async def send(user_id: int, *, subject: str = "") -> list[str]:
+    return [f"{current_job().tenant}: {user_id} {subject}"]
+
+
+@app.task(name="tidy", errors={OSError: "transient"}, required=("age",), priority="low")
+def tidy(age: int | None = None) -> None: ...
+
+
+assert_type(add(1), int)
+assert_type(add.enqueue(1, b=3), Handle[int])
+assert_type(add.enqueue(1).result(timeout=5), int)
+assert_type(add.enqueue(1).status(), Status)
+assert_type(add.enqueue(1).cancel(by="ada"), Job)
+assert_type(add.bind(1), Bound[int])
+assert_type(greet.enqueue("Ada"), Handle[str])
+assert_type(send.using(tenant=1, priority="high", delay=30).enqueue(7, subject="Hi"), Handle[list[str]])
+assert_type(send.using(parent=add.enqueue(1), correlation_id=UUID(int=7), conn=object()).bind(7), Bound[list[str]])
+assert_type(app.enqueue_many([add.bind(i) for i in range(3)]), list[Handle[int]])
+assert_type(app.get("id"), Job | None)
+assert_type(app.cancel(add.enqueue(1), by="ada", notes="n", tenant=1), Job)
+assert_type(app.snapshot(), Snapshot)
+assert_type(app.handle("id").result(), Any)
+
+any_task: Task[[str], str] = greet
+async_task: AsyncTask[[str], str] = greet
+sync_task: SyncTask[[int, int], int] = add
+
+
+async def use() -> None:
+    assert_type(await greet("Ada"), str)
+    assert_type(await greet.aenqueue("Ada"), Handle[str])
+    assert_type(await (await greet.aenqueue("Ada")).aresult(timeout=1), str)
+    assert_type(await app.aenqueue_many([send.bind(1)]), list[Handle[list[str]]])
+    assert_type(await app.acancel("id"), Job)
+    async with app:
+        with tenant(123):
+            await send.using(run_at=app.clock.now()).aenqueue(1)
+
+
+@app.on_enqueue
+def score(draft: Draft) -> Draft | None:
+    return draft.change(priority="high", delay=1.5)
+
+
+@add.upcast(1)
+def _(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload
+
+
+for job in app.jobs(status=("pending", "failed"), queue="mail", limit=10, tenant=1).jobs:
+    assert_type(job, Job)
+for letter in app.dead_letters(status="pending_review", acknowledged=False).dead_letters:
+    assert_type(app.reprocess(letter, by="ada"), Job)

@@ -1,0 +1,49 @@
+"""What a user may get wrong: every marked line is an error to type checkers, and no other is."""
+
+from __future__ import annotations
+
+from fairlane import Fairlane, Handle, Retry
+
+app = Fairlane("memory://")
+
+
+@app.task
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.task(queue="mail")
+async def send(user_id: int, *, subject: str = "") -> str:
+    return f"{user_id} {subject}"
+
+
+add.enqueue("1")  # E: ill-typed argument
+add.enqueue()  # E: missing argument
+add.enqueue(1, c=3)  # E: unknown argument
+add.enqueue(1, 2, 3)  # E: too many arguments
+send.enqueue(1, "Hi")  # E: keyword-only argument given by place
+send.bind(user_id=None)  # E: ill-typed argument of bind
+send.using(tenant=1).enqueue(user="x")  # E: unknown argument after using
+send.using(tennant=1)  # E: unknown option
+send.using(priority=1.5)  # E: ill-typed option
+send.using(on_duplicate="ignore")  # E: not one of the choices
+app.task(retry=3)  # E: ill-typed task option
+app.task(que="mail")  # E: unknown task option
+Retry(max_attempts="5")  # E: ill-typed policy
+Fairlane("memory://", capacity="many")  # E: ill-typed setting
+Fairlane("memory://", colour="red")  # E: unknown setting
+text: str = add.enqueue(1).result()  # E: the result is an int
+handle: Handle[int] = send.enqueue(1)  # E: the handle is of str
+number: int = send(1)  # E: calling an async task gives a coroutine
+app.jobs(status="done")  # E: not a status
+app.jobs(limit="10")  # E: ill-typed limit
+app.cancel(5)  # E: a job is not named by a number
+app.discard("x")  # E: a dead letter is not named by text
+app.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
+
+
+async def use() -> None:
+    await send.aenqueue("7")  # E: ill-typed argument of the async twin
+    await add.enqueue(1)  # E: the sync verb is not awaited
+    wrong: int = await (await send.aenqueue(7)).aresult()  # E: the result is text
+    print(wrong)
