@@ -35,7 +35,7 @@ def open_store(
     if named == "sqlite":
         sqlite = _load("sqlite", "SqliteStore", url, package="apsw")
         return sqlite(sqlite_path(url), library=sqlite_library, **given)  # type: ignore[no-any-return]
-    if named == "postgres":
+    if named == "postgresql":
         postgres = _load("postgres", "PostgresStore", url, package="psycopg", extra="postgres")
         return postgres(url, schema=schema, statement_timeout_s=statement_timeout_s)  # type: ignore[no-any-return]
     raise StoreMissing(

@@ -10,8 +10,8 @@ from fairlane.errors import ConfigError, nearest
 SCHEMES = {
     "memory": "memory",
     "sqlite": "sqlite",
-    "postgresql": "postgres",
-    "postgres": "postgres",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
     "redis": "redis",
     "rediss": "redis",
 }
@@ -31,7 +31,7 @@ def redacted(url: str) -> str:
 
 
 def store_named_by(url: str) -> str:
-    """`memory`, `sqlite`, `postgres` or `redis`."""
+    """`memory`, `sqlite`, `postgresql` or `redis`."""
     scheme, found, _ = url.partition("://")
     if not found:
         raise ConfigError(
