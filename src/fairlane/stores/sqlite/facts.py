@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.core.outcome import Failure
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 REASON_LIMIT = 2000
 
@@ -105,12 +106,16 @@ def record(tx: Transaction, attempts: Sequence[tuple[int, Ended]]) -> None:
         tx.db.executemany(_ATTEMPT, [(seq, *ended) for seq, ended in attempts])
 
 
-def finish(tx: Transaction, jobs: Sequence[Done]) -> None:
-    """End jobs, and free their dedup keys."""
+def finish(tx: Transaction, jobs: Sequence[Row]) -> None:
+    """End jobs, each a `Done`, and free their dedup keys."""
     if jobs:
         tx.db.executemany(_DONE, jobs)
-        if tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
-            tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(job.seq,) for job in jobs])
+        _free_dedup_keys(tx, [job[0] for job in jobs])
+
+
+def _free_dedup_keys(tx: Transaction, seqs: Sequence[int]) -> None:
+    if tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
+        tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(seq,) for seq in seqs])
 
 
 def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) -> None:
@@ -120,7 +125,7 @@ def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) 
 
 def drop_leases(tx: Transaction, seqs: Sequence[int]) -> None:
     if seqs:
-        tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (seq_list(seqs),))
+        tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (as_list(seqs),))
 
 
 def done_by(ended: Ended, seq: int, status: str, due_at: int, counters: Counters, cancel_requested: int) -> Done:

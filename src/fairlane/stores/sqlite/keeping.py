@@ -6,7 +6,7 @@ from fairlane.core.ops import Health, Purge, Purged, Retain, Retained
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.migrating import current_version
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _FINISHED = """
 select seq from fairlane_done where status <> 'dead' and finished_at < ? order by finished_at, seq limit ?
@@ -66,7 +66,7 @@ def retain(tx: Transaction, op: Retain) -> Retained:
     if op.closed_before is not None:
         seqs += [seq for (seq,) in tx.db.execute(_CLOSED, (to_us(op.closed_before), limit - len(seqs)))]
     if seqs:
-        listed = seq_list(seqs)
+        listed = as_list(seqs)
         tx.db.execute(_KEYS, (listed,))
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608

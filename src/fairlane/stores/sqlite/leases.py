@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from uuid import UUID
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import EPOCH
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.instants import from_us
+from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.uuids import uuid_from
 
 _COLUMNS = """
 select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue, j.band,
-  j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s, j.category,
-  j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry, j.payload
+  j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s, j.payload,
+  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry
 """
 _BY_SEQ = f"""{_COLUMNS}
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value cross join fairlane_job j on j.seq = l.seq
@@ -26,11 +27,13 @@ _BY_CLAIM = f"""{_COLUMNS}
 from fairlane_lease l join fairlane_job j on j.seq = l.seq where l.worker = ? and l.claim_no = ? order by l.nth
 """
 _decode_dict = msgspec.json.Decoder(dict).decode
+# The leases of one claim share most of their instants.
+_instant = lru_cache(maxsize=1024)(from_us)
 
 
 def leases_by_seq(tx: Transaction, seqs: Sequence[int]) -> list[Lease]:
     """In the order given; each must be leased."""
-    leases = {row[0]: _lease(row) for row in tx.db.execute(_BY_SEQ, (seq_list(seqs),))}
+    leases = {row[0]: _lease(row) for row in tx.db.execute(_BY_SEQ, (as_list(seqs),))}
     return [leases[seq] for seq in seqs]
 
 
@@ -38,15 +41,17 @@ def leases_of_claim(tx: Transaction, worker: WorkerId, claim_no: int) -> list[Le
     return [_lease(row) for row in tx.db.execute(_BY_CLAIM, (worker.bytes, claim_no))]
 
 
+_NO_EXTRAS = [None] * 8
+
+
 def _lease(row: Row) -> Lease:
     (
         seq, job_id, attempt, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
-        rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, category,
-        idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload,
+        rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, payload, *extras,
     ) = row  # fmt: skip
-    return Lease(
-        seq=Seq(seq),
-        id=JobId(UUID(bytes=job_id)),
+    lease = Lease(
+        seq=seq,
+        id=uuid_from(job_id),  # type: ignore[arg-type]
         attempt=attempt,
         attempts=attempts,
         crashes=crashes,
@@ -58,21 +63,30 @@ def _lease(row: Row) -> Lease:
         queue=queue,
         band=band,
         rank=rank,
-        due_at=EPOCH + timedelta(0, 0, due_at),
-        leased_at=EPOCH + timedelta(0, 0, leased_at),
-        deadline_at=EPOCH + timedelta(0, 0, deadline_at),
-        enqueued_at=EPOCH + timedelta(0, 0, enqueued_at),
+        due_at=_instant(due_at),
+        leased_at=_instant(leased_at),
+        deadline_at=_instant(deadline_at),
+        enqueued_at=_instant(enqueued_at),
         max_attempts=max_attempts,
         payload_version=payload_version,
         priority=band + rank,
         timeout_s=timeout_s,
+        payload=payload,
+    )
+    # Most jobs have none: leaving these out takes a quarter off the time to make a lease.
+    return lease if extras == _NO_EXTRAS else _with_extras(lease, extras)
+
+
+def _with_extras(lease: Lease, extras: Sequence[Any]) -> Lease:
+    category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry = extras
+    return msgspec.structs.replace(
+        lease,
         category=category,
         idempotency_key=idempotency_key,
         correlation_id=correlation_id,
-        parent_id=None if parent_id is None else JobId(UUID(bytes=parent_id)),
+        parent_id=None if parent_id is None else uuid_from(parent_id),
         created_by=created_by,
         refs={} if refs is None else _decode_dict(refs),
         headers={} if headers is None else _decode_dict(headers),
         retry=None if retry is None else msgspec.Raw(retry.encode()),
-        payload=payload,
     )

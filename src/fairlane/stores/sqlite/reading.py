@@ -12,7 +12,7 @@ from fairlane.core.job import Attempt, DeadLetter, Job, Status
 from fairlane.core.ops import DeadLetterDetail, GetDeadLetter, GetJob, JobDetail
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _decode_dict = msgspec.json.Decoder(dict).decode
 
@@ -53,7 +53,7 @@ from json_each(?) c cross join fairlane_dead_letter d on d.seq = c.value
 
 def read_jobs(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
     """The jobs with these numbers, in the order given."""
-    jobs = {row[0]: _job(row) for row in tx.db.execute(_JOBS, (seq_list(seqs),))}
+    jobs = {row[0]: _job(row) for row in tx.db.execute(_JOBS, (as_list(seqs),))}
     return [jobs[seq] for seq in seqs]
 
 
@@ -84,7 +84,7 @@ def read_attempts(tx: Transaction, seq: int) -> tuple[Attempt, ...]:
 
 def read_dead_letters(tx: Transaction, seqs: Sequence[int]) -> list[DeadLetter]:
     jobs = dict(zip(seqs, read_jobs(tx, seqs), strict=True))
-    letters = {row[0]: _letter(row, jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (seq_list(seqs),))}
+    letters = {row[0]: _letter(row, jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (as_list(seqs),))}
     return [letters[seq] for seq in seqs]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairlane.core.ids import WorkerId
+from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Refusal, Start
 from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import (
     Counters,
-    Done,
     Ended,
     Waiting,
     done_by,
@@ -22,7 +22,7 @@ from fairlane.stores.sqlite.facts import (
     schedule,
 )
 from fairlane.stores.sqlite.instants import after, span_us
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 RECORDED_AS = {
     Completed: "completed",
@@ -64,7 +64,7 @@ class Held(NamedTuple):
 
 def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
     held = _held(tx, worker, [s.seq for s in starts])
-    ours = [s for s in starts if s.seq in held and held[s.seq].attempt == s.attempt]
+    ours = [s for s in starts if s.seq in held and held[s.seq][1] == s.attempt]
     tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s, "timeout_s"), s.alone, s.seq) for s in ours])
     return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
 
@@ -75,20 +75,23 @@ def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> li
     leaseless: list[Outcome] = []
     ends = Ends()
     for outcome in outcomes:
-        lease = held.get(outcome.seq)
-        if lease is None or lease.attempt != outcome.attempt:
+        row = held.get(outcome.seq)
+        if row is None or row[1] != outcome.attempt:
             leaseless.append(outcome)
+            continue
+        del held[outcome.seq]
+        if type(outcome) is Completed:
+            ends.complete(tx, row, outcome)
         else:
-            del held[outcome.seq]
-            ends.add(tx, lease, outcome)
+            ends.add(tx, Held._make(row), outcome)
     ends.write(tx)
     return [Refusal(seq=o.seq, attempt=o.attempt) for o in leaseless if not _is_repeat(tx, worker, o)]
 
 
-def _held(tx: Transaction, worker: WorkerId, seqs: list[int]) -> dict[int, Held]:
+def _held(tx: Transaction, worker: WorkerId, seqs: list[Seq]) -> dict[int, Row]:
+    """Rows as in `Held`, by seq."""
     ours = worker.bytes
-    rows = tx.db.execute(_LEASED, (seq_list(seqs),))
-    return {row[0]: Held._make(row) for row in rows if row[2] == ours}
+    return {row[0]: row for row in tx.db.execute(_LEASED, (as_list(seqs),)) if row[2] == ours}
 
 
 def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
@@ -97,27 +100,40 @@ def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
     return bool(tx.db.execute(_RECORDED, (outcome.seq, outcome.attempt, worker.bytes, recorded)))
 
 
+def _instants(tx: Transaction, started_at: int | None, outcome: Outcome) -> tuple[int | None, int]:
+    """When the attempt started and ended, by the store's clock."""
+    ended_at = tx.now - span_us(outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+    if started_at is None and outcome.ran_s is not None:
+        started_at = ended_at - span_us(outcome.ran_s)
+    return started_at, ended_at
+
+
 class Ends:
     """Ended attempts, gathered so that each table is written once."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self.done: list[Done] = []
+        self.done: list[Row] = []
         self.attempts: list[tuple[int, Ended]] = []
         self.ready: list[Waiting] = []
         self.snoozed: list[Waiting] = []
         self.retried: list[Waiting] = []
         self.died: list[tuple[Died, int]] = []
 
+    def complete(self, tx: Transaction, row: Row, outcome: Completed) -> None:
+        """The common case, kept short: a plain row of `done`, without the steps of the others."""
+        seq, attempt, worker, attempts, crashes, _, due_at, leased_at, started_at, cancel_requested = row
+        started_at, ended_at = _instants(tx, started_at, outcome)
+        result = None if outcome.result is None else str(outcome.result, "utf-8")
+        self.leases.append(seq)
+        self.done.append(
+            (seq, "completed", ended_at, due_at, attempt, attempts, crashes, "completed", worker, leased_at, started_at,
+             cancel_requested, None, None, None, None, result)
+        )  # fmt: skip
+
     def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
         self.leases.append(lease.seq)
-        ended_at = tx.now - span_us(outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
-        started_at = lease.started_at
-        if started_at is None and outcome.ran_s is not None:
-            started_at = ended_at - span_us(outcome.ran_s)
-        if type(outcome) is Completed:
-            self._complete(lease, outcome, started_at, ended_at)
-            return
+        started_at, ended_at = _instants(tx, lease.started_at, outcome)
         charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
         suspect = lease.suspect if isinstance(outcome, Released | Cancelled) else 0
         counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect)
@@ -134,26 +150,6 @@ class Ends:
         else:
             self.attempts.append((lease.seq, ended))
             self._put_back(tx, lease, outcome, counters)
-
-    def _complete(self, lease: Held, outcome: Completed, started_at: int | None, ended_at: int) -> None:
-        result = None if outcome.result is None else str(outcome.result, "utf-8")
-        self.done.append(
-            Done(
-                lease.seq,
-                "completed",
-                ended_at,
-                lease.due_at,
-                lease.attempt,
-                lease.attempts,
-                lease.crashes,
-                "completed",
-                lease.worker,
-                lease.leased_at,
-                started_at,
-                lease.cancel_requested,
-                result=result,
-            )
-        )
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
         if isinstance(outcome, Retried):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,9 +24,9 @@ class Transaction:
     """Addresses of workers to wake once the transaction has committed."""
 
 
-def seq_list(seqs: object) -> str:
-    """Numbers as one parameter for `json_each`."""
-    return msgspec.json.encode(seqs).decode()
+def as_list(values: Sequence[int] | Sequence[str]) -> str:
+    """Many values as one parameter, for `json_each`."""
+    return msgspec.json.encode(values).decode()
 
 
 class StoreClock:

@@ -13,7 +13,7 @@ from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
 from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
 from fairlane.stores.sqlite.reclaiming import reclaim_lapsed
 from fairlane.stores.sqlite.settling import settle, start
-from fairlane.stores.sqlite.transaction import Transaction, seq_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
 _PROMOTE = """
@@ -23,8 +23,8 @@ from json_each(?) c cross join fairlane_scheduled s on s.seq = c.value cross joi
 """
 _UNSCHEDULE = "delete from fairlane_scheduled where seq in (select value from json_each(?))"
 _CANCELS = "select seq from fairlane_lease where worker = ? and cancel_requested order by seq"
-_REGISTERED = "select claim_no from fairlane_worker where id = ? and expires_at > ?"
-_TURNED = "update fairlane_worker set claim_no = max(claim_no, ?), waiting = ? where id = ?"
+_REGISTERED = "select waiting from fairlane_worker where id = ? and expires_at > ?"
+_MARK_WAITING = "update fairlane_worker set waiting = ? where id = ?"
 _RENEW = """
 insert into fairlane_worker (id, name, queues, types, wake_address, renewed_at, expires_at) values (?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
@@ -43,12 +43,9 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
     cursors: dict[str, str] = {}
     if registered:
         if op.wants:
-            # Turns of one worker may overtake each other; a number above all seen is new without looking.
-            is_new = op.claim_no > registered[0][0]
-            leases = [] if is_new else leases_of_claim(tx, op.worker, op.claim_no)
-            if not leases:
-                leases = _claim(tx, op, marks, cursors)
-        tx.db.execute(_TURNED, (op.claim_no if op.wants else -1, op.waiting, op.worker.bytes))
+            leases = leases_of_claim(tx, op.worker, op.claim_no) or _claim(tx, op, marks, cursors)
+        if op.waiting != registered[0][0]:
+            tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
     return TurnResult(
         now=from_us(tx.now),
         leases=tuple(leases),
@@ -75,7 +72,7 @@ def _claim(tx: Transaction, op: Turn, marks: dict[LineName, Position], cursors: 
 def promote_due(tx: Transaction, limit: int) -> int:
     due = [seq for (seq,) in tx.db.execute(_DUE, (tx.now, max(limit, 0)))]
     if due:
-        seqs = seq_list(due)
+        seqs = as_list(due)
         tx.db.execute(_PROMOTE, (seqs,))
         tx.db.execute(_UNSCHEDULE, (seqs,))
     return len(due)

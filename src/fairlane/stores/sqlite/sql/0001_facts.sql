@@ -171,7 +171,6 @@ create table fairlane_worker (
   wake_address  text,
   renewed_at    integer not null,
   expires_at    integer not null,
-  claim_no      integer not null default -1,
   waiting       integer not null default 0
 ) without rowid;
 
