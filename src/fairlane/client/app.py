@@ -94,6 +94,11 @@ class Fairlane(Acting, Inspecting):
         return self._access
 
     @property
+    def preparer(self) -> Preparer:
+        """The application's rules for a job, whichever store it then goes to."""
+        return self._preparer
+
+    @property
     def store(self) -> Store:
         """The store itself, opened if it is not yet."""
         return self._access.store

@@ -37,6 +37,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How this application uses Fairlane. Shows itself without the password in its URL."""
 
     url: str = DEFAULT_URL
+    app: Annotated[str, Meta(min_length=1)] | None = None
+    """Where the command line finds the application, `module:name`; importing it is up to the command line alone."""
     schema: _Name = "fairlane"
     """PostgreSQL: where Fairlane's tables and functions live."""
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "fairlane"
@@ -109,6 +111,7 @@ NAMES: tuple[str, ...] = tuple(name for name in Settings.__struct_fields__ if na
 class SettingArguments(TypedDict, total=False):
     """The same names, as arguments of `Fairlane(…)`."""
 
+    app: str | None
     schema: str
     key_prefix: str
     profile: Profile
