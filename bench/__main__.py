@@ -1,0 +1,25 @@
+"""Run the benchmarks by name, all of them without one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog")
+
+
+def main() -> int:
+    names = sys.argv[1:] or NAMES
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    sys.argv = sys.argv[:1]
+    for name in names:
+        print(f"\n{name}", flush=True)
+        importlib.import_module(f"bench.{name}").main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

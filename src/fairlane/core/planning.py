@@ -1,0 +1,81 @@
+"""What a lane asks for next: from the lines it knows, or by looking round again.
+
+Claiming from known lines skips what lies behind their marks: rows claimed long ago that the database cannot forget yet
+(an old snapshot held on PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Looking round finds new tenants,
+more urgent bands and jobs that came back behind a mark; it runs when woken, after a short batch, and else within
+a fifth of the time spent claiming.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fairlane.core.ops import Mark, Take, TurnResult, Want
+
+DISCOVERY_SHARE = 0.2
+
+Line = tuple[str, int, str]
+
+
+class ClaimPlanner:
+    """Remembers one lane's lines, and shares each claim fairly over them."""
+
+    def __init__(self, lane: str, queues: tuple[str, ...], types: tuple[str, ...] | None = None) -> None:
+        self._lane, self._queues, self._types = lane, queues, types
+        self._marks: dict[Line, Mark] = {}
+        """Lines of one queue and band, the most urgent with anything left, and every tenant that has jobs there."""
+        self._cursor = ""
+        self._claiming_s = 0.0
+        self._discovering_s = 0.0
+
+    def want(self, limit: int, *, start: int = 0, woken: bool = False) -> Want:
+        """The next Want: by discovery, or from the lines known."""
+        discover = woken or not self._marks or self._discovering_s <= DISCOVERY_SHARE * self._claiming_s
+        return Want(
+            lane=self._lane,
+            queues=self._queues,
+            limit=limit,
+            start=start,
+            types=self._types,
+            takes=() if discover else self._takes(limit),
+            discover=discover,
+            cursor=self._cursor,
+        )
+
+    def learn(self, want: Want, answer: TurnResult, took_s: float) -> None:
+        """Take in what a Turn with this Want brought, and how long it took."""
+        mine = [lease for lease in answer.leases if lease.lane == self._lane]
+        given = Counter((lease.queue, lease.band, lease.tenant) for lease in mine)
+        marks = {(mark.queue, mark.band, mark.tenant): mark for mark in answer.marks}
+        self._claiming_s += took_s
+        self._discovering_s += took_s if want.discover else 0.0
+        self._cursor = answer.cursors.get(self._lane, mine[-1].tenant if mine else self._cursor)
+        if len(mine) < want.limit:
+            self._marks = {}
+        elif want.discover:
+            # The last band claimed from is the only one with anything left. Once a tenant had its second turn there, all had their first:
+            # every line is known. Otherwise others may wait unseen, and only looking round again is fair to them.
+            last = (mine[-1].queue, mine[-1].band)
+            lines = [line for line in given if line[:2] == last]
+            met_all = any(given[line] > 1 for line in lines)
+            self._marks = {line: marks[line] for line in lines if line in marks} if met_all else {}
+        else:
+            self._marks.update({line: marks[line] for line in given if line in marks})
+
+    def _takes(self, limit: int) -> tuple[Take, ...]:
+        lines = sorted(self._marks)
+        in_turn = [line for line in lines if line[2] > self._cursor] + [
+            line for line in lines if line[2] <= self._cursor
+        ]
+        each, left = divmod(limit, len(in_turn))
+        return tuple(
+            Take(
+                queue=queue,
+                band=band,
+                tenant=tenant,
+                limit=each + (place < left),
+                after=self._marks[queue, band, tenant],
+            )
+            for place, (queue, band, tenant) in enumerate(in_turn)
+            if each or place < left
+        )

@@ -1,0 +1,87 @@
+"""A migrated database of its own, and sessions that count what a Turn touches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from fairlane.stores.postgres import PostgresStore
+from tests.servers.postgres import PostgresServer
+
+WORKER = "00000000-0000-7000-8000-000000000001"
+LOAD = """
+with line as (
+  select n, 'tenant-' || lpad(mod(n, %(tenants)s)::text, 5, '0') as tenant from generate_series(1, %(count)s) n
+), filed as (
+  insert into fairlane.job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, enqueued_at, due_at)
+  select %(first)s + n, gen_random_uuid(), %(type)s, tenant, 'default', 5, 0, '{}', 1, 5, %(due)s, %(due)s from line where n <= %(filed)s
+)
+insert into fairlane.ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped)
+select %(first)s + n, 'default', 5, tenant, 0, %(due)s, %(type)s, 0, 0, 0, false, false from line
+"""
+
+
+class Session:
+    """One session as a worker has it: its plans are cached at the first call and kept."""
+
+    def __init__(self, dsn: str) -> None:
+        self.conn = psycopg.connect(dsn, autocommit=True)
+        self._claim_no = 0
+        self.conn.execute("select fairlane.renew_v1(%s, 36000, '', '{}', '{}', null)", (WORKER,))
+
+    def claim(self, limit: int = 100, **want: object) -> tuple[int, int]:
+        """Claim and undo it; how many jobs it gave, and how many pages it touched."""
+        self._claim_no += 1
+        wants = json.dumps(
+            [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
+        )
+        with self.conn.transaction(force_rollback=True):
+            plan = self._explained(wants)
+            row = self.conn.execute("select count(*) from fairlane.lease where worker = %s", (WORKER,)).fetchone()
+        assert row is not None
+        return row[0], plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+    def _explained(self, wants: str) -> dict[str, Any]:
+        row = self.conn.execute(
+            "explain (analyze, buffers, format json) select * from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s)",
+            (WORKER, self._claim_no, wants),
+        ).fetchone()
+        assert row is not None
+        plan: dict[str, Any] = row[0][0]["Plan"]
+        return plan
+
+    def load(
+        self, count: int, *, tenants: int = 1, type: str = "noop", first: int = 0, due: str = "2026-01-02"
+    ) -> None:
+        """Put ready rows in without ANALYZE; only the first few thousand have a job, which is what claims read."""
+        self.conn.execute(
+            LOAD,
+            {"count": count, "tenants": tenants, "type": type, "first": first, "due": due, "filed": min(count, 20_000)},
+        )
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer({"autovacuum": "off", "max_wal_size": "4GB"}) as server:
+        store = PostgresStore(server.create_database("plans_template"))
+        store.migrator().up()
+        store.close()
+        yield server
+
+
+@pytest.fixture
+def database(server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"plans_{abs(hash(request.node.name)) % 10**9}"
+    yield server.create_database(name, template="plans_template")
+    server.drop_database(name)
+
+
+@pytest.fixture
+def session(database: str) -> Iterator[Session]:
+    session = Session(database)
+    yield session
+    session.conn.close()

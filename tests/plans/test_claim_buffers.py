@@ -1,0 +1,86 @@
+"""A claim costs what it takes, not what waits: pages touched, counted by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.plans.conftest import Session
+
+SMALL, LARGE = 10_000, 1_000_000
+
+
+@contextmanager
+def grown(session: Session, tenants: int) -> Iterator[tuple[int, int]]:
+    """What a claim of 100 touches with a small backlog and with a large one."""
+    session.load(SMALL, tenants=tenants)
+    session.claim()
+    given, small = session.claim()
+    assert given == 100
+    session.load(LARGE - SMALL, tenants=tenants, first=SMALL, due="2026-01-03")
+    given, large = session.claim()
+    assert given == 100
+    yield small, large
+
+
+@pytest.mark.requirement("W5", "W14")
+@pytest.mark.parametrize("tenants", [1, 10_000])
+def test_a_million_waiting_jobs_cost_a_claim_hardly_more_pages_than_ten_thousand(
+    session: Session, tenants: int
+) -> None:
+    with grown(session, tenants) as (small, large):
+        assert large <= 1.5 * small
+
+
+@pytest.mark.requirement("W5")
+def test_a_session_warmed_on_an_empty_table_claims_as_cheaply_from_a_full_one(session: Session) -> None:
+    session.conn.execute("vacuum analyze fairlane.ready")
+    for _ in range(8):
+        assert session.claim()[0] == 0
+    session.load(LARGE // 5)
+    assert session.claim()[0] == 100
+    _, warmed = session.claim()
+    other = Session(session.conn.info.dsn)
+    other.conn.execute("analyze fairlane.ready")
+    other.claim()
+    _, fresh = other.claim()
+    other.conn.close()
+    assert warmed <= 1.5 * fresh
+
+
+@pytest.mark.requirement("W5")
+def test_jobs_of_types_a_worker_does_not_know_are_passed_over_within_bounds(session: Session) -> None:
+    session.load(LARGE // 5, type="foreign", due="2026-01-01")
+    session.load(SMALL, type="noop", first=LARGE, due="2026-01-02")
+    given, touched = session.claim(look=1000)
+    assert given == 0
+    assert touched < 5_000
+    mark = ["default", 5, "tenant-00000", 0, "2026-01-01T00:00:00+00:00", LARGE // 5]
+    take = {"queue": "default", "band": 5, "tenant": "tenant-00000", "limit": 100, "after": mark}
+    session.claim(takes=[take], discover=False)
+    given, behind = session.claim(takes=[take], discover=False)
+    assert given == 100
+    assert behind < 2_500
+
+
+@pytest.mark.requirement("W5")
+def test_a_mark_skips_what_an_old_snapshot_keeps_the_server_from_forgetting(session: Session) -> None:
+    session.load(SMALL * 5)
+    session.claim()
+    _, before = session.claim()
+    holder = Session(session.conn.info.dsn)
+    with holder.conn.transaction():
+        holder.conn.execute("set transaction isolation level repeatable read")
+        holder.conn.execute("select count(*) from fairlane.ready")
+        session.conn.execute("delete from fairlane.ready where seq <= %s", (SMALL * 4,))
+        mark = ["default", 5, "tenant-00000", 0, "2026-01-02T00:00:00+00:00", SMALL * 4]
+        take = {"queue": "default", "band": 5, "tenant": "tenant-00000", "limit": 100, "after": mark}
+        session.claim(takes=[take], discover=False)
+        given, marked = session.claim(takes=[take], discover=False)
+        _, unmarked = session.claim()
+    holder.conn.close()
+    assert given == 100
+    assert marked <= 1.5 * before
+    assert unmarked > 2 * marked

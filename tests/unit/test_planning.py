@@ -1,0 +1,121 @@
+"""A lane asks its known lines first, looks round when it should, and shares every claim fairly."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fairlane.core.chance import FixedChance
+from fairlane.core.ids import JobId, WorkerId, uuid7
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
+from fairlane.core.outcome import Completed
+from fairlane.core.planning import ClaimPlanner
+from fairlane.stores.memory import MemoryStore
+from tests.support.making import Raw
+
+CHANCE = FixedChance(7)
+WORKER = WorkerId(uuid7(1, CHANCE.entropy(10)))
+
+
+class Lane:
+    """A planner at work on a memory store; every turn takes a second, a look round as long as the test says."""
+
+    def __init__(self, look_s: float = 1.0) -> None:
+        self.store, self.planner = MemoryStore(), ClaimPlanner("general", ("urgent", "default"), ("noop",))
+        self.look_s, self.claim_no = look_s, 0
+        self.store.run(Renew(worker=WORKER, lease_s=1e6))
+
+    def put(self, count: int, tenant: str, queue: str = "default", priority: int = 5) -> None:
+        jobs = tuple(
+            JobSpec(
+                id=JobId(uuid7(1, CHANCE.entropy(10))),
+                type="noop",
+                payload=Raw(b"{}"),
+                tenant=tenant,
+                queue=queue,
+                priority=priority,
+            )
+            for _ in range(count)
+        )
+        self.store.run(Enqueue(jobs=jobs))
+
+    def turn(self, limit: int, *, woken: bool = False) -> tuple[Want, TurnResult]:
+        self.claim_no += 1
+        want = self.planner.want(limit, start=limit, woken=woken)
+        answer = self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, wants=(want,)))
+        self.planner.learn(want, answer, self.look_s if want.discover else 1.0)
+        self.claim_no += 1
+        ended = tuple(Completed(seq=lease.seq, attempt=lease.attempt) for lease in answer.leases)
+        self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, outcomes=ended))
+        return want, answer
+
+
+def test_after_a_full_batch_it_goes_on_from_the_marks_of_its_lines() -> None:
+    lane = Lane()
+    lane.put(50, "acme")
+    assert lane.turn(10)[0].discover
+    want, answer = lane.turn(10)
+    assert not want.discover
+    assert [take.tenant for take in want.takes] == ["acme"]
+    assert len(answer.leases) == 10
+
+
+def test_a_short_batch_or_a_wake_up_makes_it_look_round() -> None:
+    lane = Lane(look_s=100.0)
+    lane.put(15, "acme")
+    lane.turn(10)
+    assert len(lane.turn(10)[1].leases) == 5
+    assert lane.turn(10)[0].discover
+    lane.put(50, "acme")
+    lane.turn(10)
+    assert not lane.turn(10)[0].discover
+    assert lane.turn(10, woken=True)[0].discover
+
+
+def test_looking_round_stays_within_a_fifth_of_the_time_spent_claiming() -> None:
+    lane = Lane(look_s=1.0)
+    lane.put(1000, "acme")
+    looks = sum(lane.turn(5)[0].discover for _ in range(100))
+    assert 10 <= looks <= 22
+
+
+@pytest.mark.requirement("W14")
+def test_known_lines_share_each_claim_fairly() -> None:
+    lane = Lane()
+    for tenant in ("acme", "beta", "corp"):
+        lane.put(200, tenant)
+    served: Counter[str] = Counter()
+    for _ in range(30):
+        served.update(lease.tenant for lease in lane.turn(10)[1].leases)
+    assert max(served.values()) - min(served.values()) <= 1
+
+
+@pytest.mark.requirement("W14")
+def test_claims_of_one_job_go_round_the_tenants() -> None:
+    lane = Lane(look_s=0.1)
+    for tenant in ("acme", "beta", "corp"):
+        lane.put(20, tenant)
+    order = [lane.turn(1)[1].leases[0].tenant for _ in range(9)]
+    assert Counter(order) == {"acme": 3, "beta": 3, "corp": 3}
+    assert all(order[i : i + 3].count(order[i]) == 1 for i in range(7))
+
+
+def test_the_most_urgent_known_lines_come_first() -> None:
+    lane = Lane()
+    lane.put(5, "acme", priority=0)
+    lane.put(50, "acme", priority=5)
+    lane.put(5, "acme", queue="urgent", priority=9)
+    leases = lane.turn(8)[1].leases
+    assert [(lease.queue, lease.band) for lease in leases] == [("urgent", 9)] * 5 + [("default", 0)] * 3
+
+
+def test_nothing_is_left_behind_whatever_the_marks() -> None:
+    lane = Lane(look_s=5.0)
+    for tenant in ("acme", "beta"):
+        lane.put(37, tenant)
+    done = 0
+    for _ in range(60):
+        done += len(lane.turn(4)[1].leases)
+    assert done == 74
