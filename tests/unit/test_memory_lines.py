@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fairlane.core.ids import Seq
 from fairlane.stores.memory.facts import Row, Scheduled
 from fairlane.stores.memory.lines import Line, Ready
 from tests.support.making import NOON, Making
@@ -18,7 +19,8 @@ MAKING = Making()
 
 def row(seq: int, rank: int = 0, due_s: float = 0, tenant: str = "acme") -> Row:
     spec = MAKING.job(priority=rank, priority_scope="tenant", tenant=tenant)
-    return Row(spec, seq, "{}", NOON + timedelta(seconds=due_s), NOON)  # type: ignore[arg-type]
+    due_at = NOON + timedelta(seconds=due_s)
+    return Row(spec, Seq(seq), spec.type, (spec.queue, spec.band, tenant), spec.rank, "{}", NOON, due_at, due_at)
 
 
 def entry(of: Row) -> Any:

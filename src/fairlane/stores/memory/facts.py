@@ -1,4 +1,8 @@
-"""The facts a memory store keeps: rows, leases, attempts, dead letters, workers, and where each row is."""
+"""The facts a memory store keeps: rows, leases, attempts, dead letters, workers, and where each row is.
+
+Rows and tries are kept out of the garbage collector's sight: they make no cycles, and its passes over a hundred thousand of
+them doubled the time of a Turn.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Literal
 from uuid import UUID
+
+from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import AttemptOutcome, DeadLetterStatus, JobSpec
@@ -19,104 +25,64 @@ FinalPlace = Literal["completed", "dead", "cancelled"]
 FINAL_PLACES = frozenset({"completed", "dead", "cancelled"})
 
 
-class Try:
+class Try(Struct, gc=False):
     """One attempt: a lease while it lives, its record once it has ended."""
 
-    __slots__ = (
-        "alone",
-        "attempt",
-        "cancel_requested",
-        "claim_no",
-        "deadline_at",
-        "ended_at",
-        "failure",
-        "lane",
-        "leased_at",
-        "outcome",
-        "reason",
-        "started_at",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        attempt: int,
-        worker: WorkerId | None,
-        claim_no: int,
-        lane: str,
-        leased_at: datetime,
-        started_at: datetime | None,
-        deadline_at: datetime,
-    ) -> None:
-        self.attempt, self.worker, self.claim_no, self.lane = attempt, worker, claim_no, lane
-        self.leased_at, self.started_at, self.deadline_at = leased_at, started_at, deadline_at
-        self.alone = self.cancel_requested = False
-        self.outcome: AttemptOutcome | None = None
-        self.ended_at: datetime | None = None
-        self.failure: Failure | None = None
-        self.reason: str | None = None
+    attempt: int
+    worker: WorkerId | None
+    claim_no: int
+    lane: str
+    leased_at: datetime
+    started_at: datetime | None
+    deadline_at: datetime
+    alone: bool = False
+    cancel_requested: bool = False
+    outcome: AttemptOutcome | None = None
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+    reason: str | None = None
 
 
-class Letter:
+class Letter(Struct):
     """What people did about a dead job."""
 
-    def __init__(self) -> None:
-        self.status: DeadLetterStatus = "pending_review"
-        self.acknowledged_by: str | None = None
-        self.acknowledged_at: datetime | None = None
-        self.closed_by: str | None = None
-        self.closed_at: datetime | None = None
-        self.resolution_notes: str | None = None
-        self.reprocess_count = 0
-        self.reprocessed_as: JobId | None = None
+    status: DeadLetterStatus = "pending_review"
+    acknowledged_by: str | None = None
+    acknowledged_at: datetime | None = None
+    closed_by: str | None = None
+    closed_at: datetime | None = None
+    resolution_notes: str | None = None
+    reprocess_count: int = 0
+    reprocessed_as: JobId | None = None
 
 
-class Row:
+class Row(Struct, gc=False):
     """A job: the request, its counters, and the facts of the place it is in."""
 
-    __slots__ = (
-        "attempt",
-        "attempts",
-        "awaits_retry",
-        "crashes",
-        "due_at",
-        "enqueued_at",
-        "failed_at",
-        "failure",
-        "finished_at",
-        "last_try",
-        "lease",
-        "letter",
-        "line",
-        "payload",
-        "place",
-        "rank",
-        "result",
-        "scheduled_at",
-        "seq",
-        "spec",
-        "suspect",
-        "tries",
-        "type",
-    )
-
-    def __init__(self, spec: JobSpec, seq: Seq, payload: str, due_at: datetime, now: datetime) -> None:
-        self.spec, self.seq, self.payload, self.type = spec, seq, payload, spec.type
-        self.line: LineKey = (spec.queue, spec.band, spec.tenant)
-        self.rank = spec.rank
-        self.place: Place = "ready"
-        self.enqueued_at, self.scheduled_at, self.due_at = now, due_at, due_at
-        self.attempt = self.attempts = self.crashes = 0
-        self.suspect = self.awaits_retry = False
-        self.lease: Try | None = None
-        self.tries: tuple[Try, ...] = ()
-        self.last_try: Try | None = None
-        """The attempt that ended the job, if one did."""
-        self.failure: Failure | None = None
-        self.failed_at: datetime | None = None
-        self.finished_at: datetime | None = None
-        self.result: str | None = None
-        self.letter: Letter | None = None
+    spec: JobSpec
+    seq: Seq
+    type: str
+    line: LineKey
+    rank: int
+    payload: str
+    enqueued_at: datetime
+    scheduled_at: datetime
+    due_at: datetime
+    place: Place = "ready"
+    attempt: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    suspect: bool = False
+    awaits_retry: bool = False
+    lease: Try | None = None
+    tries: tuple[Try, ...] = ()
+    last_try: Try | None = None
+    """The attempt that ended the job, if one did."""
+    failure: Failure | None = None
+    failed_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: str | None = None
+    letter: Letter | None = None
 
     @property
     def idempotency_key(self) -> str:

@@ -36,7 +36,8 @@ def own_failure(row: Row, error_type: str, error_class: ErrorClass, message: str
 
 def create(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime) -> Row:
     facts.last_seq += 1
-    row = Row(spec, Seq(facts.last_seq), payload, due_at, now)
+    line = spec.queue, spec.band, spec.tenant
+    row = Row(spec, Seq(facts.last_seq), spec.type, line, spec.rank, payload, now, due_at, due_at)
     facts.rows[row.seq] = facts.ids[spec.id] = row
     if spec.idempotency_key is not None:
         facts.idempotency[spec.tenant, spec.idempotency_key] = row

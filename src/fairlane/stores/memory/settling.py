@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import AttemptOutcome
@@ -25,13 +25,8 @@ RECORDED_AS: dict[type[Any], AttemptOutcome] = {
 }
 
 
-class Read(NamedTuple):
-    """An outcome whose spans and texts are known to be good."""
-
-    outcome: Outcome
-    ended_at: datetime
-    due_at: datetime | None
-    result: str | None
+Read = tuple[Outcome, datetime, datetime | None, str | None]
+"""An outcome whose spans and texts are known to be good: itself, when it ended, when it is due again, its result."""
 
 
 def read_outcomes(outcomes: Sequence[Outcome], now: datetime) -> list[Read]:
@@ -39,25 +34,29 @@ def read_outcomes(outcomes: Sequence[Outcome], now: datetime) -> list[Read]:
 
 
 def _read(outcome: Outcome, now: datetime) -> Read:
-    ran_s, due_at, result = outcome.ran_s, None, None
+    ran_s, ended_ago_s, due_at, result = outcome.ran_s, outcome.ended_ago_s, None, None
     if ran_s is not None and not isfinite(ran_s):
         raise StoreRefused("memory", f"ran_s = {ran_s} of job {outcome.seq}: no span of time; nothing was changed")
     if isinstance(outcome, Completed):
         if outcome.result is not None:
-            try:
-                result = str(outcome.result, "utf-8")
-            except UnicodeDecodeError as error:
-                why = f"the result of job {outcome.seq} is not UTF-8: {error}; nothing was changed"
-                raise StoreRefused("memory", why) from error
-    elif isinstance(outcome, Retried | Snoozed):
+            result = _text_of(outcome)
+    elif isinstance(outcome, (Retried, Snoozed)):
         due_at = later(now, outcome.delay_s)
-    return Read(outcome, earlier(now, outcome.ended_ago_s), due_at, result)
+    return outcome, now if ended_ago_s == 0.0 else earlier(now, ended_ago_s), due_at, result
+
+
+def _text_of(outcome: Completed) -> str:
+    try:
+        return str(outcome.result, "utf-8")  # type: ignore[arg-type]  # a Raw is a buffer
+    except UnicodeDecodeError as error:
+        why = f"the result of job {outcome.seq} is not UTF-8: {error}; nothing was changed"
+        raise StoreRefused("memory", why) from error
 
 
 def settle(facts: Facts, worker: WorkerId, holder: Worker | None, outcomes: Sequence[Read]) -> list[Refusal]:
     rows, refused = facts.rows, []
     for read in outcomes:
-        outcome = read.outcome
+        outcome, ended_at, _, _ = read
         row = rows.get(outcome.seq)
         lease = None if row is None else row.lease
         if (
@@ -71,7 +70,7 @@ def settle(facts: Facts, worker: WorkerId, holder: Worker | None, outcomes: Sequ
                 refused.append(Refusal(seq=outcome.seq, attempt=outcome.attempt))
             continue
         if lease.started_at is None and outcome.ran_s is not None:
-            lease.started_at = earlier(read.ended_at, outcome.ran_s)
+            lease.started_at = earlier(ended_at, outcome.ran_s)
         _APPLY[type(outcome)](facts, holder, row, lease, read)
     return refused
 
@@ -82,50 +81,57 @@ def _is_recorded(row: Row, outcome: Outcome, worker: WorkerId) -> bool:
 
 
 def _complete(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    row.suspect, row.result = False, read.result
-    end_try(holder, row, lease, "completed", read.ended_at)
-    finish(facts, row, "completed", read.ended_at)
+    _, ended_at, _, row.result = read
+    row.suspect = False
+    end_try(holder, row, lease, "completed", ended_at)
+    finish(facts, row, "completed", ended_at)
 
 
 def _retry(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    assert isinstance(read.outcome, Retried)
+    outcome, ended_at, due_at, _ = read
+    assert isinstance(outcome, Retried)
     row.suspect = False
     row.attempts += 1
-    end_try(holder, row, lease, "failed", read.ended_at, read.outcome.failure)
-    _schedule_unless_cancelled(facts, row, lease, read, awaits_retry=True)
+    end_try(holder, row, lease, "failed", ended_at, outcome.failure)
+    _schedule_unless_cancelled(facts, row, lease, ended_at, due_at, awaits_retry=True)
 
 
 def _snooze(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    _, ended_at, due_at, _ = read
     row.suspect = False
-    end_try(holder, row, lease, "snoozed", read.ended_at)
-    _schedule_unless_cancelled(facts, row, lease, read, awaits_retry=False)
+    end_try(holder, row, lease, "snoozed", ended_at)
+    _schedule_unless_cancelled(facts, row, lease, ended_at, due_at, awaits_retry=False)
 
 
-def _schedule_unless_cancelled(facts: Facts, row: Row, lease: Try, read: Read, *, awaits_retry: bool) -> None:
+def _schedule_unless_cancelled(
+    facts: Facts, row: Row, lease: Try, ended_at: datetime, due_at: datetime | None, *, awaits_retry: bool
+) -> None:
     if lease.cancel_requested:
-        finish(facts, row, "cancelled", read.ended_at)
+        finish(facts, row, "cancelled", ended_at)
     else:
-        assert read.due_at is not None
-        schedule(facts, row, read.due_at, awaits_retry=awaits_retry)
+        assert due_at is not None
+        schedule(facts, row, due_at, awaits_retry=awaits_retry)
 
 
 def _die(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    assert isinstance(read.outcome, Died)
+    outcome, ended_at, _, _ = read
+    assert isinstance(outcome, Died)
     row.suspect = False
-    row.attempts += read.outcome.charged
-    end_try(holder, row, lease, "dead", read.ended_at, read.outcome.failure)
-    finish(facts, row, "dead", read.ended_at)
+    row.attempts += outcome.charged
+    end_try(holder, row, lease, "dead", ended_at, outcome.failure)
+    finish(facts, row, "dead", ended_at)
 
 
 def _stop(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    assert isinstance(read.outcome, Cancelled)
-    lease.reason = read.outcome.reason
-    end_try(holder, row, lease, "cancelled", read.ended_at)
-    finish(facts, row, "cancelled", read.ended_at)
+    outcome, ended_at, _, _ = read
+    assert isinstance(outcome, Cancelled)
+    lease.reason = outcome.reason
+    end_try(holder, row, lease, "cancelled", ended_at)
+    finish(facts, row, "cancelled", ended_at)
 
 
 def _release(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    release(facts, holder, row, lease, read.ended_at)
+    release(facts, holder, row, lease, read[1])
 
 
 def release(facts: Facts, holder: Worker, row: Row, lease: Try, at: datetime) -> None:
