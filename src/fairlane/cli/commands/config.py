@@ -1,0 +1,38 @@
+"""`fairlane config`: each setting and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fairlane.cli.opening import At
+from fairlane.cli.options import at_store, prints
+from fairlane.cli.printing import Printer
+
+
+@click.command()
+@click.option("--changed", is_flag=True, help="Leave the defaults out.")
+@at_store
+@prints
+def config(changed: bool, at: At, out: Printer) -> None:
+    """Show each setting and where it came from, without passwords.
+
+    A later source wins: fairlane.toml or [tool.fairlane], FAIRLANE_* variables, arguments of Fairlane(…), --url.
+    """
+    shown = [entry for entry in at.settings().shown() if not changed or entry[2] != "default"]
+    if out.as_json:
+        out.data({"settings": [{"name": name, "value": value, "source": source} for name, value, source in shown]})
+        return
+    if shown:
+        out.table(("setting", "value", "from"), [(name, _as_text(value), source) for name, value, source in shown])
+    else:
+        out.note("every setting has its default")
+
+
+def _as_text(value: Any) -> str:
+    import msgspec
+
+    if value is None or isinstance(value, (str, int, float)):
+        return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
+    return msgspec.json.encode(value).decode()

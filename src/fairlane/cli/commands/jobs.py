@@ -1,0 +1,169 @@
+"""`fairlane jobs`: list, show, cancel, fail, bury."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlane.cli.acting import act_on_each, confirm_many, read_job_id
+from fairlane.cli.filters import JOB_FILTERS, for_client, merged, read_words
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, in_scope, paged, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.times import instant_back, span
+from fairlane.errors import JobNotFound
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
+    from fairlane.core.job import Job
+
+ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
+yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
+
+
+@click.group(cls=SuggestingGroup)
+def jobs() -> None:
+    """List jobs, look at one, act on it."""
+
+
+@jobs.command("list")
+@click.argument("words", nargs=-1, metavar="[NAME:VALUE]...")
+@click.option(
+    "--status", multiple=True, help="pending, processing, completed, failed, dead or cancelled; repeat for any of them."
+)
+@click.option("--queue", help="In this queue.")
+@click.option("--type", help="Of this task.")
+@click.option("--category", help="Of this category.")
+@click.option("--correlation-id", help="Belonging together under this id.")
+@click.option("--parent", metavar="ID", help="Enqueued by this job.")
+@click.option("--created-by", help="Enqueued by this person or service.")
+@click.option("--key", "idempotency_key", help="With this idempotency key.")
+@click.option(
+    "--since", type=instant_back, metavar="WHEN", help="Enqueued at or after: an instant, or a span such as 1h."
+)
+@click.option("--until", type=instant_back, metavar="WHEN", help="Enqueued before.")
+@paged
+@in_scope
+@at_store
+@prints
+def list_jobs(
+    words: tuple[str, ...],
+    tenant: str | None,
+    limit: int,
+    before: int | None,
+    at: At,
+    out: Printer,
+    **options: Any,
+) -> None:
+    """List jobs, newest first.
+
+    Filters are options or words: `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
+    """
+    from fairlane.cli.showing import JOB_TITLES, job_row
+
+    filters = merged({**options, "tenant": tenant}, read_words(words, JOB_FILTERS))
+    with at.client() as client:
+        asked = for_client(filters, client.clock)
+        page = client.jobs(before=before, limit=limit, **asked)
+    if out.as_json:
+        out.data(page)
+        return
+    if page.jobs:
+        out.table(JOB_TITLES, map(job_row, page.jobs))
+    else:
+        out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` puts one in")
+    if page.next is not None:
+        out.note(f"there are more: go on with --before {page.next}")
+
+
+@jobs.command()
+@click.argument("id")
+@in_scope
+@at_store
+@prints
+def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
+    """Show one job with all its attempts."""
+    from fairlane.cli.showing import job_facts, show_attempts
+
+    target = read_job_id(id)
+    with at.client() as client:
+        detail = client.detail(target, tenant=tenant)
+    if detail is None:
+        raise JobNotFound(target)
+    if out.as_json:
+        out.data(detail)
+        return
+    out.facts(job_facts(detail.job))
+    show_attempts(out, detail.attempts)
+
+
+@jobs.command()
+@ids
+@yes
+@acts
+@in_scope
+@at_store
+@prints
+def cancel(ids: tuple[str, ...], **given: Any) -> None:
+    """End waiting jobs as cancelled; ask running ones to stop."""
+    _act("cancel", ids, lambda client, job, about: client.cancel(job, **about), **given)
+
+
+@jobs.command()
+@ids
+@click.option("--reason", required=True, help="What people read as its error.")
+@click.option(
+    "--retry/--no-retry",
+    default=False,
+    show_default=True,
+    help="Run again if attempts are left, else to the dead letters.",
+)
+@click.option("--delay", type=span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]")
+@yes
+@acts
+@in_scope
+@at_store
+@prints
+def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None, **given: Any) -> None:
+    """Fail unfinished jobs by hand, charging one attempt."""
+    if delay is not None and not retry:
+        raise click.UsageError("--delay says when to run again: give --retry with it", click.get_current_context())
+    again = (delay or timedelta(0)) if retry else None
+    _act("fail", ids, lambda client, job, about: client.fail(job, reason, retry_delay=again, **about), **given)
+
+
+@jobs.command()
+@ids
+@click.option("--reason", required=True, help="Why; the reason of the dead letter.")
+@yes
+@acts
+@in_scope
+@at_store
+@prints
+def bury(ids: tuple[str, ...], reason: str, **given: Any) -> None:
+    """Send unfinished jobs to the dead letters now."""
+    _act("bury", ids, lambda client, job, about: client.bury(job, reason, **about), **given)
+
+
+def _act(
+    verb: str,
+    ids: tuple[str, ...],
+    act: Callable[[Fairlane, Any, dict[str, Any]], Job],
+    *,
+    at: At,
+    out: Printer,
+    yes: bool,
+    **about: Any,
+) -> None:
+    targets = [read_job_id(text) for text in ids]
+    confirm_many(verb, "job", targets, yes=yes)
+    with at.client() as client:
+        act_on_each(targets, lambda target: act(client, target, about), out=out, name="jobs", say=_said)
+
+
+def _said(job: Job) -> str:
+    return f"{job.id}  {job.type}  {'asked to stop' if job.cancel_requested else job.status}"

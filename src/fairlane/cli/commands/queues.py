@@ -1,0 +1,48 @@
+"""`fairlane queues`: counts."""
+
+from __future__ import annotations
+
+import click
+
+from fairlane.cli.opening import At
+from fairlane.cli.options import at_store, in_scope, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.words import count, span
+
+TITLES = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest waits")
+
+
+@click.command()
+@in_scope
+@at_store
+@prints
+def queues(tenant: str | None, at: At, out: Printer) -> None:
+    """Count jobs by queue and status.
+
+    Pending: ready, scheduled or snoozed. Failed: waiting for their retry. Scheduled: everything that waits for its time.
+    """
+    from fairlane.core.ops import COUNT_CAP
+
+    with at.client() as client:
+        stats = client.stats(tenant=tenant)
+    if out.as_json:
+        out.data(stats)
+        return
+    if stats.queues:
+        rows = []
+        for queue in stats.queues:
+            numbers = (queue.pending, queue.ready, queue.scheduled, queue.processing, queue.failed)
+            waits = "" if queue.oldest_due_at is None else span(stats.now - queue.oldest_due_at)
+            rows.append((queue.queue, *(count(number, COUNT_CAP) for number in numbers), waits))
+        out.table(TITLES, rows)
+        out.line("")
+    else:
+        out.note("no unfinished jobs")
+    out.facts(
+        [
+            ("completed", count(stats.completed, COUNT_CAP)),
+            ("dead", count(stats.dead, COUNT_CAP)),
+            ("cancelled", count(stats.cancelled, COUNT_CAP)),
+            ("dead letters", ", ".join(f"{number} {status}" for status, number in stats.dead_letters.items())),
+        ]
+    )

@@ -1,0 +1,26 @@
+"""`fairlane snapshot`: how full the store is."""
+
+from __future__ import annotations
+
+import click
+
+from fairlane.cli.opening import At
+from fairlane.cli.options import at_store, prints
+from fairlane.cli.printing import Printer
+
+
+@click.command()
+@at_store
+@prints
+def snapshot(at: At, out: Printer) -> None:
+    """How full the store is, over all tenants: depth (ready and scheduled), and which store it is."""
+    with at.client() as client:
+        numbers = client.snapshot()
+    if out.as_json:
+        out.data(dict(numbers))
+        return
+    out.facts((name, _word(value)) for name, value in numbers.items())
+
+
+def _word(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value

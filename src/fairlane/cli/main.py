@@ -1,0 +1,88 @@
+"""The command `fairlane`: which commands there are, and how their errors end."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from fairlane.cli.exits import INTERRUPTED, USAGE, explained
+from fairlane.cli.lazy import Entry, LazyGroup
+from fairlane.cli.words import one_line
+from fairlane.errors import FairlaneError
+
+COMMANDS = {
+    "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
+    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in."),
+    "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
+    "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),
+    "queues": Entry("fairlane.cli.commands.queues:queues", "Count jobs by queue and status."),
+    "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
+    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "How full the store is, in one line of numbers."),
+    "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
+    "doctor": Entry("fairlane.cli.commands.doctor:doctor", "Check settings, store and application, with remedies."),
+    "config": Entry("fairlane.cli.commands.config:config", "Show each setting and where it came from."),
+}
+NAME = "fairlane"
+
+
+class Root(LazyGroup):
+    """Turns everything a user can get wrong into one line on stderr and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (FairlaneError, OSError) as error:
+            if ctx.params["debug"] or isinstance(error, BrokenPipeError):
+                raise
+            raise explained(error) from error
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        extra["standalone_mode"] = False
+        _never_fail_to_print()
+        try:
+            code = super().main(args, prog_name or NAME, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(USAGE)
+        except click.ClickException as error:
+            sys.exit(_reported(error))
+        except click.Abort:
+            click.echo(f"{NAME}: interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(
+    cls=Root,
+    entries=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage or settings, 3 not found, "
+    "4 conflict, 5 denied, 69 store unreachable.",
+)
+@click.option("--debug", is_flag=True, envvar="FAIRLANE_DEBUG", show_envvar=True, help="Show tracebacks.")
+@click.version_option(package_name="fairlane", message="%(prog)s %(version)s")
+def cli(debug: bool) -> None:
+    """Background jobs for multi-tenant Python applications."""
+
+
+def main() -> NoReturn:
+    cli.main()
+
+
+def _reported(error: click.ClickException) -> int:
+    message = one_line(error.format_message()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    click.echo(f"{NAME}: {message}{hint}", err=True)
+    return error.exit_code
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that cannot show a character gets its number, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
