@@ -16,6 +16,10 @@ create function take(
 language plpgsql
 set search_path from current
 as $$
+declare
+  _gave    integer[];
+  _places  integer[];
+  _ends    line_mark[];
 begin
   with line as (
     select l.*, s.share from unnest(_lines) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
@@ -52,14 +56,20 @@ begin
            _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
            queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s
     from ordered
-  ), last as (
-    select distinct on (ord) ord, place, rank, due_at, seq from ordered order by ord, place desc
   )
-  select array_agg(coalesce(last.place, 0)::integer order by line.ord),
-         array_agg((line.queue, line.band, line.tenant, coalesce(last.rank, line.rank), coalesce(last.due_at, line.due_at),
-                    coalesce(last.seq, line.seq), line.looked + coalesce(last.place, 0))::line_mark order by line.ord)
-  into taken, marks
-  from line left join last using (ord);
+  select array_agg(l.ord::integer), array_agg(l.place::integer), array_agg(l.mark) into _gave, _places, _ends
+  from (
+    select distinct on (o.ord) o.ord, o.place, (o.queue, o.band, o.tenant, o.rank, o.due_at, o.seq, 0)::line_mark as mark
+    from ordered o order by o.ord, o.place desc
+  ) l;
+  -- Put together here: joined to the lines in SQL, with nothing but nested loops left, it was quadratic in the tenants.
+  taken := array_fill(0, array[cardinality(_lines)]);
+  marks := _lines;
+  for i in 1 .. coalesce(cardinality(_gave), 0) loop
+    taken[_gave[i]] := _places[i];
+    _ends[i].looked := _lines[_gave[i]].looked + _places[i];
+    marks[_gave[i]] := _ends[i];
+  end loop;
 end
 $$;
 

@@ -8,7 +8,8 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _settled  bigint[];
+  _settled   bigint[];
+  _attempts  integer[];
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
@@ -53,13 +54,13 @@ begin
     where g.deduped and g.status is not null and j.seq = g.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
-  select array_agg(seq) into _settled from gone;
+  select array_agg(seq), array_agg(attempt) into _settled, _attempts from gone;
 
   return (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer)) with ordinality
       as o (kind, seq, attempt, ord)
-    where not (o.seq = any(coalesce(_settled, '{}')))
+    where (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
       and not exists (
         select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
           and d.outcome = case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end)

@@ -13,6 +13,7 @@ set search_path from current
 as $$
 declare
   _settled  bigint[];
+  _ended    integer[];
   _deduped  bigint[];
 begin
   with gone as (
@@ -26,7 +27,7 @@ begin
            deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone
   )
-  select array_agg(seq), array_agg(seq) filter (where deduped) into _settled, _deduped from gone;
+  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped) into _settled, _ended, _deduped from gone;
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
@@ -37,7 +38,7 @@ begin
   return (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
-    where not (o.seq = any(coalesce(_settled, '{}')))
+    where (o.seq, o.attempt) not in (select * from unnest(_settled, _ended))
       and not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
   );
 end

@@ -117,20 +117,21 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _marked bigint[];
+  _marked    bigint[];
+  _attempts  integer[];
 begin
   with marked as (
     update lease l
     set started_at = coalesce(l.started_at, _now), deadline_at = _now + 2 * s.timeout_s * interval '1 second', alone = coalesce(s.alone, false)
     from json_to_recordset(starts) as s (seq bigint, attempt integer, timeout_s double precision, alone boolean)
     where l.seq = s.seq and l.attempt = s.attempt and l.worker = _worker
-    returning l.seq
+    returning l.seq, l.attempt
   )
-  select array_agg(seq) into _marked from marked;
+  select array_agg(seq), array_agg(attempt) into _marked, _attempts from marked;
   return (
     select json_agg(json_build_object('seq', s.seq, 'attempt', s.attempt) order by s.ord)
     from rows from (json_to_recordset(starts) as (seq bigint, attempt integer)) with ordinality as s (seq, attempt, ord)
-    where not (s.seq = any(coalesce(_marked, '{}')))
+    where (s.seq, s.attempt) not in (select * from unnest(_marked, _attempts))
   );
 end
 $$;
