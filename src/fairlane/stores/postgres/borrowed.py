@@ -7,59 +7,171 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
+from psycopg.rows import tuple_row
 
-from fairlane.errors import UnsupportedConnection
+from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.postgres.call import Rows
-from fairlane.stores.postgres.connecting import Lost, translated, unreachable
+from fairlane.stores.postgres.translating import SCHEMA_VERSION, STORE, Again, Lost, translated
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
 
+Params = tuple[object, ...]
+Send = Callable[[str, Params], Rows]
+AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
-def run_on(conn: object, sql: bytes, params: tuple[object, ...]) -> Rows:
-    """Run on a connection of the blocking kind."""
-    if isinstance(conn, psycopg.Connection):
+# A call of a function that is not there, or not for this role, would abort the caller's transaction: look first.
+_LOOK = (
+    "select bool_or(true), bool_or(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
+    "from pg_catalog.pg_namespace n join pg_catalog.pg_proc p on p.pronamespace = n.oid "
+    "where n.nspname = %s::text and p.proname = 'enqueue_v1'"
+)
+
+
+class Borrowing:
+    """Sends calls through callers' connections."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._looked: WeakSet[Any] = WeakSet()
+        """Connections on which the schema was found: each is asked once."""
+
+    def run(self, conn: object, sql: bytes, params: Params) -> Rows:
+        """Run on a connection of the blocking kind."""
         try:
-            with conn.cursor(binary=False) as cursor:
-                cursor.row_factory = psycopg.rows.tuple_row
-                return cursor.execute(sql, params).fetchall()
-        except psycopg.Error as error:
-            raise _final(error) from error
+            send, owner = _blocking(conn)
+            if owner not in self._looked:
+                self._found(owner, send(_LOOK, (self._schema,)))
+            return send(sql.decode(), params)
+        except _driver_errors() as error:
+            raise _told(error) from error
+
+    async def arun(self, conn: object, sql: bytes, params: Params) -> Rows:
+        """Run on a connection of either kind; a blocking one is used in a thread."""
+        try:
+            send, owner = await _awaited(conn)
+            if send is None:
+                return await asyncio.to_thread(self.run, conn, sql, params)
+            if owner not in self._looked:
+                self._found(owner, await send(_LOOK, (self._schema,)))
+            return await send(sql.decode(), params)
+        except _driver_errors() as error:
+            raise _told(error) from error
+
+    def _found(self, owner: object, rows: Rows) -> None:
+        is_there, is_allowed, role = rows[0]
+        if not is_there:
+            raise SchemaOutOfDate(0, SCHEMA_VERSION)
+        if not is_allowed:
+            raise StoreUnavailable(
+                STORE, f'the role "{role}" of this connection may not enqueue; grant it the schema and its functions'
+            )
+        self._looked.add(owner)
+
+
+def _blocking(conn: object) -> tuple[Send, object]:
+    """How to send through a connection, and the driver's own connection behind it."""
+    if isinstance(conn, psycopg.Connection):
+        return _through_psycopg(conn), conn
     if _is_sqlalchemy(conn, "Session", "scoped_session"):
-        return _through_sqlalchemy(conn.connection(), sql, params)  # type: ignore[attr-defined]
+        return _through_sqlalchemy(conn.connection())  # type: ignore[attr-defined]
     if _is_sqlalchemy(conn, "Connection"):
-        return _through_sqlalchemy(conn, sql, params)
+        return _through_sqlalchemy(conn)
     if _needs_await(conn):
         raise UnsupportedConnection(conn, f"{EXPECTED}; this one is asynchronous: use aenqueue")
     raise UnsupportedConnection(conn, EXPECTED)
 
 
-async def run_on_async(conn: object, sql: bytes, params: tuple[object, ...]) -> Rows:
-    """Run on a connection of either kind; a blocking one is used in a thread."""
+async def _awaited(conn: object) -> tuple[AsyncSend | None, object]:
     if isinstance(conn, psycopg.AsyncConnection):
-        try:
-            async with conn.cursor(binary=False) as cursor:
-                cursor.row_factory = psycopg.rows.tuple_row
-                await cursor.execute(sql, params)
-                return await cursor.fetchall()
-        except psycopg.Error as error:
-            raise _final(error) from error
+        return _through_async_psycopg(conn), conn
     if _is_asyncpg(conn):
-        records = await conn.fetch(_numbered(sql), *params)  # type: ignore[attr-defined]
-        return [tuple(record) for record in records]
+        return _through_asyncpg(conn)
     if _is_sqlalchemy(conn, "AsyncSession", "async_scoped_session"):
-        connection = conn.connection()  # type: ignore[attr-defined]
-        return await _through_async_sqlalchemy(await connection, sql, params)
+        return await _through_async_sqlalchemy(await conn.connection())  # type: ignore[attr-defined]
     if _is_sqlalchemy(conn, "AsyncConnection"):
-        return await _through_async_sqlalchemy(conn, sql, params)
-    return await asyncio.to_thread(run_on, conn, sql, params)
+        return await _through_async_sqlalchemy(conn)
+    return None, None
 
 
-def _final(error: psycopg.Error) -> Exception:
-    found = translated(error)
-    return found if not isinstance(found, Lost) else unreachable(error)
+# A cursor class, row factory or binary mode set on the caller's connection is for the caller's rows, not for ours.
+
+
+def _through_psycopg(conn: psycopg.Connection[Any]) -> Send:
+    def send(sql: str, params: Params) -> Rows:
+        with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+            return cursor.execute(sql.encode(), params).fetchall()
+
+    return send
+
+
+def _through_async_psycopg(conn: psycopg.AsyncConnection[Any]) -> AsyncSend:
+    async def send(sql: str, params: Params) -> Rows:
+        async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(sql.encode(), params)
+            return await cursor.fetchall()
+
+    return send
+
+
+def _through_asyncpg(conn: Any) -> tuple[AsyncSend, object]:
+    async def send(sql: str, params: Params) -> Rows:
+        return [tuple(record) for record in await conn.fetch(_numbered(sql), *params)]
+
+    return send, getattr(conn, "_con", conn)  # out of its pool's proxy, which is new at every acquire
+
+
+def _through_sqlalchemy(connection: Any) -> tuple[Send, object]:
+    dialect = connection.dialect
+    if dialect.name != "postgresql":
+        raise UnsupportedConnection(connection, f"{EXPECTED}; this one is on {dialect.name}")
+    is_numbered = dialect.paramstyle in ("numeric_dollar", "numeric")
+
+    def send(sql: str, params: Params) -> Rows:
+        text = _numbered(sql) if is_numbered else sql
+        return [tuple(row) for row in connection.exec_driver_sql(text, params)]
+
+    return send, connection.connection.driver_connection
+
+
+async def _through_async_sqlalchemy(connection: Any) -> tuple[AsyncSend, object]:
+    blocking, owner = await connection.run_sync(_through_sqlalchemy)
+
+    async def send(sql: str, params: Params) -> Rows:
+        return await connection.run_sync(lambda _: blocking(sql, params))  # type: ignore[no-any-return]
+
+    return send, owner
+
+
+def _driver_errors() -> tuple[type[Exception], ...]:
+    """Whatever may come out of a caller's connection; only drivers somebody has imported can raise anything."""
+    errors: list[type[Exception]] = [psycopg.Error, OSError, UnicodeEncodeError]
+    if "asyncpg" in sys.modules:
+        from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
+
+        errors += [InterfaceError, PostgresError]
+    if "sqlalchemy" in sys.modules:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        errors.append(SQLAlchemyError)
+    return tuple(errors)
+
+
+def _told(error: Exception) -> StoreError:
+    """What the caller gets. Here nothing is tried again: only the caller can repeat its transaction."""
+    if isinstance(error, UnicodeEncodeError):
+        return StoreRefused(STORE, f"this connection's client_encoding cannot carry the payload ({error}); use UTF8")
+    found = translated(getattr(error, "orig", None) or error)  # SQLAlchemy wraps the driver's error
+    if isinstance(found, Again):
+        return StoreUnavailable(STORE, f"the server ended your transaction so that you may run it again ({found})")
+    if isinstance(found, Lost):
+        return StoreUnavailable(STORE, f"your connection broke, and your transaction with it ({found})")
+    return found
 
 
 def _is_sqlalchemy(conn: object, *names: str) -> bool:
@@ -82,20 +194,7 @@ def _needs_await(conn: object) -> bool:
     )
 
 
-def _through_sqlalchemy(connection: Any, sql: bytes, params: tuple[object, ...]) -> Rows:
-    dialect = connection.dialect
-    if dialect.name != "postgresql":
-        raise UnsupportedConnection(connection, f"{EXPECTED}; this one is on {dialect.name}")
-    numbered = dialect.paramstyle in ("numeric_dollar", "numeric")
-    text = _numbered(sql) if numbered else sql.decode()
-    return [tuple(row) for row in connection.exec_driver_sql(text, params)]
-
-
-async def _through_async_sqlalchemy(connection: Any, sql: bytes, params: tuple[object, ...]) -> Rows:
-    return await connection.run_sync(_through_sqlalchemy, sql, params)  # type: ignore[no-any-return]
-
-
-def _numbered(sql: bytes) -> str:
+def _numbered(sql: str) -> str:
     """`%s` as `$1`, `$2`, … for drivers that count."""
-    first, *rest = sql.decode().split("%s")
-    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+    first, *rest = sql.split("%s")
+    return (first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))).replace("%%", "%")

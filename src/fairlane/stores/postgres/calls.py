@@ -70,7 +70,8 @@ _dead_letter_act = _read(DeadLetterAct)
 _retained = _read(Retained)
 _purged = _read(Purged)
 
-ENQUEUE = "select {schema}.enqueue_v1(%s::json, %s::timestamptz, %s::integer, %s::text)::text"
+# Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
+ENQUEUE = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text)::text"
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fairlane.core.ops import Health
 from fairlane.stores.postgres.call import Call, Rows, instant
-from fairlane.stores.postgres.connecting import STORE
+from fairlane.stores.postgres.translating import STORE
 
 _SQL = """
 select coalesce(%s::timestamptz, clock_timestamp()), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),

@@ -1,4 +1,4 @@
-"""Connections: how they are made, kept between calls, and what their errors mean here."""
+"""Connections: how they are made, and kept between calls."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
-from fairlane.errors import ConfigError, FairlaneError, SchemaOutOfDate, StoreClosed, StoreRefused, StoreUnavailable
-
-STORE = "postgresql"
-SCHEMA_VERSION = 1
+from fairlane.errors import ConfigError, StoreClosed, StoreUnavailable
+from fairlane.stores.postgres.answering import AsyncConnection, Connection
+from fairlane.stores.postgres.translating import STORE, unreachable
 
 _OPTIONS = " ".join(
     f"-c {setting}"
@@ -27,14 +25,6 @@ _OPTIONS = " ".join(
         "idle_in_transaction_session_timeout=60000",
     )
 )
-
-
-class Lost(Exception):
-    """The connection broke: whether the call took effect is unknown."""
-
-
-class Again(Exception):
-    """The server rolled the call back and invites another try."""
 
 
 def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -> dict[str, Any]:
@@ -63,31 +53,36 @@ def without_options(params: Mapping[str, Any]) -> dict[str, Any]:
 class Connector:
     """Opens connections, with our session settings where the server, or a pooler before it, lets us."""
 
-    def __init__(self, params: dict[str, Any]) -> None:
-        self._params = params
+    def __init__(self, params: dict[str, Any], answer_within_s: float) -> None:
+        self._params, self._answer_within_s = params, answer_within_s
         self.pooled = False
         """A pooler refused start-up settings: the server's own hold."""
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def connect(self, *, patient: bool = False) -> Connection:
+        """A new connection; a `patient` one waits for an answer as long as it takes."""
         try:
-            return psycopg.connect(**self._given(), autocommit=True, prepare_threshold=None)
-        except psycopg.OperationalError as error:
+            conn = Connection.connect(**self._given(), autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
             if not self._refused_options(error):
                 raise unreachable(error) from None
-        return self.connect()
+            return self.connect(patient=patient)
+        conn.answer_within_s = None if patient else self._answer_within_s
+        return conn
 
-    async def aconnect(self) -> psycopg.AsyncConnection[Any]:
+    async def aconnect(self) -> AsyncConnection:
         try:
-            return await psycopg.AsyncConnection.connect(**self._given(), autocommit=True, prepare_threshold=None)
-        except psycopg.OperationalError as error:
+            conn = await AsyncConnection.connect(**self._given(), autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
             if not self._refused_options(error):
                 raise unreachable(error) from None
-        return await self.aconnect()
+            return await self.aconnect()
+        conn.answer_within_s = self._answer_within_s
+        return conn
 
     def _given(self) -> dict[str, Any]:
         return without_options(self._params) if self.pooled else self._params
 
-    def _refused_options(self, error: psycopg.OperationalError) -> bool:
+    def _refused_options(self, error: psycopg.Error) -> bool:
         # PgBouncer answers unknown start-up parameters with a protocol violation; libpq gives a failed connection no sqlstate to ask.
         refused = not self.pooled and "startup parameter" in str(error)
         self.pooled = self.pooled or refused
@@ -103,9 +98,9 @@ class Shelf:
 
     def _renew(self) -> None:
         self._pid = os.getpid()
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[Connection] = []
         self._slots = threading.BoundedSemaphore(self._size)
-        self._loops: dict[asyncio.AbstractEventLoop, tuple[list[psycopg.AsyncConnection[Any]], asyncio.Semaphore]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, tuple[list[AsyncConnection], asyncio.Semaphore]] = {}
         self.closed = False
 
     def _check(self) -> None:
@@ -116,26 +111,31 @@ class Shelf:
         if self.closed:
             raise StoreClosed(STORE)
 
-    def take(self) -> psycopg.Connection[Any]:
+    def take(self, *, proven: bool = False) -> Connection:
+        """An idle connection, or a new one. A `proven` one has just answered, or is new."""
         self._check()
         if not self._slots.acquire(timeout=self._wait_s):
             raise StoreUnavailable(
                 STORE, f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
             )
         try:
-            return self._idle.pop() if self._idle else self._connector.connect()
+            while self._idle:
+                conn = self._idle.pop()
+                if not proven or conn.answers():
+                    return conn
+            return self._connector.connect()
         except BaseException:
             self._slots.release()
             raise
 
-    def give(self, conn: psycopg.Connection[Any]) -> None:
+    def give(self, conn: Connection) -> None:
         if self.closed or conn.closed or conn.broken:
             conn.close()
         else:
             self._idle.append(conn)
         self._slots.release()
 
-    async def atake(self) -> psycopg.AsyncConnection[Any]:
+    async def atake(self, *, proven: bool = False) -> AsyncConnection:
         self._check()
         idle, slots = self._here()
         try:
@@ -145,12 +145,16 @@ class Shelf:
                 STORE, f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
             ) from None
         try:
-            return idle.pop() if idle else await self._connector.aconnect()
+            while idle:
+                conn = idle.pop()
+                if not proven or await conn.answers():
+                    return conn
+            return await self._connector.aconnect()
         except BaseException:
             slots.release()
             raise
 
-    async def agive(self, conn: psycopg.AsyncConnection[Any]) -> None:
+    async def agive(self, conn: AsyncConnection) -> None:
         idle, slots = self._here()
         if self.closed or conn.closed or conn.broken:
             await conn.close()
@@ -158,7 +162,17 @@ class Shelf:
             idle.append(conn)
         slots.release()
 
-    def _here(self) -> tuple[list[psycopg.AsyncConnection[Any]], asyncio.Semaphore]:
+    def forget_idle(self) -> None:
+        """Close the idle ones: one connection broke, and what broke it seldom broke it alone."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def aforget_idle(self) -> None:
+        idle, _ = self._here()
+        while idle:
+            await idle.pop().close()
+
+    def _here(self) -> tuple[list[AsyncConnection], asyncio.Semaphore]:
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
@@ -168,35 +182,9 @@ class Shelf:
 
     def close(self) -> None:
         self.closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.forget_idle()
 
     async def aclose(self) -> None:
         self.close()
-        idle, _ = self._loops.pop(asyncio.get_running_loop(), ([], None))
-        for conn in idle:
-            await conn.close()
-
-
-def unreachable(error: psycopg.Error) -> StoreUnavailable:
-    return StoreUnavailable(STORE, " ".join(str(error).split()) or type(error).__name__)
-
-
-def translated(error: psycopg.Error) -> Exception:
-    """What a driver's error means to us, by its code."""
-    state = error.sqlstate or ""
-    if isinstance(error, pg.SerializationFailure | pg.DeadlockDetected):
-        return Again(str(error))
-    if isinstance(error, pg.UndefinedFunction | pg.UndefinedTable | pg.InvalidSchemaName):
-        return SchemaOutOfDate(0, SCHEMA_VERSION)
-    if state.startswith(("57P", "08")) or (not state and isinstance(error, psycopg.OperationalError)):
-        return Lost(" ".join(str(error).split()))
-    if state.startswith(("53", "55", "57", "58", "25006")):  # out of resources, locked, cancelled, system, read-only
-        return unreachable(error)
-    if state.startswith(("22", "23", "54")) or isinstance(error, psycopg.DataError):
-        return StoreRefused(STORE, " ".join(str(error).split()))
-    if state.startswith("42501"):
-        return StoreUnavailable(STORE, f"{error}; the role lacks rights on the schema")
-    if isinstance(error, FairlaneError):
-        return error
-    return StoreUnavailable(STORE, f"{type(error).__name__}: {error}")
+        await self.aforget_idle()
+        self._loops.pop(asyncio.get_running_loop())

@@ -9,9 +9,14 @@ from typing import Any
 import psycopg
 from psycopg import sql as quoting
 
-from fairlane.stores.postgres.connecting import unreachable, without_options
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.stores.postgres.answering import Connection
+from fairlane.stores.postgres.connecting import without_options
+from fairlane.stores.postgres.translating import unreachable
 
 RETRY_S = 1.0
+PROBE_EVERY_S = 10.0
+PROBE_WITHIN_S = 5.0
 
 
 class PostgresListener:
@@ -19,10 +24,12 @@ class PostgresListener:
 
     address = None
 
-    def __init__(self, params: dict[str, Any], channel: str) -> None:
+    def __init__(self, params: dict[str, Any], channel: str, clock: Clock | None = None) -> None:
         self._params = without_options(params)
         self._channel = channel
-        self._conn: psycopg.Connection[Any] | None = None
+        self._clock = clock or SystemClock()
+        self._conn: Connection | None = None
+        self._heard_s = 0.0
         try:
             self._listen()
         except psycopg.Error as error:
@@ -34,11 +41,16 @@ class PostgresListener:
             if self._conn is None:
                 self._listen()
                 return True
-            return any(True for _ in self._conn.notifies(timeout=timeout_s, stop_after=1))
+            if self._clock.monotonic() - self._heard_s > PROBE_EVERY_S:
+                self._probe(self._conn)
+            woken = any(True for _ in self._conn.notifies(timeout=timeout_s, stop_after=1))
         except psycopg.Error:
             self.close()
             time.sleep(min(timeout_s, RETRY_S))
             return False
+        if woken:
+            self._heard_s = self._clock.monotonic()
+        return woken
 
     async def await_(self, timeout_s: float) -> bool:
         return await asyncio.get_running_loop().run_in_executor(None, self.wait, timeout_s)
@@ -49,10 +61,20 @@ class PostgresListener:
             self._conn = None
 
     def _listen(self) -> None:
-        conn = psycopg.connect(**self._params, autocommit=True, prepare_threshold=None)
+        conn = Connection.connect(**self._params, autocommit=True, prepare_threshold=None)
         try:
-            conn.execute(quoting.SQL("listen {}").format(quoting.Identifier(self._channel)))
+            self._ask(conn, quoting.SQL("listen {}").format(quoting.Identifier(self._channel)))
         except BaseException:
             conn.close()
             raise
         self._conn = conn
+
+    def _probe(self, conn: Connection) -> None:
+        """A session that can no longer hear looks just like one to which nobody speaks: ask it."""
+        self._ask(conn, quoting.SQL("select 1"))
+
+    def _ask(self, conn: Connection, statement: quoting.SQL | quoting.Composed) -> None:
+        conn.answer_within_s = PROBE_WITHIN_S
+        conn.execute(statement)
+        conn.answer_within_s = None
+        self._heard_s = self._clock.monotonic()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any
 
 import psycopg
 from psycopg import sql as quoting
 
 from fairlane.errors import SchemaOutOfDate
 from fairlane.stores.base import Migration
-from fairlane.stores.postgres.connecting import SCHEMA_VERSION, Connector, translated
+from fairlane.stores.postgres.answering import Connection
+from fairlane.stores.postgres.connecting import Connector
+from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
 
 # In the order they are created in; each is one file of sql/.
 _PARTS: dict[int, tuple[str, ...]] = {
@@ -54,11 +57,13 @@ def script(migration: Migration, schema: str) -> str:
     literal = quoting.Literal(schema).as_string(None)
     return (
         f"-- Fairlane schema, version {migration.version}: {migration.name} ({migration.phase})\n"
-        "begin;\n"
-        "set local lock_timeout = '3s';\n"
+        # Read committed: who waited for the lock must see what its holder did.
+        "begin isolation level read committed;\n"
         "set local statement_timeout = 0;\n"
+        "set local lock_timeout = 0;\n"
         "set local client_min_messages = warning;\n"
         f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
+        "set local lock_timeout = '3s';\n"
         f"create schema if not exists {name};\n"
         f"set local search_path = {name}, pg_temp;\n"
         "create table if not exists schema_version (version integer primary key, name text not null, applied_at timestamptz not null default now());\n"
@@ -77,7 +82,7 @@ class PostgresMigrator:
         self._connector, self._schema = connector, schema
 
     def current(self) -> int:
-        with self._connector.connect() as conn:
+        with self._connected() as conn:
             return self._current(conn)
 
     def pending(self) -> tuple[Migration, ...]:
@@ -89,27 +94,35 @@ class PostgresMigrator:
         return "\n".join(script(m, self._schema) for m in migrations())
 
     def up(self) -> tuple[Migration, ...]:
-        with self._connector.connect() as conn:
+        with self._connected() as conn:
             current = self._current(conn)
             if current > self.needed:
                 raise SchemaOutOfDate(current, self.needed)
             return tuple(m for m in migrations() if m.version > current and self._apply(conn, m))
 
-    def _apply(self, conn: psycopg.Connection[Any], migration: Migration) -> bool:
-        head, tail = script(migration, self._schema).split("create schema if not exists", 1)
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection for one visit. Closing it rolls back what was not committed: a migration is there whole, or not at all."""
+        conn = self._connector.connect(patient=True)
         try:
-            # The first half ends holding the lock: whoever waited for it finds the work done.
-            conn.execute(head.encode())
-            if self._current(conn) >= migration.version:
-                conn.execute("rollback")
-                return False
-            conn.execute(("create schema if not exists" + tail).encode())
+            yield conn
         except psycopg.Error as error:
-            conn.rollback()
-            raise translated(error) from error
+            found = translated(error)
+            raise (unreachable(error) if isinstance(found, Lost | Again) else found) from error
+        finally:
+            conn.close()
+
+    def _apply(self, conn: Connection, migration: Migration) -> bool:
+        # The first part ends holding the lock: whoever waited for it finds the work done.
+        head, mark, tail = script(migration, self._schema).partition("set local lock_timeout = '3s'")
+        conn.execute(head.encode())
+        if self._current(conn) >= migration.version:
+            conn.execute("rollback")
+            return False
+        conn.execute((mark + tail).encode())
         return True
 
-    def _current(self, conn: psycopg.Connection[Any]) -> int:
+    def _current(self, conn: Connection) -> int:
         table = quoting.SQL("{}.schema_version").format(quoting.Identifier(self._schema))
         found = conn.execute("select to_regclass(%s)", (table.as_string(None),)).fetchone()
         if found is None or found[0] is None:

@@ -13,18 +13,20 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Enqueue, Op
 from fairlane.errors import ConfigError, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
-from fairlane.stores.postgres.borrowed import EXPECTED, run_on, run_on_async
+from fairlane.stores.postgres.borrowed import EXPECTED, Borrowing
 from fairlane.stores.postgres.call import Call, Rows
 from fairlane.stores.postgres.calls import REPEATABLE, call_for
 from fairlane.stores.postgres.checking import check_call
-from fairlane.stores.postgres.connecting import STORE, Again, Connector, Lost, Shelf, parameters, translated
+from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
 from fairlane.stores.postgres.listening import PostgresListener
 from fairlane.stores.postgres.migrating import PostgresMigrator
+from fairlane.stores.postgres.repeating import Repeating
+from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
 
 T = TypeVar("T")
 
-TRIES = 4
-PAUSES_S = (0.02, 0.1, 0.5)
+ANSWER_GRACE_S = 1.0
+"""How much longer than its own timeout a server's answer may take."""
 
 
 class PostgresStore:
@@ -46,45 +48,40 @@ class PostgresStore:
         self._schema = schema
         self._quoted = quoting.Identifier(schema).as_string(None)
         self._params = parameters(dsn, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
-        self._connector = Connector(self._params)
+        self._connector = Connector(self._params, statement_timeout_s + ANSWER_GRACE_S)
         self._shelf = Shelf(self._connector, max_connections, wait_s)
+        self._borrowing = Borrowing(schema)
         self._texts: dict[str, bytes] = {}
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         call = self._call(op)
         if on is not None:
-            return call.read(run_on(_borrowable(op, on), self._text(call), call.params))
-        for pause_s in PAUSES_S:
+            return call.read(self._borrowing.run(_borrowable(op, on), self._text(call), call.params))
+        repeating: Repeating | None = None
+        while True:
             try:
-                return call.read(self._send(call))
-            except Again:
-                time.sleep(pause_s)
-            except Lost as lost:
-                if type(op) not in REPEATABLE:
-                    raise _unknown(op, lost) from None
-                time.sleep(pause_s)
-        try:
-            return call.read(self._send(call))
-        except (Again, Lost) as error:
-            raise StoreUnavailable(STORE, f"gave up after {TRIES} tries: {error}") from None
+                return call.read(self._send(call, proven=type(op) not in REPEATABLE))
+            except (Again, Lost, StoreUnavailable) as error:
+                repeating = repeating or Repeating(op)
+                pause_s = repeating.pause_after(error)
+                if isinstance(error, Lost):
+                    self._shelf.forget_idle()
+            time.sleep(pause_s)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         call = self._call(op)
         if on is not None:
-            return call.read(await run_on_async(_borrowable(op, on), self._text(call), call.params))
-        for pause_s in PAUSES_S:
+            return call.read(await self._borrowing.arun(_borrowable(op, on), self._text(call), call.params))
+        repeating: Repeating | None = None
+        while True:
             try:
-                return call.read(await self._asend(call))
-            except Again:
-                await asyncio.sleep(pause_s)
-            except Lost as lost:
-                if type(op) not in REPEATABLE:
-                    raise _unknown(op, lost) from None
-                await asyncio.sleep(pause_s)
-        try:
-            return call.read(await self._asend(call))
-        except (Again, Lost) as error:
-            raise StoreUnavailable(STORE, f"gave up after {TRIES} tries: {error}") from None
+                return call.read(await self._asend(call, proven=type(op) not in REPEATABLE))
+            except (Again, Lost, StoreUnavailable) as error:
+                repeating = repeating or Repeating(op)
+                pause_s = repeating.pause_after(error)
+                if isinstance(error, Lost):
+                    await self._shelf.aforget_idle()
+            await asyncio.sleep(pause_s)
 
     def listener(self, worker: WorkerId) -> PostgresListener:
         return PostgresListener(self._params, f"{self._schema}_wake")
@@ -103,8 +100,8 @@ class PostgresStore:
             return cast("Call[T]", check_call(self._schema, op.now, pooled=self._connector.pooled))
         return call_for(op)
 
-    def _send(self, call: Call[T]) -> Rows:
-        conn = self._shelf.take()
+    def _send(self, call: Call[T], *, proven: bool) -> Rows:
+        conn = self._shelf.take(proven=proven)
         try:
             with conn.cursor(binary=True) as cursor:
                 return cursor.execute(self._text(call), call.params).fetchall()
@@ -113,8 +110,8 @@ class PostgresStore:
         finally:
             self._shelf.give(conn)
 
-    async def _asend(self, call: Call[T]) -> Rows:
-        conn = await self._shelf.atake()
+    async def _asend(self, call: Call[T], *, proven: bool) -> Rows:
+        conn = await self._shelf.atake(proven=proven)
         try:
             async with conn.cursor(binary=True) as cursor:
                 await cursor.execute(self._text(call), call.params)
@@ -137,11 +134,3 @@ def _borrowable(op: Op[T], conn: object) -> object:
     if not isinstance(op, Enqueue):
         raise UnsupportedConnection(conn, f"{EXPECTED}, for enqueueing only")
     return conn
-
-
-def _unknown(op: Op[T], lost: Lost) -> StoreUnavailable:
-    act = type(op).__name__.lower()
-    return StoreUnavailable(
-        STORE,
-        f"the connection broke while asking to {act}, which may or may not have taken effect: look before repeating ({lost})",
-    )

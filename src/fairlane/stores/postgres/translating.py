@@ -1,0 +1,57 @@
+"""What a driver's error means here: by its code, whichever driver raised it."""
+
+from __future__ import annotations
+
+import psycopg
+
+from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
+
+STORE = "postgresql"
+SCHEMA_VERSION = 1
+
+
+class Lost(Exception):
+    """The connection broke: whether the call took effect is unknown."""
+
+
+class Again(Exception):
+    """The server rolled the call back and invites another try."""
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server, or the way to it, has gone silent."""
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def unreachable(error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(STORE, one_line(error))
+
+
+def translated(error: Exception) -> StoreError | Lost | Again:
+    """One of our errors, or `Lost` or `Again`, for an error of psycopg or asyncpg."""
+    state: str = getattr(error, "sqlstate", None) or ""
+    text = one_line(error)
+    if state in ("40001", "40P01"):  # serialization failure, deadlock
+        return Again(text)
+    if state in ("42883", "42P01", "3F000"):  # no such function, table, schema
+        return SchemaOutOfDate(0, SCHEMA_VERSION)
+    if state.startswith(("57P", "08")) or _has_lost_its_connection(error, state):
+        return Lost(text)
+    if state == "25006":
+        return StoreUnavailable(STORE, f"{text}; the server or the role is read-only: connect to the primary")
+    if state == "25P02":
+        return StoreError(f"the transaction on this connection has failed before; roll it back first ({text})")
+    if state == "42501":
+        return StoreUnavailable(STORE, f"{text}; grant this role the schema and its functions")
+    if state.startswith(("22", "23", "54")) or isinstance(error, psycopg.DataError):
+        return StoreRefused(STORE, text)
+    if state.startswith(("53", "55", "57", "58")):  # out of resources, locked, cancelled, system
+        return unreachable(error)
+    return StoreUnavailable(STORE, f"{type(error).__name__}: {text}")
+
+
+def _has_lost_its_connection(error: object, state: str) -> bool:
+    return not state and isinstance(error, psycopg.OperationalError | ConnectionError)
