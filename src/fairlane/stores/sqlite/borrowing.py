@@ -18,42 +18,37 @@ T = TypeVar("T")
 _TOUCH = "delete from fairlane_meta where name is null"
 
 
-def borrowed(on: object, library: Library, place: Path) -> Driver:
-    """A driver over the caller's connection, if it is of our library and on our file."""
-    connection = _raw(on)
-    driver = _driver(connection, on, library)
-    rows = driver.execute("pragma database_list")
-    theirs = next((file for _, name, file in rows if name == "main"), "")
-    if not theirs or not os.path.samefile(theirs, place):
-        raise UnsupportedConnection(on, f"a connection to {place}; this one is open on {theirs or 'memory'}")
-    return driver
+def borrow(on: object, library: Library, place: Path, work: Callable[[Driver], T]) -> T:
+    """Run `work` on the caller's connection, if it is of our library and on our file.
 
-
-def within(driver: Driver, work: Callable[[], T]) -> T:
-    """Run `work` so that it leaves either all of its rows or none, whatever becomes of the caller's transaction.
-
-    Never commits what the caller has begun. On a connection in autocommit mode, where every statement stands for itself, so does this.
+    It leaves all of its rows or none, and never commits what the caller has begun. On a connection in autocommit mode, where
+    every statement stands for itself, so does this. Nothing is tried twice: waiting is the business of the connection's owner.
     """
-    legacy = _begins_by_itself(driver)
-    if legacy and not driver.in_transaction():
-        driver.execute(_TOUCH)
-    driver.execute("savepoint fairlane")
-    try:
-        driver.execute(_TOUCH)
-        answer = work()
-    except BaseException:
-        if driver.in_transaction():
-            driver.execute("rollback to fairlane")
-            driver.execute("release fairlane")
-        raise
-    driver.execute("release fairlane")
-    return answer
+    connection = _raw(on)
+    if isinstance(connection, sqlite3.Connection) and library == "stdlib":
+        from fairlane.stores.sqlite.stdlib_driver import StdlibDriver
+
+        text_factory, connection.text_factory = connection.text_factory, str
+        try:
+            return _within(_on_our_file(StdlibDriver(connection), on, place), work)
+        finally:
+            connection.text_factory = text_factory
+    apsw = sys.modules.get("apsw")
+    if apsw is not None and isinstance(connection, apsw.Connection) and library == "apsw":
+        from fairlane.stores.sqlite.apsw_driver import ApswDriver
+
+        return _within(_on_our_file(ApswDriver(connection), on, place), work)
+    if isinstance(connection, sqlite3.Connection):
+        raise SqliteLibraryMismatch("stdlib", library)
+    if apsw is not None and isinstance(connection, apsw.Connection):
+        raise SqliteLibraryMismatch("apsw", library)
+    ours = "an apsw.Connection" if library == "apsw" else "a sqlite3.Connection, or SQLAlchemy over one,"
+    raise UnsupportedConnection(on, f"{ours} to its own file")
 
 
 def _raw(on: object) -> object:
     """The connection itself, out of a SQLAlchemy Session or Connection; SQLAlchemy is not imported for it."""
-    sqlalchemy = sys.modules.get("sqlalchemy")
-    if sqlalchemy is None:
+    if "sqlalchemy" not in sys.modules:
         return on
     from sqlalchemy.engine import Connection
     from sqlalchemy.orm import Session, scoped_session
@@ -63,22 +58,29 @@ def _raw(on: object) -> object:
     return on.connection.driver_connection if isinstance(on, Connection) else on
 
 
-def _driver(connection: object, on: object, library: Library) -> Driver:
-    if isinstance(connection, sqlite3.Connection):
-        from fairlane.stores.sqlite.stdlib_driver import StdlibDriver
+def _on_our_file(driver: Driver, on: object, place: Path) -> Driver:
+    rows = driver.execute("pragma database_list")
+    theirs = next((file for _, name, file in rows if name == "main"), "")
+    if not theirs or not os.path.samefile(theirs, place):
+        raise UnsupportedConnection(on, f"a connection to {place}; this one is open on {theirs or 'no file'}")
+    return driver
 
-        if library != "stdlib":
-            raise SqliteLibraryMismatch("stdlib", library)
-        return StdlibDriver(connection)
-    apsw = sys.modules.get("apsw")
-    if apsw is not None and isinstance(connection, apsw.Connection):
-        from fairlane.stores.sqlite.apsw_driver import ApswDriver
 
-        if library != "apsw":
-            raise SqliteLibraryMismatch("apsw", library)
-        return ApswDriver(connection)
-    ours = "an apsw.Connection" if library == "apsw" else "a sqlite3.Connection, or SQLAlchemy over one,"
-    raise UnsupportedConnection(on, f"{ours} to its own file")
+def _within(driver: Driver, work: Callable[[Driver], T]) -> T:
+    if _begins_by_itself(driver) and not driver.in_transaction():
+        driver.execute(_TOUCH)
+    driver.execute("savepoint fairlane")
+    try:
+        # The write lock first: read before it, and another's commit in between would fail our first write.
+        driver.execute(_TOUCH)
+        answer = work(driver)
+    except BaseException:
+        if driver.in_transaction():
+            driver.execute("rollback to fairlane")
+            driver.execute("release fairlane")
+        raise
+    driver.execute("release fairlane")
+    return answer
 
 
 def _begins_by_itself(driver: Driver) -> bool:

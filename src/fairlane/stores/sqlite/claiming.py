@@ -58,39 +58,43 @@ class Chosen(NamedTuple):
 class Line:
     """One tenant's line in one band, read a page at a time; remembers what it has looked at."""
 
-    __slots__ = ("_name", "_page", "_rows", "_want", "last_looked", "looked", "position")
+    __slots__ = ("_name", "_page", "_position", "_rows", "_want", "last_looked", "looked")
 
     def __init__(self, name: LineName, want: Want) -> None:
         self._name, self._want = name, want
         self._rows: Iterator[tuple[int, int, int, str]] = iter(())
         self._page = 0
-        self.position = self.last_looked = BEFORE_ALL
+        self._position = self.last_looked = BEFORE_ALL
         self.looked = 0
-
-    def skip_to(self, after: Position) -> None:
-        if after > self.position:
-            self.position, self._rows, self._page = after, iter(()), 0
 
     def begin_with(self, rows: list[tuple[int, int, int, str]]) -> None:
         """Use rows read together with those of other lines, unless this line has been begun."""
-        if self.position == BEFORE_ALL:
-            self._rows = iter(sorted(rows))
+        if self.last_looked == BEFORE_ALL:
+            self._position, self._rows = BEFORE_ALL, iter(sorted(rows))
 
-    def take(self, tx: Transaction, types: frozenset[str] | None, count: int, page: int) -> list[int]:
-        """The seqs of the next `count` jobs of wanted types, passing over others, within the want's `look`."""
+    def take(
+        self, tx: Transaction, types: frozenset[str] | None, count: int, page: int, after: Position = BEFORE_ALL
+    ) -> list[int]:
+        """The seqs of the next `count` jobs of wanted types, passing over others, within the want's `look`.
+
+        Goes on behind what was looked at last; `after` moves this one call further, and no later one.
+        """
+        begin = max(after, self.last_looked)
+        if begin != self._position:
+            self._position, self._rows, self._page = begin, iter(()), 0
         found: list[int] = []
         while len(found) < count and self.looked < self._want.look:
             rows = list(islice(self._rows, min(count - len(found), self._want.look - self.looked)))
             if not rows:
                 # Twice as much each time: a line full of unwanted types is passed in few statements.
                 self._page = min(max(page, 2 * self._page), self._want.look - self.looked)
-                fetched = tx.db.execute(_ROWS, (*self._name, *self.position, self._page))
+                fetched = tx.db.execute(_ROWS, (*self._name, *self._position, self._page))
                 if not fetched:
                     break
                 self._rows = iter(fetched)
                 continue
             self.looked += len(rows)
-            self.position = self.last_looked = rows[-1][:3]
+            self._position = self.last_looked = rows[-1][:3]
             found += [seq for _, _, seq, job_type in rows if types is None or job_type in types]
         return found
 
@@ -127,10 +131,9 @@ def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
 
     for take in want.takes:
         line = line_of((take.queue, take.band, take.tenant))
-        if take.after is not None:
-            line.skip_to((take.after.rank, to_us(take.after.due_at), take.after.seq))
+        after = BEFORE_ALL if take.after is None else _position(take.after)
         room = min(take.limit, want.limit - len(seqs))
-        seqs += line.take(tx, types, room, room)
+        seqs += line.take(tx, types, room, room, after)
 
     cursor = None
     for queue, band in _bands(tx, want) if len(seqs) < want.limit else ():
@@ -195,6 +198,10 @@ def _heads(
     for rank, due_at, seq, job_type, tenant in tx.db.execute(_HEADS, (as_list(tenants), queue, band, page)):
         heads.setdefault(tenant, []).append((rank, due_at, seq, job_type))
     return heads
+
+
+def _position(mark: Mark) -> Position:
+    return mark.rank, to_us(mark.due_at), mark.seq
 
 
 def marks_of(marks: dict[LineName, Position]) -> tuple[Mark, ...]:

@@ -87,7 +87,7 @@ class Database:
                 if connection is not None:
                     connection.close()
             if file_id is not None:
-                open_files.leave(file_id, self.library)
+                open_files.leave(file_id, self)
 
     def _write(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
         with self._write_lock:
@@ -152,11 +152,11 @@ class Database:
                 raise StoreClosed("sqlite")
             if self._writer is None:
                 create_if_missing(self.place)
-                file_id = open_files.enter(self.place, self.library)
+                file_id = open_files.enter(self.place, self)
                 try:
                     self._writer = self._connect()
                 except BaseException:
-                    open_files.leave(file_id, self.library)
+                    open_files.leave(file_id, self)
                     raise
                 self._file_id = file_id
             return self._writer

@@ -44,7 +44,7 @@ def located(path: str | os.PathLike[str], *, allow_network_filesystem: bool = Fa
         raise ConfigError(f"sqlite path {str(place)!r}: the directory {directory} is not there; create it, mode 0700")
     if place.exists() and not place.is_file():
         raise ConfigError(f"sqlite path {str(place)!r} is not a plain file; name one")
-    if not os.access(directory, os.W_OK | os.X_OK):
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise ConfigError(
             f"sqlite path {str(place)!r}: this process may not write in {directory}, where SQLite keeps its journal too"
         )

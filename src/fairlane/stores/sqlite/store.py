@@ -137,8 +137,7 @@ class SqliteStore:
     def _borrow(self, op: Op[Any], on: object) -> object:
         # The wake-ups are dropped: they would come before the caller's commit, and find nothing.
         self._db.make_ready()
-        driver = borrowing.borrowed(on, self._db.library, self._db.place)
-        return borrowing.within(driver, lambda: self._handle(driver, op, writing=False)[0])
+        return borrowing.borrow(on, self._db.library, self._db.place, lambda db: self._handle(db, op, writing=False)[0])
 
     def _handle(self, db: Driver, op: Op[Any], *, writing: bool) -> tuple[object, list[str]]:
         now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
