@@ -56,7 +56,7 @@ class At(NamedTuple):
         _require_lasting(settings)
         if not creates:
             _require_file(settings)
-        with Fairlane(settings=_without_fallback(settings)) as client:
+        with Fairlane(settings=without_fallback(settings)) as client:
             yield client
 
     def _configured(self) -> Settings:
@@ -77,7 +77,7 @@ def sqlite_file(settings: Settings) -> Path | None:
     return Path(sqlite_path(settings.url)) if store_named_by(settings.url) == "sqlite" else None
 
 
-def _without_fallback(settings: Settings) -> Settings:
+def without_fallback(settings: Settings) -> Settings:
     # An operator must hear that the store is away, not look at an empty one in memory.
     from msgspec.structs import replace
 

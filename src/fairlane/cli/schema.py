@@ -40,7 +40,7 @@ def schema_of(settings: Settings) -> Schema:
     file = sqlite_file(settings)
     if file is not None:
         return SqliteSchema(settings, file)
-    if named == "postgres":
+    if named.startswith("postgres"):
         return PostgresSchema(settings)
     raise ConfigError(f"url = {settings.url}: a {named} store keeps no schema, there is nothing to migrate")
 

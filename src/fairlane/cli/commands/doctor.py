@@ -1,0 +1,42 @@
+"""`fairlane doctor`: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.exits import FAILED
+from fairlane.cli.opening import At
+from fairlane.cli.options import at_store, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.words import plural
+
+if TYPE_CHECKING:
+    from fairlane.cli.doctor.finding import Finding
+
+
+@click.command()
+@at_store
+@prints
+def doctor(at: At, out: Printer) -> None:
+    """Check settings, store and application, with remedies.
+
+    Changes nothing. Exits with 1 when a check failed; a warning is no failure.
+    """
+    from fairlane.cli.doctor.checking import examine
+
+    findings = list(examine(at))
+    failed = sum(finding.state == "fail" for finding in findings)
+    if out.as_json:
+        out.data({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
+    else:
+        out.table(("state", "check", "finding"), [(f.state, f.check, _with_remedy(f)) for f in findings])
+        warned = sum(finding.state == "warn" for finding in findings)
+        out.note(f"{plural(failed, 'failure')}, {plural(warned, 'warning')}")
+    if failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _with_remedy(finding: Finding) -> str:
+    return f"{finding.says.rstrip('.')} → {finding.remedy}" if finding.remedy else finding.says
