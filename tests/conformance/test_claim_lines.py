@@ -145,6 +145,22 @@ def test_discovery_goes_on_where_a_take_of_its_line_ended(scene: Scene) -> None:
     assert [lease.id for lease in leases] == [job.id for job in jobs]
 
 
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_take_that_looked_at_nothing_leaves_its_whole_line_to_discovery(scene: Scene, limit: int) -> None:
+    jobs = scene.put_many(3)
+    takes = (line(limit=limit, after=mark(scene, jobs[-1])),)
+    leases = scene.claim(scene.hire(), 9, takes=takes)
+    assert [lease.id for lease in leases] == [job.id for job in jobs]
+
+
+def test_a_take_that_looked_at_something_leaves_what_was_before_its_mark_for_another_turn(scene: Scene) -> None:
+    jobs = scene.put_many(3)
+    worker = scene.hire()
+    leases = scene.claim(worker, 9, takes=(line(limit=1, after=mark(scene, jobs[0])),))
+    assert [lease.id for lease in leases] == [jobs[1].id, jobs[2].id]
+    assert [lease.id for lease in scene.claim(worker, 9)] == [jobs[0].id]
+
+
 def test_one_turn_never_gives_the_same_job_to_two_lanes(scene: Scene) -> None:
     scene.put_many(5)
     want = wanting(3, lane="fast"), wanting(3, lane="general", takes=(line(),))

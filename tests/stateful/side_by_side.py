@@ -19,7 +19,6 @@ from fairlane.core.ops import (
     PageJobs,
     Purge,
     Reprocess,
-    Retain,
     Scope,
 )
 from tests.model import Model
@@ -48,18 +47,17 @@ class SideBySide:
     def _adopt(self, op: Op[Any], expected: Any, told: Any) -> Any:
         if isinstance(op, Enqueue) and isinstance(told, EnqueueResult):
             pairs = zip(expected.receipts, told.receipts, strict=False)
-            receipts = tuple(self._receipt(ours, theirs) for ours, theirs in pairs)
-            return msgspec.structs.replace(expected, receipts=receipts)
+            created = [(ours, theirs) for ours, theirs in pairs if ours.disposition == "created"]
+            # From the last on: a store's numbers may run ahead of the model's, and then meet the next one's old number.
+            for ours, theirs in reversed(created):
+                self._renumber(ours.id, theirs.seq)
+            receipts = [msgspec.structs.replace(ours, seq=self._number(ours.id)) for ours in expected.receipts]
+            return msgspec.structs.replace(expected, receipts=tuple(receipts))
         if isinstance(op, Reprocess) and isinstance(told, DeadLetterAct) and told.new_job and expected.new_job:
             self._renumber(expected.new_job.id, told.new_job.seq)
             new_job = msgspec.structs.replace(expected.new_job, seq=told.new_job.seq)
             return msgspec.structs.replace(expected, new_job=new_job)
         return expected
-
-    def _receipt(self, ours: Any, theirs: Any) -> Any:
-        if ours.disposition == "created":
-            self._renumber(ours.id, theirs.seq)
-        return msgspec.structs.replace(ours, seq=self._number(ours.id))
 
     def _renumber(self, job: JobId, seq: Seq) -> None:
         [record] = [record for record in self.model.jobs if record.spec.id == job]
@@ -78,11 +76,6 @@ class SideBySide:
         self.run(PageDeadLetters(scope=scope, limit=200))
         self.run(PageAudit(scope=scope, limit=200))
         return jobs
-
-    def is_empty_after_retention(self, at: Any) -> bool:
-        """Whether nothing is left once everything finished is past its age."""
-        self.run(Retain(now=at, finished_before=at, closed_before=at))
-        return self.run(PageJobs(scope=ALL_TENANTS, now=at)).jobs == ()
 
 
 def _comparable(answer: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Real processes on one store at once: who wins, never both."""
