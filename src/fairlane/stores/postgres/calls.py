@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Raw
 
+from fairlane.core.job import JobSpec
 from fairlane.core.ops import (
     Acknowledge,
     Bury,
@@ -75,7 +77,16 @@ ENQUEUE = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s:
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
-    return Call(ENQUEUE, (msgspec.json.encode(op.jobs).decode(), instant(op.now), op.capacity, op.notify), _enqueued)
+    jobs = msgspec.json.encode(op.jobs)
+    if b"\\u" in jobs:
+        # Escapes that no PostgreSQL text can hold stay escaped only within a string of their own.
+        jobs = msgspec.json.encode([_with_payload_as_text(job) for job in op.jobs])
+    return Call(ENQUEUE, (jobs.decode(), instant(op.now), op.capacity, op.notify), _enqueued)
+
+
+def _with_payload_as_text(job: JobSpec) -> dict[str, Any]:
+    without = msgspec.json.encode(msgspec.structs.replace(job, payload=Raw(b"null")))
+    return msgspec.json.decode(without, type=dict[str, Raw]) | {"payload_text": bytes(job.payload).decode()}
 
 
 def _renew(op: Renew) -> Call[Renewed]:

@@ -3,6 +3,9 @@
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey; a taken key or id is a receipt, never an error
 -- uses:   job_id_key
 --
+-- `payload_text`, a string that holds the payload's JSON, takes the place of `payload` where that has escapes no text can hold (NUL, half
+-- a surrogate pair): reading the fields of `jobs` would refuse those.
+--
 -- select fairlane.enqueue_v1('[{"type": "mail.send", "payload": {"to": 7}, "delay_s": 30}]');
 create function enqueue_v1(
   jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting'
@@ -33,7 +36,7 @@ begin
   else
     with input as materialized (
       select * from json_to_recordset(jobs) as j (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
         payload_version integer, max_attempts integer, timeout_s double precision, category text, correlation_id text,
         parent_id uuid, created_by text, refs json, headers json, retry json, run_at timestamptz, delay_s double precision)
     ), added as (
@@ -42,7 +45,7 @@ begin
       select coalesce(id, gen_random_uuid()), type, coalesce(tenant, 'system'), coalesce(queue, 'default'),
              case when priority_scope = 'tenant' then 0 else coalesce(priority, 5) end,
              case when priority_scope = 'tenant' then coalesce(priority, 5) else 0 end,
-             coalesce(payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5), timeout_s, category,
+             coalesce(payload_text::json, payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5), timeout_s, category,
              correlation_id, parent_id, created_by, refs, headers, retry, _now,
              coalesce(run_at, _now + delay_s * interval '1 second', _now)
       from input

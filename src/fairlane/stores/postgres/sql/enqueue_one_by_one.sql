@@ -21,12 +21,12 @@ begin
     select coalesce(j.id, gen_random_uuid()) as id, j.type, coalesce(j.tenant, 'system') as tenant, coalesce(j.queue, 'default') as queue,
            case when j.priority_scope = 'tenant' then 0 else coalesce(j.priority, 5) end as band,
            case when j.priority_scope = 'tenant' then coalesce(j.priority, 5) else 0 end as rank,
-           coalesce(j.payload, '{}') as payload, coalesce(j.payload_version, 1) as payload_version,
+           coalesce(j.payload_text::json, j.payload, '{}') as payload, coalesce(j.payload_version, 1) as payload_version,
            coalesce(j.max_attempts, 5) as max_attempts, j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.correlation_id,
            j.parent_id, j.created_by, j.refs, j.headers, j.retry,
            coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now) as due_at
     from json_to_recordset(jobs) as j (
-      id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+      id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
       payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
       dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json, headers json, retry json,
       run_at timestamptz, delay_s double precision)

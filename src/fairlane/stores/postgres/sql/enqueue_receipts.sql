@@ -10,14 +10,15 @@ begin
       when o.seq = any(created) and j.nth = 1 then 'created'
       when o.type = j.type and o.tenant = coalesce(j.tenant, 'system') and o.queue = coalesce(j.queue, 'default')
            and o.band + o.rank = coalesce(j.priority, 5) and (o.band = 0 or j.priority_scope is distinct from 'tenant')
-           and o.payload::text = coalesce(j.payload::text, '{}')
+           and o.payload::text = coalesce(j.payload_text, j.payload::text, '{}')
            and o.idempotency_key is null and o.dedup_key is null and o.parent_id is not distinct from j.parent_id
       then 'replayed' else 'conflict' end) order by j.ord)
     from (
       select i.*, row_number() over (partition by i.id order by i.ord) as nth
       from rows from (json_to_recordset(jobs) as (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, parent_id uuid
-      )) with ordinality as i (id, type, tenant, queue, priority, priority_scope, payload, parent_id, ord)
+        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
+        parent_id uuid
+      )) with ordinality as i (id, type, tenant, queue, priority, priority_scope, payload, payload_text, parent_id, ord)
     ) j
     join job o on o.id = j.id
   );

@@ -37,6 +37,10 @@ declare
   _leases      json;
   _leased_at   timestamptz;
 begin
+  if wants is not null then
+    -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known to nobody.
+    perform pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no));
+  end if;
   select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
   _alive := coalesce(_alive, false);
   if starts is not null then
