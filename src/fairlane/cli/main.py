@@ -57,6 +57,7 @@ class Root(LazyGroup):
 
 
 @click.group(
+    NAME,
     cls=Root,
     entries=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

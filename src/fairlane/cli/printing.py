@@ -90,11 +90,10 @@ class Printer:
 
     @staticmethod
     def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]]) -> None:
-        from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=None, header_style="bold underline", padding=(0, 2, 0, 0))
         for title in titles:
             # An id is there to be copied: never cut, never broken.
             table.add_column(title, no_wrap=title == "id", overflow="fold")

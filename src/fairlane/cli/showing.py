@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from fairlane.cli.documents import indented
 from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, shortened
-from fairlane.core.job import Attempt, DeadLetter, Job
+from fairlane.cli.words import instant, shortened, span
+from fairlane.core.job import FINAL, Attempt, DeadLetter, Job
 
-JOB_TITLES = ("id", "type", "status", "tenant", "queue", "attempts", "enqueued", "due")
+JOB_TITLES = ("id", "type", "status", "tenant", "queue", "failed", "age", "due")
 DEAD_LETTER_TITLES = ("id", "status", "tenant", "type", "died", "acknowledged by", "error", "reason")
 ATTEMPT_TITLES = ("attempt", "outcome", "started", "ended", "took", "worker", "error")
 
 
-def job_row(job: Job) -> tuple[object, ...]:
+def job_row(job: Job, now: datetime) -> tuple[object, ...]:
     status = f"{job.status}, asked to stop" if job.cancel_requested else job.status
-    ran = f"{job.attempts}/{job.max_attempts}"
-    return job.id, job.type, status, job.tenant, job.queue, ran, instant(job.enqueued_at), instant(job.run_at)
+    due = "" if job.status in FINAL or job.status == "processing" else f"in {span(job.run_at - now)}"
+    due = "now" if due and job.run_at <= now else due
+    failed = f"{job.attempts}/{job.max_attempts}"
+    return job.id, job.type, status, job.tenant, job.queue, failed, span(now - job.enqueued_at), due
 
 
-def dead_letter_row(letter: DeadLetter) -> tuple[object, ...]:
+def dead_letter_row(letter: DeadLetter, now: datetime) -> tuple[object, ...]:
     return (
         letter.id,
         letter.status,
         letter.job.tenant,
         letter.job.type,
-        instant(letter.died_at),
+        f"{span(now - letter.died_at)} ago",
         letter.acknowledged_by,
         letter.error_type,
         shortened(letter.reason),

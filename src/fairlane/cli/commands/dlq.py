@@ -47,11 +47,12 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
     given = {name: value for name, value in filters.items() if value is not None}
     with at.client() as client:
         page = client.dead_letters(tenant=tenant, before=before, limit=limit, **given)
+        now = client.clock.now()
     if out.as_json:
         out.data(page)
         return
     if page.dead_letters:
-        out.table(DEAD_LETTER_TITLES, map(dead_letter_row, page.dead_letters))
+        out.table(DEAD_LETTER_TITLES, [dead_letter_row(letter, now) for letter in page.dead_letters])
         out.note(f"{count(page.total, COUNT_CAP)} in all; `fairlane dlq show ID` tells more")
     else:
         out.note("no dead letter matches" if given or tenant else "there are no dead letters")

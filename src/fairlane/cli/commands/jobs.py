@@ -68,12 +68,12 @@ def list_jobs(
     filters = merged({**options, "tenant": tenant}, read_words(words, JOB_FILTERS))
     with at.client() as client:
         asked = for_client(filters, client.clock)
-        page = client.jobs(before=before, limit=limit, **asked)
+        page, now = client.jobs(before=before, limit=limit, **asked), client.clock.now()
     if out.as_json:
         out.data(page)
         return
     if page.jobs:
-        out.table(JOB_TITLES, map(job_row, page.jobs))
+        out.table(JOB_TITLES, [job_row(job, now) for job in page.jobs])
     else:
         out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` puts one in")
     if page.next is not None:
