@@ -77,7 +77,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
     before = with_audit.before
     retry_at = None
     if op.retry_delay_s is not None and job.attempts + 1 < before.max_attempts:
-        retry_at = after(tx.now, op.retry_delay_s, "retry_delay_s")
+        retry_at = after(tx.now, op.retry_delay_s)
     error_class: Literal["retryable", "non_retryable"] = "non_retryable" if retry_at is None else "retryable"
     failure = own_failure(before.type, "FailedByHand", error_class, op.reason)
     ended = _ended_by_hand(tx, job).because(failure)

@@ -55,7 +55,11 @@ def _raw(on: object) -> object:
 
     if isinstance(on, Session | scoped_session):
         on = on.connection()
-    return on.connection.driver_connection if isinstance(on, Connection) else on
+    if not isinstance(on, Connection):
+        return on
+    # Any statement: SQLAlchemy commits only what it knows was begun, and it would not know of ours.
+    on.exec_driver_sql("select 1")
+    return on.connection.driver_connection
 
 
 def _on_our_file(driver: Driver, on: object, place: Path) -> Driver:

@@ -42,7 +42,7 @@ from json_each(?1) t cross join fairlane_ready r on r.seq in (
 _LEASE = """
 insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt, attempts, crashes, suspect)
 select r.seq, ?1, ?2, ?10 + c.key, ?3, r.due_at, ?4, iif(c.key < ?5, ?4, null),
-  min(?4 + iif(c.key < ?5, cast(round(coalesce(j.timeout_s, ?6) * 2000000.0) as integer), ?7), ?8),
+  min(?4 + iif(c.key < ?5, cast(min(round(coalesce(j.timeout_s, ?6) * 2000000.0), ?8) as integer), ?7), ?8),
   r.attempt + 1, r.attempts, r.crashes, r.suspect
 from json_each(?9) c cross join fairlane_ready r on r.seq = c.value cross join fairlane_job j on j.seq = r.seq
 """

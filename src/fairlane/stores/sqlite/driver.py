@@ -63,4 +63,6 @@ def translated(error: Exception, code: int | None) -> StoreError:
 
 def unstorable(error: Exception) -> StoreRefused:
     """For text with lone surrogates and numbers beyond 64 bits: a library refuses these before SQLite sees them."""
-    return StoreRefused("sqlite", f"a value cannot be written as UTF-8 text or a 64-bit number ({error})")
+    return StoreRefused(
+        "sqlite", f"a value cannot be written as UTF-8 text or a 64-bit number ({error}); nothing was changed"
+    )

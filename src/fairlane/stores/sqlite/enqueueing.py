@@ -9,8 +9,9 @@ import msgspec
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
-from fairlane.stores.sqlite.instants import after, to_us
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.errors import StoreRefused
+from fairlane.stores.sqlite.instants import after, span_us, to_us
+from fairlane.stores.sqlite.transaction import Transaction, text_of
 from fairlane.stores.sqlite.waking import addresses_to_wake
 
 _DEPTH = """
@@ -61,6 +62,9 @@ def put(tx: Transaction, spec: JobSpec) -> Receipt:
     if taken is not None:
         return taken
     due_at = _due_at(tx, spec)
+    if spec.timeout_s is not None:
+        # SQLite would keep a NaN as null: no timeout of its own.
+        span_us(spec.timeout_s)
     band, rank = spec.band, spec.rank
     [(seq,)] = tx.db.execute(
         _JOB,
@@ -84,8 +88,8 @@ def put(tx: Transaction, spec: JobSpec) -> Receipt:
             spec.created_by,
             _json(spec.refs),
             _json(spec.headers),
-            None if spec.retry is None else _text(spec.retry),
-            _text(spec.payload),
+            None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
+            text_of(spec.payload, "the payload of job", spec.id),
         ),
     )
     if due_at <= tx.now:
@@ -106,7 +110,13 @@ def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
     same = tx.db.execute(_SAME_ID, (spec.id.bytes,))
     if same:
         parent = None if spec.parent_id is None else spec.parent_id.bytes
-        content = (spec.type, spec.tenant, spec.queue, spec.priority, _text(spec.payload))
+        content = (
+            spec.type,
+            spec.tenant,
+            spec.queue,
+            spec.priority,
+            text_of(spec.payload, "the payload of job", spec.id),
+        )
         alike = same[0][1:] == (*content, spec.idempotency_key, spec.dedup_key, parent)
         return Receipt(disposition="replayed" if alike else "conflict", id=spec.id, seq=same[0][0])
     if spec.idempotency_key is not None:
@@ -122,8 +132,10 @@ def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
 
 def _due_at(tx: Transaction, spec: JobSpec) -> int:
     if spec.run_at is not None:
+        if spec.run_at.tzinfo is None:
+            raise StoreRefused("sqlite", f"run_at {spec.run_at} of job {spec.id} has no time zone; nothing was changed")
         return to_us(spec.run_at)
-    return after(tx.now, spec.delay_s, "delay_s") if spec.delay_s else tx.now
+    return after(tx.now, spec.delay_s) if spec.delay_s else tx.now
 
 
 def _job_id(raw: bytes) -> JobId:
@@ -132,7 +144,3 @@ def _job_id(raw: bytes) -> JobId:
 
 def _json(value: dict[str, int | str] | dict[str, str]) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
-
-
-def _text(raw: msgspec.Raw) -> str:
-    return str(raw, "utf-8")

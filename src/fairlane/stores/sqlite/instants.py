@@ -1,13 +1,14 @@
-"""Instants as SQLite keeps them: whole microseconds since 1970, UTC."""
+"""Instants as SQLite keeps them: whole microseconds since 1970, UTC. The ends of the calendar bound them all."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from fairlane.errors import InvalidOption
+from fairlane.errors import StoreRefused
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 LATEST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 
@@ -25,14 +26,17 @@ def maybe_from_us(us: int | None) -> datetime | None:
 
 def span_us(seconds: float) -> int:
     """Rounded as `timedelta` rounds, so that every store computes the same instants."""
-    return timedelta(seconds=seconds) // _MICROSECOND
-
-
-def after(now_us: int, seconds: float, option: str) -> int:
     try:
-        at = now_us + span_us(seconds)
-    except (OverflowError, ValueError):
-        at = LATEST_US + 1
-    if at > LATEST_US:
-        raise InvalidOption(option, seconds, "seconds that end before the year 10000")
-    return at
+        return timedelta(seconds=seconds) // _MICROSECOND
+    except OverflowError:
+        return LATEST_US - EARLIEST_US if seconds > 0 else EARLIEST_US - LATEST_US
+    except (TypeError, ValueError) as error:
+        raise StoreRefused("sqlite", f"{seconds!r} is no number of seconds; nothing was changed") from error
+
+
+def after(now_us: int, seconds: float) -> int:
+    return max(EARLIEST_US, min(now_us + span_us(seconds), LATEST_US))
+
+
+def before(now_us: int, seconds: float) -> int:
+    return max(EARLIEST_US, min(now_us - span_us(seconds), LATEST_US))

@@ -36,8 +36,9 @@ _IN_STATUS: dict[Status, tuple[str, ...]] = {
     "processing": ("(select seq from fairlane_lease where started_at is not null) f",),
     "failed": ("(select seq from fairlane_scheduled where failed) f",),
     "completed": ("(select seq from fairlane_done where status = 'completed') f",),
-    "dead": ("(select seq from fairlane_done where status = 'dead') f",),
-    "cancelled": ("(select seq from fairlane_done where status = 'cancelled') f",),
+    # Said twice, because SQLite uses a partial index only where its own condition stands in the query.
+    "dead": ("(select seq from fairlane_done where status = 'dead' and status <> 'completed') f",),
+    "cancelled": ("(select seq from fairlane_done where status = 'cancelled' and status <> 'completed') f",),
 }
 
 
@@ -49,15 +50,17 @@ class Condition(NamedTuple):
 def page_jobs(tx: Transaction, op: PageJobs) -> JobPage:
     limit = _bounded(op.limit)
     conditions = [*_in_scope(op.scope), *_job_conditions(op.where)]
-    if op.before is not None:
-        conditions.append(Condition("j.seq < ?", (op.before,)))
-    where, params = _joined(conditions)
     statuses = dict.fromkeys(op.where.statuses)
     sources = [source for status in statuses for source in _IN_STATUS[status]]
-    tables = [f"{source} join fairlane_job j on j.seq = f.seq" for source in sources] or ["fairlane_job j"]
+    number = "f.seq" if sources else "j.seq"
+    if op.before is not None:
+        conditions.append(Condition(f"{number} < ?", (op.before,)))
+    where, params = _joined(conditions)
+    # `cross join`: from the facts to their jobs, never from all jobs to their facts.
+    tables = [f"{source} cross join fairlane_job j on j.seq = f.seq" for source in sources] or ["fairlane_job j"]
     found: list[int] = []
     for table in tables:
-        sql = f"select j.seq from {table} where {where} order by j.seq desc limit ?"  # noqa: S608
+        sql = f"select {number} from {table} where {where} order by {number} desc limit ?"  # noqa: S608
         found += [seq for (seq,) in tx.db.execute(sql, (*params, limit + 1))]
     found.sort(reverse=True)
     jobs = read_jobs(tx, found[:limit])

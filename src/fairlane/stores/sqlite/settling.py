@@ -21,8 +21,8 @@ from fairlane.stores.sqlite.facts import (
     record,
     schedule,
 )
-from fairlane.stores.sqlite.instants import after, span_us
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.instants import after, before
+from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
 
 RECORDED_AS = {
     Completed: "completed",
@@ -65,7 +65,7 @@ class Held(NamedTuple):
 def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
     held = _held(tx, worker, [s.seq for s in starts])
     ours = [s for s in starts if s.seq in held and held[s.seq][1] == s.attempt]
-    tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s, "timeout_s"), s.alone, s.seq) for s in ours])
+    tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s), s.alone, s.seq) for s in ours])
     return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
 
 
@@ -102,9 +102,9 @@ def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
 
 def _instants(tx: Transaction, started_at: int | None, outcome: Outcome) -> tuple[int | None, int]:
     """When the attempt started and ended, by the store's clock."""
-    ended_at = tx.now - span_us(outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+    ended_at = before(tx.now, outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
     if started_at is None and outcome.ran_s is not None:
-        started_at = ended_at - span_us(outcome.ran_s)
+        started_at = before(ended_at, outcome.ran_s)
     return started_at, ended_at
 
 
@@ -124,7 +124,7 @@ class Ends:
         """The common case, kept short: a plain row of `done`, without the steps of the others."""
         seq, attempt, worker, attempts, crashes, _, due_at, leased_at, started_at, cancel_requested = row
         started_at, ended_at = _instants(tx, started_at, outcome)
-        result = None if outcome.result is None else str(outcome.result, "utf-8")
+        result = None if outcome.result is None else text_of(outcome.result, "the result of job", seq)
         self.leases.append(seq)
         self.done.append(
             (seq, "completed", ended_at, due_at, attempt, attempts, crashes, "completed", worker, leased_at, started_at,
@@ -153,9 +153,9 @@ class Ends:
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
         if isinstance(outcome, Retried):
-            self.retried.append(Waiting(lease.seq, after(tx.now, outcome.delay_s, "delay_s"), counters))
+            self.retried.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
         elif isinstance(outcome, Snoozed):
-            self.snoozed.append(Waiting(lease.seq, after(tx.now, outcome.delay_s, "delay_s"), counters))
+            self.snoozed.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
         else:
             self.ready.append(Waiting(lease.seq, lease.due_at, counters))
 

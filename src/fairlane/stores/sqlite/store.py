@@ -14,7 +14,7 @@ from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
-from fairlane.errors import SchemaOutOfDate, StoreClosed
+from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
 from fairlane.stores.base import Capability
 from fairlane.stores.sqlite import (
     acting,
@@ -64,6 +64,7 @@ READS: dict[type, Handler] = {
     ops.PageAudit: paging.page_audit,
     ops.GetStats: counting.get_stats,
 }
+OPERATIONS = {*CHANGES, *READS, ops.Check}
 
 
 class SqliteStore:
@@ -98,6 +99,8 @@ class SqliteStore:
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         if self._closed:
             raise StoreClosed(self.name)
+        if type(op) not in OPERATIONS:
+            raise InvalidOption("op", op, "an operation of fairlane.core.ops")
         if on is not None:
             return cast("T", self._borrow(op, on))
         if type(op) in CHANGES:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fairlane.core.clock import Clock
+from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.instants import to_us
 
@@ -27,6 +28,13 @@ class Transaction:
 def as_list(values: Sequence[int] | Sequence[str]) -> str:
     """Many values as one parameter, for `json_each`."""
     return msgspec.json.encode(values).decode()
+
+
+def text_of(raw: msgspec.Raw, what: str, whose: object) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise StoreRefused("sqlite", f"{what} {whose} is not UTF-8: {error}; nothing was changed") from error
 
 
 class StoreClock:

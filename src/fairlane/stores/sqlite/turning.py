@@ -88,7 +88,7 @@ def promote(tx: Transaction, op: Promote) -> Promoted:
 
 
 def renew(tx: Transaction, op: Renew) -> Renewed:
-    expires_at = after(tx.now, op.lease_s, "lease_s")
+    expires_at = after(tx.now, op.lease_s)
     fresh = not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,))
     queues, types = (msgspec.json.encode(names).decode() for names in (op.queues, op.types))
     tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, tx.now, expires_at))
