@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, GetDeadLetter
+from fairlane.core.ops import ALL_TENANTS, GetDeadLetter, Start
 from tests.support.acting import Scene
 from tests.support.making import (
     NO_SUCH_SEQ,
@@ -292,3 +292,13 @@ def test_a_batch_of_every_outcome_settles_each(scene: Scene) -> None:
     ended = [make(lease) for make, lease in zip(OUTCOMES.values(), leases, strict=True)]
     assert scene.settle(worker, *ended).refused == ()
     assert [scene.status(lease.id) for lease in leases] == list(BECOMES.values())
+
+
+def test_refusals_come_in_the_order_given_outcomes_first(scene: Scene) -> None:
+    scene.put_many(4)
+    worker = scene.hire()
+    a, b, c, d = scene.claim(worker, 4)
+    scene.retire(worker)
+    start = Start(seq=d.seq, attempt=d.attempt, timeout_s=5)
+    result = scene.turn(worker, outcomes=(completed(c), died(a), retried(b)), starts=(start,))
+    assert [refusal.seq for refusal in result.refused] == [c.seq, a.seq, b.seq, d.seq]
