@@ -51,7 +51,7 @@ def proxy(place: Place) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own_server() -> Iterator[PostgresServer]:
     """A server that may be killed, restarted and set up as a test likes."""
     with PostgresServer() as server:

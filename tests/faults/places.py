@@ -33,6 +33,12 @@ class Place:
     def jobs(self) -> int:
         return self.number("select count(*) from fairlane.job")
 
+    def sessions_waiting(self) -> int:
+        """How many sessions here wait for a lock."""
+        return self.number(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        )
+
     def end_sessions(self) -> int:
         """End every other session here, as an administrator would."""
         return self.number(
