@@ -23,9 +23,9 @@ def document(value: object) -> Any:
     return value
 
 
-def encoded(value: object, *, indented: bool) -> str:
+def encoded(value: object, *, indented: bool) -> bytes:
     text = msgspec.json.encode(document(value))
-    return (msgspec.json.format(text, indent=2) if indented else text).decode()
+    return msgspec.json.format(text, indent=2) if indented else text
 
 
 def indented(text: str) -> str:

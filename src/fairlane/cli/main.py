@@ -16,15 +16,17 @@ from fairlane.errors import FairlaneError
 
 COMMANDS = {
     "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
-    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in."),
+    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
     "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),
     "queues": Entry("fairlane.cli.commands.queues:queues", "Count jobs by queue and status."),
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
-    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "How full the store is, in one line of numbers."),
+    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
     "doctor": Entry("fairlane.cli.commands.doctor:doctor", "Check settings, store and application, with remedies."),
-    "config": Entry("fairlane.cli.commands.config:config", "Show each setting and where it came from."),
+    "config": Entry(
+        "fairlane.cli.commands.config:config", "Show each setting and where it came from, without passwords."
+    ),
 }
 NAME = "fairlane"
 

@@ -67,7 +67,7 @@ def acts(command: F) -> F:
 
     @wraps(command)
     def run(*args: Any, by: str | None, **kwargs: Any) -> Any:
-        return command(*args, by=by or _user(), **kwargs)
+        return command(*args, by=_user() if by is None else by, **kwargs)
 
     run = click.option("--notes", help="Why, for those who read the audit records later.")(run)
     return click.option(  # type: ignore[return-value]

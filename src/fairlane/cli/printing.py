@@ -49,7 +49,7 @@ class Printer:
         return None if console.no_color or console.is_dumb_terminal else console
 
     def data(self, value: object) -> None:
-        """The answer as JSON: one line, indented on a terminal."""
+        """The answer as JSON, in UTF-8 whatever the terminal speaks: one line, indented on a terminal."""
         from fairlane.cli.documents import encoded
 
         click.echo(encoded(value, indented=sys.stdout.isatty()))

@@ -13,7 +13,10 @@ from fairlane.cli.printing import Printer
 @at_store
 @prints
 def snapshot(at: At, out: Printer) -> None:
-    """How full the store is, over all tenants: depth (ready and scheduled), and which store it is."""
+    """Say how full the store is.
+
+    Over all tenants: depth is what waits, ready and scheduled together.
+    """
     with at.client() as client:
         numbers = client.snapshot()
     if out.as_json:

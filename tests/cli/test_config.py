@@ -1,0 +1,51 @@
+"""`fairlane config`: each setting and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane.client.settings import NAMES
+from tests.cli.conftest import Command, Run
+
+Answer = Callable[..., Any]
+
+
+@pytest.mark.requirement("Q16")
+def test_each_setting_says_where_it_came_from(answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fairlane.toml").write_text('profile = "development"\ncapacity = 10\nsensitive = "redact"\n')
+    monkeypatch.setenv("FAIRLANE_CAPACITY", "20")
+    shown = answer("config", "--url", "sqlite:///x.db")["settings"]
+    assert [setting["name"] for setting in shown] == list(NAMES)
+    found = {setting["name"]: (setting["value"], setting["source"]) for setting in shown}
+    assert found["profile"] == ("development", "fairlane.toml")
+    assert found["capacity"] == (20, "environment FAIRLANE_CAPACITY")
+    assert found["url"] == ("sqlite:///x.db", "option --url")
+    assert found["schema"] == ("fairlane", "default")
+
+
+def test_a_password_is_never_shown(run: Run) -> None:
+    for words in (["config"], ["config", "--changed"], ["config", "--json"]):
+        result = run(*words, env={"FAIRLANE_URL": "postgresql://app:hunter2@db/app?sslpassword=hunter2"})
+        assert result.exit_code == 0
+        assert "postgresql://app:***@db/app" in result.stdout
+        assert "hunter2" not in result.output
+
+
+def test_changed_leaves_the_defaults_out(run: Run) -> None:
+    result = run("config", "--changed")
+    assert (result.stdout, result.stderr) == ("", "every setting has its default\n")
+    result = run("config", "--changed", env={"FAIRLANE_PROFILE": "development"})
+    assert result.stdout.splitlines()[1].split() == ["profile", "development", "environment", "FAIRLANE_PROFILE"]
+
+
+def test_an_application_shows_the_settings_it_was_made_with(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from fairlane import Fairlane\napp = Fairlane('sqlite:///shop.db', capacity=7)\n"
+    )
+    said = command("config", "--changed", FAIRLANE_APP="shop").stdout
+    assert "sqlite:///shop.db" in said
+    assert "argument" in said

@@ -1,0 +1,136 @@
+"""`fairlane doctor`: finds what is wrong and says what to do; changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Run, Scene
+from tests.servers.postgres import shared_server
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    server, name = shared_server(), f"doctor_cli_{next(_numbers)}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
+def findings(run: Run, *args: str, code: int = 0, **env: str) -> dict[str, Any]:
+    """By check: its finding, and for checks with several the last one."""
+    result = run("doctor", *args, "--json", env=env or None)
+    assert result.exit_code == code, result.stdout
+    said = json.loads(result.stdout)
+    assert said["ok"] is (code == 0)
+    return {check["check"]: check for check in said["checks"]}
+
+
+def states(found: dict[str, Any]) -> set[str]:
+    return {check["state"] for check in found.values()}
+
+
+def test_a_healthy_sqlite_store_passes_every_check(run: Run, scene: Scene) -> None:
+    found = findings(run, "--url", scene.url)
+    assert states(found) == {"ok"}
+    assert {
+        "versions",
+        "url",
+        "schema",
+        "store",
+        "durability",
+        "clock",
+        "sqlite library",
+        "journal",
+        "file system",
+    } <= set(found)
+    assert found["journal"]["says"] == "wal"
+    assert found["url"]["says"].endswith("from option --url")
+    before = scene.everything()
+    said = run("doctor", "--url", scene.url)
+    assert said.stderr == "0 failures, 0 warnings\n"
+    assert scene.everything() == before
+
+
+def test_a_healthy_postgresql_store_passes_every_check(run: Run, database: str) -> None:
+    run("migrate", "up", "--url", database)
+    found = findings(run, "--url", database)
+    assert states(found) == {"ok"}
+    assert found["store"]["says"].startswith("postgresql answers: PostgreSQL 18")
+
+
+def test_a_missing_schema_fails_with_the_command_to_run(run: Run, database: str) -> None:
+    schema = findings(run, "--url", database, code=1)["schema"]
+    assert (schema["state"], schema["remedy"]) == ("fail", "run `fairlane migrate up`")
+
+
+def test_a_file_that_is_not_there_yet_is_only_a_warning(run: Run, url: str) -> None:
+    found = findings(run, "--url", url)
+    assert found["schema"]["state"] == "warn"
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_server_that_is_away_fails_without_its_password(run: Run) -> None:
+    result = run("doctor", "--url", "postgresql://app:hunter2@127.0.0.1:1/app")
+    assert result.exit_code == 1
+    assert "fail" in result.stdout
+    assert "hunter2" not in result.stdout
+
+
+def test_settings_that_are_refused_fail(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "fairlane.toml").write_text('profil = "production"\n')
+    assert "profil" in findings(run, code=1)["settings"]["says"]
+
+
+def test_risky_settings_are_warned_about(run: Run, url: str) -> None:
+    found = findings(run, "--url", url, FAIRLANE_FALLBACK="memory", FAIRLANE_PROFILE="development")
+    assert (found["fallback"]["state"], found["profile"]["state"]) == ("warn", "warn")
+    assert "FAIRLANE_FALLBACK" in found["settings"]["says"]
+
+
+def test_memory_is_a_warning(run: Run) -> None:
+    assert findings(run, "--url", "memory://")["store"]["state"] == "warn"
+
+
+def test_types_the_application_does_not_know_are_named(run: Run, scene: Scene, tmp_path: Path) -> None:
+    module = f"doctored_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(
+        f"from fairlane import Fairlane\napp = Fairlane('{scene.url}')\n"
+        "@app.task(name='mail.send')\ndef send(to: int) -> None: ...\n"
+    )
+    found = findings(run, "--app", f"{module}:app")
+    assert found["application"]["says"] == "1 task registered"
+    assert found["unknown type"]["state"] == "warn"
+    assert '1 unfinished of type "crm.sync"' in found["unknown type"]["says"]
+
+
+def test_a_server_that_would_lose_jobs_in_a_crash_fails(run: Run, database: str) -> None:
+    run("migrate", "up", "--url", database)
+    with psycopg.connect(database, autocommit=True) as server:
+        server.execute("alter table fairlane.job set unlogged")
+    durability = findings(run, "--url", database, code=1)["durability"]
+    assert durability["state"] == "fail"
+    assert "job" in durability["says"]
+    assert "set logged" in durability["remedy"]
+
+
+def test_a_role_without_rights_is_denied_with_5(run: Run, database: str) -> None:
+    run("migrate", "up", "--url", database)
+    with psycopg.connect(database, autocommit=True) as server:
+        server.execute("drop role if exists cli_stranger")
+        server.execute("create role cli_stranger login")
+    try:
+        stranger = database.replace("postgres@", "cli_stranger@")
+        result = run("jobs", "list", "--url", stranger)
+        assert (result.exit_code, result.stdout) == (5, "")
+        assert len(result.stderr.splitlines()) == 1
+    finally:
+        with psycopg.connect(database, autocommit=True) as server:
+            server.execute("drop role cli_stranger")

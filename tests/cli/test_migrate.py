@@ -1,0 +1,118 @@
+"""`fairlane migrate` on SQLite and PostgreSQL: looking changes nothing, `up` brings it up to date."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Run
+from tests.servers.postgres import shared_server
+
+Answer = Callable[..., Any]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """An empty PostgreSQL database."""
+    server, name = shared_server(), f"migrate_cli_{next(_numbers)}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty(request: pytest.FixtureRequest, url: str) -> str:
+    return url if request.param == "sqlite" else str(request.getfixturevalue("database"))
+
+
+def test_a_schema_is_looked_at_made_and_found_up_to_date(run: Run, answer: Answer, empty: str) -> None:
+    before = answer("migrate", "status", "--url", empty)
+    assert (before["current"], before["up_to_date"]) == (0, False)
+    assert [step["version"] for step in before["pending"]] == list(range(1, before["needed"] + 1))
+    assert run("migrate", "check", "--url", empty).exit_code == 1
+
+    would = answer("migrate", "--dry-run", "--url", empty)
+    assert would["migrations"] == before["pending"]
+    assert answer("migrate", "up", "--dry-run", "--url", empty) == would
+    assert answer("migrate", "status", "--url", empty) == before
+
+    assert answer("migrate", "up", "--url", empty)["migrations"] == before["pending"]
+    after = answer("migrate", "status", "--url", empty)
+    assert (after["current"], after["up_to_date"], after["pending"]) == (after["needed"], True, [])
+    assert run("migrate", "check", "--url", empty).exit_code == 0
+    again = run("migrate", "up", "--url", empty)
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert "nothing to do" in again.stderr
+    assert run("jobs", "list", "--url", empty).exit_code == 0
+
+
+def test_looking_makes_no_file(run: Run, url: str) -> None:
+    for words in (["status"], ["check"], ["--dry-run"], ["--sql"], ["up", "--sql"]):
+        run("migrate", *words, "--url", url)
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_looking_leaves_a_database_of_somebody_else_alone(run: Run, answer: Answer, url: str) -> None:
+    with sqlite3.connect("jobs.db") as theirs:
+        theirs.execute("create table customers (id integer)")
+    theirs.close()
+    assert answer("migrate", "status", "--url", url)["current"] == 0
+    assert run("doctor", "--url", url).exit_code == 0
+    with sqlite3.connect("jobs.db") as theirs:
+        assert theirs.execute("select name from sqlite_master").fetchall() == [("customers",)]
+    theirs.close()
+
+
+def test_the_script_for_sqlite_makes_the_schema_by_hand(run: Run, answer: Answer, url: str) -> None:
+    script = run("migrate", "--sql", "--url", url).stdout
+    by_hand = sqlite3.connect("jobs.db")
+    by_hand.executescript(script)
+    by_hand.close()
+    assert answer("migrate", "status", "--url", url)["up_to_date"]
+    assert run("enqueue", "mail.send", "--url", url).exit_code == 0
+
+
+def test_the_script_for_postgresql_needs_no_server_and_makes_the_schema_by_hand(
+    run: Run, answer: Answer, database: str
+) -> None:
+    script = run("migrate", "--sql", "--url", "postgresql://nobody@127.0.0.1:1/nothing").stdout
+    with psycopg.connect(database, autocommit=True) as by_hand:
+        by_hand.execute(script.encode())
+    assert answer("migrate", "status", "--url", database)["up_to_date"]
+    assert run("enqueue", "mail.send", "--url", database).exit_code == 0
+
+
+def test_options_may_stand_on_either_side_of_the_sub_command(run: Run, url: str) -> None:
+    assert run("migrate", "--url", url, "up").exit_code == 0
+    assert run("migrate", "--url", "sqlite:///another.db", "check", "--url", url).exit_code == 0
+
+
+def test_commands_on_a_database_without_a_schema_say_what_to_run(run: Run, database: str) -> None:
+    result = run("jobs", "list", "--url", database)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "`fairlane migrate up`" in result.stderr
+
+
+def test_a_schema_from_the_future_is_left_alone(run: Run, url: str) -> None:
+    run("migrate", "up", "--url", url)
+    with sqlite3.connect("jobs.db") as newer:
+        newer.execute("update fairlane_meta set value = 99 where name = 'schema_version'")
+    newer.close()
+    for words in (["migrate", "up"], ["jobs", "list"]):
+        result = run(*words, "--url", url)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "upgrade the fairlane package" in result.stderr
+    assert run("migrate", "check", "--url", url).exit_code == 1
+    assert run("doctor", "--url", url).exit_code == 1
+
+
+def test_a_store_without_a_schema_says_so(run: Run) -> None:
+    result = run("migrate", "status", "--url", "memory://")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "keeps no schema" in result.stderr

@@ -1,0 +1,141 @@
+"""What goes where: data to stdout, the rest to stderr, colour only to a terminal that wants it, and nothing that could harm one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from fairlane import Fairlane
+from tests.cli.conftest import Command, Run, Scene
+
+ESCAPE = "\x1b"
+
+
+def on_a_terminal(*args: str, **env: str) -> str:
+    """What the command writes to a terminal of its own."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", **env}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlane", *args], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while chunk := os.read(ours, 65_536):
+            said += chunk
+    except OSError:  # the other end is closed: the command has ended
+        pass
+    _, errors = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0, errors
+    return said.decode()
+
+
+def test_a_terminal_gets_colour_and_whole_ids(scene: Scene) -> None:
+    said = on_a_terminal("jobs", "list", "--url", scene.url)
+    assert ESCAPE in said
+    for job in (scene.done, scene.dead, scene.failed, scene.waiting):
+        assert job in said
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_that_wants_none_gets_plain_text(scene: Scene, env: dict[str, str]) -> None:
+    for words in (["jobs", "list"], ["jobs", "show", scene.dead], ["doctor"]):
+        assert ESCAPE not in on_a_terminal(*words, "--url", scene.url, **env)
+
+
+def test_a_narrow_terminal_still_gets_whole_ids(scene: Scene) -> None:
+    assert scene.waiting in on_a_terminal("jobs", "list", "--url", scene.url, COLUMNS="70")
+
+
+def test_what_jobs_carry_cannot_steer_the_terminal(run: Run, url: str) -> None:
+    hostile = f"{ESCAPE}[2J{ESCAPE}]0;owned\x07\u202eabc"
+    with Fairlane(url) as app:
+
+        @app.task(name="mail.send")
+        def send(text: str) -> None: ...
+
+        handle = send.enqueue(text="x")
+        app.bury(handle, reason=hostile, by="dana", notes=hostile)
+        [letter] = app.dead_letters().dead_letters
+    for words in (["jobs", "show", handle.id], ["dlq", "list"], ["dlq", "show", letter.id], ["audit", "list"]):
+        result = run(*words, "--url", url)
+        assert result.exit_code == 0
+        assert not {ESCAPE, "\x07", "\u202e"} & set(result.output)
+    assert ESCAPE not in on_a_terminal("dlq", "list", "--url", url, NO_COLOR="1")
+
+
+def test_hostile_text_survives_in_json(run: Run, url: str) -> None:
+    text = f'{ESCAPE}[2J "quoted" \n ✓ \U0001f600'
+    with Fairlane(url) as app:
+
+        @app.task(name="mail.send")
+        def send(text: str) -> None: ...
+
+        handle = send.enqueue(text=text)
+    shown = run("jobs", "show", handle.id, "--json", "--url", url).stdout
+    assert ESCAPE not in shown
+    assert json.loads(shown)["job"]["payload"] == {"text": text}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_stream_that_knows_no_unicode_does_not_end_the_command(command: Command, url: str, encoding: str) -> None:
+    shown = json.loads(command("enqueue", "mail.send", "name=✓\U0001f600", "--json", "--url", url).stdout)
+    ran = command("jobs", "show", shown["id"], "--url", url, PYTHONIOENCODING=encoding)
+    assert ran.returncode == 0, ran.stderr
+    ran = command("jobs", "show", shown["id"], "--json", "--url", url, PYTHONIOENCODING=encoding)
+    assert json.loads(ran.stdout)["job"]["payload"] == {"name": "✓\U0001f600"}
+
+
+def test_a_reader_that_goes_away_is_no_traceback(url: str) -> None:
+    with Fairlane(url) as app:
+
+        @app.task(name="mail.send")
+        def send(text: str) -> None: ...
+
+        app.enqueue_many([send.bind(text="x" * 5_000) for _ in range(200)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlane", "jobs", "list", "--limit", "200", "--json", "--url", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate(timeout=60)
+    assert b"Traceback" not in errors
+
+
+def test_rows_nobody_can_read_are_still_listed(run: Run, scene: Scene) -> None:
+    import apsw
+
+    connection = apsw.Connection(scene.url.removeprefix("sqlite:///"))
+    connection.execute("update fairlane_job set payload = 'not { json'")
+    connection.close()
+    page = json.loads(run("jobs", "list", "--json", "--url", scene.url).stdout)
+    assert {job["payload"] for job in page["jobs"]} == {"not { json"}
+    assert "not { json" in run("jobs", "show", scene.done, "--url", scene.url).stdout
+
+
+def test_a_question_is_asked_on_a_terminal_and_a_no_changes_nothing(scene: Scene) -> None:
+    before = scene.everything()
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlane", "jobs", "cancel", scene.waiting, scene.failed, "--url", scene.url],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    os.write(ours, b"n\n")
+    said, errors = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, said) == (1, b"")
+    assert b"Cancel 2 jobs?" in errors
+    assert scene.everything() == before
