@@ -295,10 +295,13 @@ def test_a_batch_of_every_outcome_settles_each(scene: Scene) -> None:
 
 
 def test_refusals_come_in_the_order_given_outcomes_first(scene: Scene) -> None:
-    scene.put_many(4)
+    scene.put_many(len(OUTCOMES) + 2)
     worker = scene.hire()
-    a, b, c, d = scene.claim(worker, 4)
-    scene.retire(worker)
-    start = Start(seq=d.seq, attempt=d.attempt, timeout_s=5)
-    result = scene.turn(worker, outcomes=(completed(c), died(a), retried(b)), starts=(start,))
-    assert [refusal.seq for refusal in result.refused] == [c.seq, a.seq, b.seq, d.seq]
+    leases = scene.claim(worker, len(OUTCOMES) + 2)
+    scene.later(60)
+    scene.reclaim()
+    lost = [make(lease) for make, lease in zip(OUTCOMES.values(), reversed(leases), strict=False)]
+    starts = tuple(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5) for lease in (leases[1], leases[0]))
+    for outcomes in (lost, lost[::-1], lost[:2], lost[3:1:-1]):
+        result = scene.turn(worker, outcomes=tuple(outcomes), starts=starts)
+        assert [refusal.seq for refusal in result.refused] == [each.seq for each in (*outcomes, *starts)]
