@@ -15,7 +15,7 @@ ROWS ?=
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(READY) ## Watch jobs of two tenants run, fail, retry and die, on SQLite
+demo: $(READY) ## Watch jobs of three tenants run, fail, retry and die, on SQLite
 	@$(BIN)/fairlane demo
 
 test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests
@@ -40,9 +40,11 @@ contracts: $(READY) ## Check that imports point downwards
 
 docs: $(READY) ## Generate the generated parts of docs/
 	@$(BIN)/python tools/lifecycle.py
+	@$(BIN)/python tools/cli_reference.py
 
 docs-check: $(READY) ## Check that docs/ matches the code and every link leads somewhere
 	@$(BIN)/python tools/lifecycle.py --check
+	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/links.py
 
 bench: $(READY) ## Measure against the raw limits of each store

@@ -19,7 +19,10 @@ class Entry(NamedTuple):
 
 
 class SuggestingGroup(click.Group):
-    """A group that answers a mistyped command with the nearest one."""
+    """A group that lists its commands in the order they were written, and answers a mistyped one with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

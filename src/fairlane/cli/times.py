@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 
 import click
 
-_PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d|w)")
-_SPAN = re.compile(rf"(?:{_PART.pattern})+")
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,6})?")
+_PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d|w)", re.ASCII)
+_SPAN = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+_LONGEST_S = 36_500 * 86_400.0
+"""A hundred years: past this an instant may not fit a calendar."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -34,10 +36,12 @@ def instant_back(text: str) -> datetime | timedelta:
 def _span(text: str) -> timedelta | None:
     text = text.strip().lower()
     if _NUMBER.fullmatch(text):
-        return timedelta(seconds=float(text))
-    if not _SPAN.fullmatch(text):
+        seconds = float(text)
+    elif _SPAN.fullmatch(text):
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    else:
         return None
-    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
+    return timedelta(seconds=seconds) if seconds <= _LONGEST_S else None
 
 
 def _instant(text: str, sign: int, example: str) -> datetime | timedelta:

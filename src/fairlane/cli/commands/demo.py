@@ -12,6 +12,7 @@ from fairlane.cli.printing import Printer
 @click.option(
     "--seconds",
     type=click.FloatRange(0.1, 600.0),
+    metavar="NUMBER",
     default=8.0,
     show_default=True,
     help="End after this long, done or not.",
