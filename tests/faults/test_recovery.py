@@ -59,9 +59,7 @@ def test_the_next_call_works_however_many_connections_were_ended(
 
 
 @both_ways
-def test_the_next_asynchronous_call_works_however_many_connections_were_ended(
-    own_place: Place, strike: Strike
-) -> None:
+def test_the_next_asynchronous_call_works_however_many_connections_were_ended(own_place: Place, strike: Strike) -> None:
     making = Making()
 
     async def story() -> None:
@@ -79,7 +77,9 @@ def test_the_next_asynchronous_call_works_however_many_connections_were_ended(
 
 @both_ways
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_person_acts_as_if_nothing_had_happened(own_place: Place, stores: Stores, strike: Strike, colour: str) -> None:
+def test_a_person_acts_as_if_nothing_had_happened(
+    own_place: Place, stores: Stores, strike: Strike, colour: str
+) -> None:
     # An act is never sent twice, so it must not be lost on a connection that was dead before.
     store = stores.open(own_place.dsn)
     receipt = Scene(store).put()
@@ -107,7 +107,9 @@ def test_a_person_acts_as_if_nothing_had_happened(own_place: Place, stores: Stor
 @pytest.mark.requirement("Q3")
 @both_ways
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_listener_comes_back_and_is_woken_again(own_place: Place, stores: Stores, strike: Strike, colour: str) -> None:
+def test_a_listener_comes_back_and_is_woken_again(
+    own_place: Place, stores: Stores, strike: Strike, colour: str
+) -> None:
     store = stores.open(own_place.dsn)
     scene = Scene(store)
     worker = scene.hire()

@@ -60,21 +60,23 @@ class Connector:
 
     def connect(self, *, patient: bool = False) -> Connection:
         """A new connection; a `patient` one waits for an answer as long as it takes."""
+        given = self._given()
         try:
-            conn = Connection.connect(**self._given(), autocommit=True, prepare_threshold=None)
+            conn = Connection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
-            if not self._refused_options(error):
-                raise unreachable(error) from None
+            if not self._refused_options(given, error):
+                raise unreachable(error) from error
             return self.connect(patient=patient)
         conn.answer_within_s = None if patient else self._answer_within_s
         return conn
 
     async def aconnect(self) -> AsyncConnection:
+        given = self._given()
         try:
-            conn = await AsyncConnection.connect(**self._given(), autocommit=True, prepare_threshold=None)
+            conn = await AsyncConnection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
-            if not self._refused_options(error):
-                raise unreachable(error) from None
+            if not self._refused_options(given, error):
+                raise unreachable(error) from error
             return await self.aconnect()
         conn.answer_within_s = self._answer_within_s
         return conn
@@ -82,9 +84,9 @@ class Connector:
     def _given(self) -> dict[str, Any]:
         return without_options(self._params) if self.pooled else self._params
 
-    def _refused_options(self, error: psycopg.Error) -> bool:
+    def _refused_options(self, given: Mapping[str, Any], error: psycopg.Error) -> bool:
         # PgBouncer answers unknown start-up parameters with a protocol violation; libpq gives a failed connection no sqlstate to ask.
-        refused = not self.pooled and "startup parameter" in str(error)
+        refused = "options" in given and "startup parameter" in str(error)
         self.pooled = self.pooled or refused
         return refused
 

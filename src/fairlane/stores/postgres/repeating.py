@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from psycopg.errors import ConnectionTimeout
+
 from fairlane.core.chance import SystemChance
 from fairlane.core.ops import Op
 from fairlane.errors import StoreUnavailable
@@ -32,23 +34,20 @@ class Repeating:
     def pause_after(self, error: Exception) -> float:
         """How long to wait before the next try; raises what the caller is to get when there is none."""
         if isinstance(error, Lost):
-            self._note(error)
+            self._may_be_done = True
+            if self._op not in REPEATABLE:
+                raise self._given_up("the connection broke", error) from None
         elif not isinstance(error, Again) and not self._may_be_done:
             raise error
+        if isinstance(error.__cause__, NoAnswer | ConnectionTimeout):
+            if self._went_silent:
+                raise self._given_up("no answer, on a new connection either", error) from None
+            self._went_silent = True
         pause_s = next(self._pauses, None)
         if pause_s is None:
             raise self._given_up(f"gave up after {TRIES} tries", error) from None
         # Those who lost one race together must not all meet again in the next.
         return pause_s * (0.5 + _fraction())
-
-    def _note(self, lost: Lost) -> None:
-        self._may_be_done = True
-        if self._op not in REPEATABLE:
-            raise self._given_up("the connection broke", lost) from None
-        is_silent = isinstance(lost.__cause__, NoAnswer)
-        if is_silent and self._went_silent:
-            raise self._given_up("no answer on a new connection either", lost) from None
-        self._went_silent = is_silent
 
     def _given_up(self, why: str, error: Exception) -> StoreUnavailable:
         text = error.why if isinstance(error, StoreUnavailable) else str(error)
