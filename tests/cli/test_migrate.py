@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +92,7 @@ def test_the_script_for_postgresql_needs_no_server_and_makes_the_schema_by_hand(
 def test_options_may_stand_on_either_side_of_the_sub_command(run: Run, url: str) -> None:
     assert run("migrate", "--url", url, "up").exit_code == 0
     assert run("migrate", "--url", "sqlite:///another.db", "check", "--url", url).exit_code == 0
+    assert json.loads(run("migrate", "--json", "--url", url, "status").stdout)["up_to_date"]
 
 
 def test_commands_on_a_database_without_a_schema_say_what_to_run(run: Run, database: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,6 +20,16 @@ sql_option = click.option("--sql", is_flag=True, help="Print every migration as 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what `up` would run, and run nothing.")
 
 
+class Outer(NamedTuple):
+    """Options given before the sub-command; those behind it win."""
+
+    at: At
+    out: Printer
+
+    def joined(self, at: At, out: Printer) -> tuple[At, Printer]:
+        return At(at.url or self.at.url, at.app or self.at.app), self.out if self.out.as_json else out
+
+
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
 @sql_option
 @dry_run_option
@@ -32,7 +42,7 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
     SQLite files are brought up to date when they are first used; PostgreSQL is migrated by this command alone. Safe to
     run from many processes at once.
     """
-    context.obj = at
+    context.obj = Outer(at, out)
     if context.invoked_subcommand is not None:
         if sql or dry_run:
             raise click.UsageError(f"put {'--sql' if sql else '--dry-run'} behind `up`, or leave `up` out", context)
@@ -48,27 +58,30 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
 @at_store
 @prints
 @click.pass_obj
-def up(outer: At, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
+def up(outer: Outer, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
     """Run what is pending."""
-    _up(_inner(outer, at), out, sql=sql, dry_run=dry_run)
+    at, out = outer.joined(at, out)
+    _up(at, out, sql=sql, dry_run=dry_run)
 
 
 @migrate.command()
 @at_store
 @prints
 @click.pass_obj
-def status(outer: At, at: At, out: Printer) -> None:
+def status(outer: Outer, at: At, out: Printer) -> None:
     """Say which version is there, which is needed, and what is pending."""
-    _show(_schema(_inner(outer, at)), out)
+    at, out = outer.joined(at, out)
+    _show(_schema(at), out)
 
 
 @migrate.command()
 @at_store
 @prints
 @click.pass_obj
-def check(outer: At, at: At, out: Printer) -> None:
+def check(outer: Outer, at: At, out: Printer) -> None:
     """Exit with 1 unless the schema is the one this version needs."""
-    if not _show(_schema(_inner(outer, at)), out):
+    at, out = outer.joined(at, out)
+    if not _show(_schema(at), out):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -112,11 +125,6 @@ def _schema(at: At) -> Schema:
     from fairlane.cli.schema import schema_of
 
     return schema_of(at.settings())
-
-
-def _inner(outer: At, inner: At) -> At:
-    """Options may stand before or behind the sub-command; the nearer ones win."""
-    return At(inner.url or outer.url, inner.app or outer.app)
 
 
 def _described(step: Migration) -> dict[str, object]:
