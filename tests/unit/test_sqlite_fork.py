@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 STORY = """
-import os, sys
+import os, sys, weakref
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.stores.sqlite import SqliteStore
 from tests.support.making import Making
@@ -21,14 +21,15 @@ making = Making(0)
 put(0, 10)
 store.run(GetStats(scope=ALL_TENANTS))
 asyncio.run(store.arun(Check()))
-inherited = store._db._writer
+inherited = weakref.ref(store._db._writer)
 child = os.fork()
 if child == 0:
     making = Making(1)
+    assert inherited() is not None, "the parent's connection was closed here"
     if sys.argv[3] == "uses it":
         put(1, 5)
         asyncio.run(store.arun(Check()))
-        assert store._db._writer is not inherited
+        assert store._db._writer is not inherited()
         assert sum(queue.ready for queue in store.run(GetStats(scope=ALL_TENANTS)).queues) >= 15
         store.close()
     sys.exit(0)  # the interpreter ends, and drops every object it still has
@@ -36,7 +37,7 @@ making = Making(2)
 put(2, 10)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 put(2, 10)
-assert store._db._writer is inherited
+assert store._db._writer is inherited()
 [queue] = store.run(GetStats(scope=ALL_TENANTS)).queues
 print(queue.ready, store._db.read(lambda db: db.execute("pragma integrity_check"))[0][0])
 store.close()

@@ -20,8 +20,10 @@ from fairlane.stores.sqlite.one_library import FileId, open_files
 
 T = TypeVar("T")
 
-TRIES = 4
-"""SQLite's own waiting is not fair: a loser sleeps longer each time. Trying afresh, out of step, evens it out."""
+TRY_MS = 10
+PAUSE_S = 0.005
+"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it waits
+shortly, and we try again, out of step with the others, until the store's own patience ends."""
 
 FIRST_SAFE_WAL = (3, 51, 3)
 """Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the file."""
@@ -47,7 +49,7 @@ class Database:
         self.place, self.library = place, library
         self._open, self.sqlite_version = load(library)
         self.journal_mode = "wal" if _as_numbers(self.sqlite_version) >= FIRST_SAFE_WAL else "truncate"
-        self._busy_ms = max(1, round(busy_timeout_s * 1000 / TRIES))
+        self._patience_s = busy_timeout_s
         self._chance = chance
         self._closed = False
         self._write_lock, self._read_lock = threading.RLock(), threading.RLock()
@@ -59,23 +61,23 @@ class Database:
 
     def change(self, work: Callable[[Driver], T]) -> T:
         """Run `work` in one write transaction. Waits for other writers, within limits; a failure leaves nothing."""
-        return self._retried(lambda: self._write(work, self._ready_writer))
+        return self._insist(lambda: self._write(work, self._ready_writer))
 
     def change_any_schema(self, work: Callable[[Driver], T]) -> T:
         """The same for migrations, which must not ask for the schema they are about to make."""
-        return self._retried(lambda: self._write(work, self._open_writer))
+        return self._insist(lambda: self._write(work, self._open_writer))
 
     def read(self, work: Callable[[Driver], T]) -> T:
         """Run `work` on one unchanging view of the file."""
-        return self._retried(lambda: self._read(work))
+        return self._insist(lambda: self._read(work))
 
     def make_ready(self) -> None:
         """Open the file and make sure of its schema, without changing anything else."""
-        self._retried(self._ready_writer)
+        self._insist(self._ready_writer)
 
     def data_version(self) -> int:
         """A number that differs once another connection has changed the file."""
-        [(version,)] = self._retried(lambda: self._read(lambda db: db.execute("pragma data_version")))
+        [(version,)] = self._insist(lambda: self._read(lambda db: db.execute("pragma data_version")))
         return int(version)
 
     def close(self) -> None:
@@ -97,7 +99,8 @@ class Database:
             db.execute("begin immediate")
             try:
                 answer = work(db)
-                db.execute("commit")
+                # With a rollback journal a commit waits for readers, and keeps new ones out meanwhile: worth insisting.
+                self._insist(lambda: db.execute("commit"))
             except BaseException:
                 # SQLite ends the transaction itself after some errors (full disk, I/O).
                 if db.in_transaction():
@@ -118,13 +121,17 @@ class Database:
                 if db.in_transaction():
                     db.execute("rollback")
 
-    def _retried(self, attempt: Callable[[], T]) -> T:
-        for _ in range(TRIES - 1):
+    def _insist(self, attempt: Callable[[], T]) -> T:
+        waited_s = 0.0
+        while True:
             try:
                 return attempt()
             except Locked:
-                time.sleep(0.02 * self._chance.fraction())
-        return attempt()
+                pause_s = PAUSE_S * self._chance.fraction()
+                waited_s += TRY_MS / 1000 + pause_s
+                if waited_s >= self._patience_s:
+                    raise
+                time.sleep(pause_s)
 
     def _ready_writer(self) -> Driver:
         """The writer, once the file holds the schema this code knows."""
@@ -164,7 +171,7 @@ class Database:
     def _connect(self, *, query_only: bool = False) -> Driver:
         db = self._open(str(self.place))
         try:
-            db.execute(f"pragma busy_timeout = {self._busy_ms}")
+            db.execute(f"pragma busy_timeout = {TRY_MS}")
             db.execute(f"pragma journal_mode = {self.journal_mode}")
             db.execute("pragma synchronous = full")
             db.execute("pragma foreign_keys = off")
@@ -179,8 +186,8 @@ class Database:
     def _forget_inherited(self) -> None:
         """In a forked child: let go of the parent's connections without closing them.
 
-        Closing would checkpoint, or delete, the log the parent is still using. An extra reference keeps the interpreter
-        from closing them when the child ends. (tests/unit/test_sqlite_fork.py)
+        What they believe about locks is true of the parent only, so nothing may be done with them here, not even a close; an
+        extra reference keeps the interpreter from it. (tests/unit/test_sqlite_fork.py)
         """
         for connection in (self._writer, self._reader):
             if connection is not None:
