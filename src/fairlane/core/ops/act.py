@@ -65,6 +65,13 @@ class Bury(_JobChange, frozen=True, kw_only=True):
     reason: str
 
 
+class Reset(_JobChange, frozen=True, kw_only=True):
+    """Take a leased job from its worker by hand: ready again with the due time it had, uncharged, its attempt recorded `released`.
+
+    If a cancel was asked for it ends cancelled. Not allowed from anywhere else. Audit: `job_reset`.
+    """
+
+
 class DeadLetterAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: RefusalCode | None = None
     dead_letter: DeadLetter | None = None

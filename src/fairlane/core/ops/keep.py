@@ -44,6 +44,8 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
 
     finished_before: datetime | None = None
     closed_before: datetime | None = None
+    stats_before: datetime | None = None
+    """Also remove figures of minutes before this; they do not count against `limit`."""
     limit: int = 1000
 
 
@@ -52,6 +54,6 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 class Purge(Op[Purged], frozen=True, kw_only=True):
-    """Remove every job, worker and audit record; their numbers are not given again. For tests: the client refuses it in production."""
+    """Remove every job, worker, audit record, breaker, schedule, pause and figure; their numbers are not given again. For tests: the client refuses it in production."""
 
     answer: ClassVar[object] = Purged

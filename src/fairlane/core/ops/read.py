@@ -10,6 +10,7 @@ from msgspec import Struct
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, DeadLetter, DeadLetterStatus, ErrorClass, Job, Status
 from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.workers import LogLine
 
 MAX_PAGE = 200
 
@@ -18,6 +19,10 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     job: Job
     attempts: tuple[Attempt, ...]
     """By attempt number, oldest first."""
+    progress: float | None = None
+    """What its newest attempt that said anything said last."""
+    log: tuple[LogLine, ...] = ()
+    """Oldest first."""
 
 
 class GetJob(Op["JobDetail | None"], frozen=True, kw_only=True):

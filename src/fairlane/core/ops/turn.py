@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
@@ -188,6 +188,8 @@ class Renew(Op[Renewed], frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     wake_address: str | None = None
     """Where this worker can be woken on stores without a channel of their own."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What it says of itself, for people: memory, lane utilisation, … Replaces what it said before."""
 
 
 class Retired(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,64 @@
+"""Circuit breakers shared through the store. The rules are in `core.breaker`; a store keeps the rows and makes each step atomic."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from fairlane.core.breaker import Admission, Breaker, BreakerPolicy
+from fairlane.core.ops.base import Op
+
+
+class Admit(Op[Admission], frozen=True, kw_only=True):
+    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is closed."""
+
+    answer: ClassVar[object] = Admission
+
+    name: str
+    policy: BreakerPolicy
+
+
+class Report(Op[Breaker], frozen=True, kw_only=True):
+    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker."""
+
+    answer: ClassVar[object] = Breaker
+
+    name: str
+    policy: BreakerPolicy
+    failures: int = 0
+    successes: int = 0
+
+
+class Breakers(Struct, frozen=True, kw_only=True):
+    breakers: tuple[Breaker, ...]
+
+
+class ListBreakers(Op[Breakers], frozen=True, kw_only=True):
+    """Every breaker, by name."""
+
+    answer: ClassVar[object] = Breakers
+
+
+class BreakerAct(Struct, frozen=True, kw_only=True):
+    breaker: Breaker
+
+
+class ResetBreaker(Op[BreakerAct], frozen=True, kw_only=True):
+    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}."""
+
+    answer: ClassVar[object] = BreakerAct
+
+    name: str
+    by: str
+    notes: str | None = None
+
+
+class ForceBreaker(Op[BreakerAct], frozen=True, kw_only=True):
+    """Open it by hand until somebody resets it, known or not. Audit: `breaker_force_open`, likewise."""
+
+    answer: ClassVar[object] = BreakerAct
+
+    name: str
+    by: str
+    notes: str | None = None

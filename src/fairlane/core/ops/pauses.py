@@ -1,0 +1,56 @@
+"""Pausing: facts that stop claiming at once, everywhere, until they are lifted. Enqueueing goes on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from fairlane.core.ops.base import Op
+
+PauseKind = Literal["queue", "type", "tenant"]
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    kind: PauseKind
+    name: str
+    by: str
+    at: datetime
+    notes: str | None
+
+
+class Pauses(Struct, frozen=True, kw_only=True):
+    pauses: tuple[Pause, ...]
+    """By kind, then name."""
+    changed: bool = False
+
+
+class PauseClaims(Op[Pauses], frozen=True, kw_only=True):
+    """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones go on. Pausing twice writes nothing.
+
+    A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn), and skips a paused
+    queue, for takes as for discovery. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before {"paused": false}, after {"paused": true}.
+    """
+
+    answer: ClassVar[object] = Pauses
+
+    kind: PauseKind
+    name: str
+    by: str
+    notes: str | None = None
+
+
+class ResumeClaims(Op[Pauses], frozen=True, kw_only=True):
+    """Lift a pause; resuming what is not paused writes nothing. Audit: `resume`, likewise. Wakes waiting workers."""
+
+    answer: ClassVar[object] = Pauses
+
+    kind: PauseKind
+    name: str
+    by: str
+    notes: str | None = None
+
+
+class ListPauses(Op[Pauses], frozen=True, kw_only=True):
+    answer: ClassVar[object] = Pauses

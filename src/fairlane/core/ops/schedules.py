@@ -1,0 +1,128 @@
+"""Schedules in the store: any worker may fire them, each nominal time once.
+
+A worker reads what is due, works out the jobs and the next time with the cron library, and says so in one `Fire`. The store makes it
+true only if the schedule still stands where the worker saw it: of many workers one wins, and nobody has to lead.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from fairlane.core.ids import JobId
+from fairlane.core.job import JobSpec
+from fairlane.core.ops.act import RefusalCode
+from fairlane.core.ops.base import Op
+from fairlane.core.schedule import Schedule, ScheduleSource, ScheduleSpec
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A schedule's words and its next nominal time, worked out by the caller."""
+
+    spec: ScheduleSpec
+    next_at: datetime | None
+
+
+class Declared(Struct, frozen=True, kw_only=True):
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
+    """Make the schedules of one `source` be these; names in the order given, removed ones sorted.
+
+    New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `last_at` and a pause kept.
+    With `prune`, schedules of this source that are not named are removed. A name held by the other source is left alone.
+    """
+
+    answer: ClassVar[object] = Declared
+
+    schedules: tuple[Planned, ...]
+    source: ScheduleSource = "code"
+    prune: bool = False
+
+
+class Schedules(Struct, frozen=True, kw_only=True):
+    schedules: tuple[Schedule, ...]
+
+
+class ListSchedules(Op[Schedules], frozen=True, kw_only=True):
+    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name), at most `limit`."""
+
+    answer: ClassVar[object] = Schedules
+
+    due: bool = False
+    limit: int = 1000
+
+
+class Fired(Struct, frozen=True, kw_only=True):
+    outcome: Literal["fired", "skipped", "waiting", "lost"]
+    """fired    it stood there: jobs are in, it moved on
+    skipped  overlap `skip`: the last job is unfinished; it moved on without a job
+    waiting  overlap `queue`: the last job is unfinished; nothing was changed
+    lost     another worker was first, or it was paused, changed or removed; nothing was changed
+    """
+    job_ids: tuple[JobId, ...] = ()
+    """The jobs that now stand for the firings, in order."""
+
+
+class Fire(Op[Fired], frozen=True, kw_only=True):
+    """Move a schedule from `expected_at` on to `next_at`, enqueueing `jobs`, in one commit.
+
+    `last_at` becomes `fired_at` and `last_job_id` the last of the jobs. Jobs carry the idempotency key `schedule:<name>:<nominal time>`:
+    should such a job be there already, it stands for the firing. With no jobs (nothing made up for) it only moves on, `fired`.
+    The last job is unfinished while it is there and not done.
+    """
+
+    answer: ClassVar[object] = Fired
+
+    name: str
+    expected_at: datetime
+    jobs: tuple[JobSpec, ...]
+    fired_at: datetime
+    next_at: datetime | None
+
+
+class ScheduleAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    refused: RefusalCode | None = None
+    schedule: Schedule | None = None
+    job_id: JobId | None = None
+
+
+class PauseSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given) on. Pausing a paused one, or the reverse, writes nothing.
+
+    Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after {"paused": bool}.
+    """
+
+    answer: ClassVar[object] = ScheduleAct
+
+    name: str
+    by: str
+    paused: bool = True
+    next_at: datetime | None = None
+    notes: str | None = None
+
+
+class RunSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+    """Enqueue `job` now, beside the timetable, paused or not; `last_job_id` becomes it. Audit: `schedule_run`, after {"job_id"}, before None."""
+
+    answer: ClassVar[object] = ScheduleAct
+
+    name: str
+    job: JobSpec
+    by: str
+    notes: str | None = None
+
+
+class RemoveSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+    """Take it away; the answer holds it as it was. Audit: `schedule_remove`, before {"cron"}, after None."""
+
+    answer: ClassVar[object] = ScheduleAct
+
+    name: str
+    by: str
+    notes: str | None = None

@@ -1,0 +1,97 @@
+"""The engine: one event loop that claims, runs and settles jobs for the lanes of one worker process.
+
+    waker ──wakes──▶ turner ──leases──▶ lanes ──▶ slots ──outcomes──▶ desk ──▶ turner
+                                          watchdog ──stops──▶ slots
+
+Slots pull held jobs and run them, one each: no task, future or model per job on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlane.client.app import Fairlane
+from fairlane.core.ids import WorkerId
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.desk import Desk
+from fairlane.worker.filling import Filler
+from fairlane.worker.slot import Slot
+from fairlane.worker.threads import Threads
+from fairlane.worker.turning import Turner
+from fairlane.worker.waking import Waker
+from fairlane.worker.watching import Watchdog
+
+
+class Engine:
+    """Runs jobs until told to stop. Its heartbeat is somebody else's: a foreman's, or the embedded worker's."""
+
+    def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId) -> None:
+        self.desk = Desk(app, config, worker)
+        self.turner = Turner(self.desk)
+        self.watchdog = Watchdog(self.desk)
+        self.waker = Waker(app.store, worker, self.desk.wake)
+        self.threads: Threads | None = None
+
+    async def run(self) -> None:
+        """Until `stop`, or until drained or used up. Nothing that this worker held stays leased, if the store can be reached."""
+        desk = self.desk
+        self.threads = threads = Threads(asyncio.get_running_loop())
+        slots = []
+        for state in desk.lanes:
+            filler = Filler(desk, state, threads)
+            for number in range(state.lane.slots):
+                slot = Slot()
+                slot.task = asyncio.create_task(filler.fill(slot), name=f"{state.lane.name}-{number}")
+                desk.slots.append(slot)
+                slots.append(slot.task)
+        watchdog = asyncio.create_task(self.watchdog.watch(), name="watchdog")
+        try:
+            await self.turner.turn_until_stopped()
+            await self._leave()
+        finally:
+            desk.closing = desk.stopping = True
+            for task in (watchdog, *slots):
+                task.cancel()
+            await asyncio.gather(watchdog, *slots, return_exceptions=True)
+            threads.close()
+
+    def stop(self) -> None:
+        """Claim no more; what is held goes back, what runs may end within the grace."""
+        self.desk.stopping = True
+        self.desk.kick.set()
+
+    def stop_now(self) -> None:
+        """End the grace: what still runs is interrupted and given back."""
+        self.stop()
+        now_s = self.desk.monotonic()
+        for slot in self.desk.slots:
+            slot.stop("shutdown", now_s)
+
+    async def _leave(self) -> None:
+        """Give back what has not begun, wait for what runs, then interrupt it; settle everything."""
+        desk = self.desk
+        desk.stopping = True
+        for state in desk.lanes:
+            desk.give_back(state, lambda _: True)
+            state.wake_all()
+        until_s = desk.monotonic() + desk.config.grace_s
+        while desk.outcomes or desk.busy():
+            if desk.outcomes:
+                await self.turner.turn()
+                continue
+            left_s = until_s - desk.monotonic()
+            if left_s <= 0:
+                self.stop_now()
+                if left_s < -LAST_S:
+                    return  # what ignores even this is fenced: its lease goes with this worker
+                left_s = 0.1
+            desk.kick.clear()
+            try:
+                async with asyncio.timeout(min(left_s, 1.0)):
+                    await desk.kick.wait()
+            except TimeoutError:
+                await self.turner.turn()
+
+
+LAST_S = 2.0
+"""How long after the grace an interrupted attempt may take to let go."""

@@ -1,0 +1,87 @@
+"""Filling a slot: pull a held job, run it as the current job, put its outcome on the desk; again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
+from fairlane.core.job import Lease
+from fairlane.core.outcome import Cancelled, Outcome, Released
+from fairlane.worker.desk import Desk
+from fairlane.worker.lanes import LaneState
+from fairlane.worker.prepared import PreparedTask
+from fairlane.worker.slot import Slot
+from fairlane.worker.threads import Threads
+
+YIELD_S = 0.005
+"""Jobs that never wait still let the loop breathe this often."""
+
+
+class Filler:
+    """Runs the attempts of one lane's slots."""
+
+    def __init__(self, desk: Desk, state: LaneState, threads: Threads) -> None:
+        self._desk, self._state, self._threads = desk, state, threads
+
+    async def fill(self, slot: Slot) -> None:
+        """Until the engine stops and nothing is held."""
+        desk, state, held = self._desk, self._state, self._state.held
+        breath_s = desk.monotonic()
+        while True:
+            if not held:
+                if desk.stopping:
+                    return
+                await state.wait()
+                breath_s = desk.monotonic()
+                continue
+            lease = held.popleft()
+            state.running += 1
+            desk.started += 1
+            began_s = desk.monotonic()
+            try:
+                outcome = await self._attempt(slot, lease, began_s)
+            finally:
+                state.running -= 1
+            now_s = desk.monotonic()
+            state.ended(now_s - began_s)
+            desk.put(outcome)
+            if now_s - breath_s > YIELD_S:
+                await asyncio.sleep(0)
+                breath_s = desk.monotonic()
+
+    async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
+        task = self._desk.tasks[lease.type]
+        slot.begin(lease, began_s, task.timeout_s(lease))
+        job, tenant = job_in_force.set(CurrentJob(lease)), tenant_in_force.set(lease.tenant)
+        try:
+            arguments = task.decode(lease)
+            if task.is_async:
+                result = await task.function(**arguments)
+            else:
+                slot.threaded = True
+                result = await self._threads.run(task.function, arguments)
+        except asyncio.CancelledError as error:
+            if slot.stopping is None:
+                if self._desk.closing:
+                    raise
+                return task.raised(lease, error, self._desk.monotonic() - began_s)
+            return self._stopped(slot, task, lease, began_s)
+        except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                error = RuntimeError(f"the task raised {type(error).__name__}")
+            return task.raised(lease, error, self._desk.monotonic() - began_s)
+        finally:
+            slot.end()
+            tenant_in_force.reset(tenant)
+            job_in_force.reset(job)
+        return task.returned(lease, result, self._desk.monotonic() - began_s)
+
+    def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease, began_s: float) -> Outcome | None:
+        ran_s = self._desk.monotonic() - began_s
+        if slot.stopping == "lease_lost":
+            return None
+        if slot.stopping == "shutdown":
+            return Released(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+        if slot.stopping == "cancel":
+            return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+        return task.raised(lease, TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s"), ran_s)

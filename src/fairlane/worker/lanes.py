@@ -1,0 +1,100 @@
+"""Lanes: slots kept for certain queues, so that urgent work never waits for slow work to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from fairlane.core.job import Lease
+from fairlane.core.names import check_queue_name
+from fairlane.core.planning import ClaimPlanner
+from fairlane.errors import InvalidOption
+
+ANY = "*"
+"""In a lane's queues: every queue this application knows."""
+
+PREFETCH_S = 0.05
+"""So much measured work a lane may hold beyond its slots."""
+PREFETCH_SLOTS = 5
+"""And no more jobs than this many times its slots."""
+
+
+class Lane(Struct, frozen=True):
+    """So many jobs of these queues at once, taken in the order of the queues; nobody else gets the slots."""
+
+    name: str
+    slots: int
+    queues: tuple[str, ...] = (ANY,)
+    prompt: bool = False
+    """Never claim ahead of a free slot: a job waits for a slot, not behind another one here."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not 1 <= self.slots <= 10_000:
+            raise InvalidOption(f'lane "{self.name}"', self.slots, "a name, and 1 to 10,000 slots")
+        for queue in self.queues:
+            if queue != ANY:
+                check_queue_name(queue)
+        if not self.queues:
+            raise InvalidOption(f'queues of lane "{self.name}"', self.queues, f"queue names, or {ANY} for all")
+
+
+class LaneState:
+    """One lane at work in one process: the jobs it holds, who waits for one, and how busy it is."""
+
+    def __init__(self, lane: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
+        self.lane = lane
+        self.planner = ClaimPlanner(lane.name, queues, types)
+        self.held: deque[Lease] = deque()
+        """Claimed and not begun."""
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self.running = 0
+        self._job_s = 0.0
+        self._busy_s = 0.0
+        self._since_s = 0.0
+        self.empty = False
+        """The last claim brought less than it asked for."""
+
+    def room(self) -> int:
+        """How many more jobs to ask for: the free slots, and what keeps them busy until the next answer comes."""
+        free = self.lane.slots - self.running - len(self.held)
+        if self.lane.prompt or self._job_s <= 0.0:
+            return max(free, 0)
+        ahead = min(int(self.lane.slots * PREFETCH_S / self._job_s), PREFETCH_SLOTS * self.lane.slots)
+        return max(free + ahead, 0)
+
+    def free_slots(self) -> int:
+        return max(self.lane.slots - self.running - len(self.held), 0)
+
+    def give(self, leases: Iterable[Lease]) -> None:
+        self.held.extend(leases)
+        for _ in range(min(len(self._idle), len(self.held))):
+            waiting = self._idle.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def wait(self) -> None:
+        """Until a job is given, or everybody is woken to leave."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiting)
+        await waiting
+
+    def wake_all(self) -> None:
+        while self._idle:
+            waiting = self._idle.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def ended(self, ran_s: float) -> None:
+        self._busy_s += ran_s
+        # Follows a change within some twenty jobs and forgets a single outlier.
+        self._job_s += (ran_s - self._job_s) * (0.05 if self._job_s else 1.0)
+
+    def utilisation(self, now_s: float, running_s: float) -> float:
+        """The share of slot time spent running since the last call; `running_s` is what the jobs running now have spent."""
+        span = (now_s - self._since_s) * self.lane.slots
+        share = min((self._busy_s + running_s) / span, 1.0) if self._since_s and span > 0 else 0.0
+        self._busy_s, self._since_s = -running_s, now_s
+        return max(share, 0.0)

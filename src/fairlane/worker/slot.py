@@ -1,0 +1,47 @@
+"""A slot: one place in a lane where one attempt runs at a time, and how that attempt is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from fairlane.core.job import Lease
+
+Reason = Literal["timeout", "cancel", "shutdown", "lease_lost"]
+
+
+class Slot:
+    """What runs here now. Its task awaits the attempt itself: cancelling it stops the attempt where it waits."""
+
+    __slots__ = ("asked_at_s", "began_s", "lease", "reported", "stopping", "task", "threaded", "timeout_s")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.lease: Lease | None = None
+        self.began_s = 0.0
+        self.timeout_s = 0.0
+        self.stopping: Reason | None = None
+        self.asked_at_s = 0.0
+        self.reported = True
+        """The store knows that this attempt has begun."""
+        self.threaded = False
+        """Runs in a thread: asking it to stop frees nothing."""
+
+    def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
+        self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
+        self.stopping, self.reported, self.threaded = None, lease.started, False
+
+    def stop(self, reason: Reason, now_s: float) -> None:
+        """Ask the attempt to stop, once; a lost lease outranks what was asked before."""
+        if self.lease is None or self.task is None or (self.stopping is not None and reason != "lease_lost"):
+            return
+        first, self.stopping = self.stopping is None, reason
+        if first:
+            self.asked_at_s = now_s
+            # Delivered where the attempt waits, at its next step: the task is suspended inside it whenever other code runs.
+            self.task.cancel()
+
+    def end(self) -> None:
+        self.lease = None
+        if self.stopping is not None and self.task is not None:
+            self.task.uncancel()

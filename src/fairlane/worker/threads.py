@@ -1,0 +1,78 @@
+"""Threads for tasks that are plain functions: as many as slots may need, each pulling calls from one queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+Call = tuple["asyncio.Future[Any]", contextvars.Context, Callable[..., Any], Mapping[str, Any]]
+
+
+class Threads:
+    """Started one by one when a call finds nobody free; ended together. A thread stuck in a call is left behind and replaced."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "fairlane") -> None:
+        self._loop, self._name = loop, name
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._free = 0
+        self._lock = threading.Lock()
+        self.abandoned = 0
+        """Calls nobody waits for any more that still hold their thread: a reason to recycle the process."""
+
+    async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """Call it in a thread, in the caller's context. Cancelled, it goes on unwatched: its result is dropped."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            else:
+                self._start()
+        self._calls.put((future, contextvars.copy_context(), function, arguments))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.done() or future.cancelled():
+                self.abandoned += 1
+            raise
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _start(self) -> None:
+        # Daemons: a call that never returns must not keep the process from leaving.
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            call = self._calls.get()
+            if call is None:
+                return
+            future, context, function, arguments = call
+            try:
+                result, error = context.run(function, **arguments), None
+            except BaseException as raised:  # noqa: BLE001 - a runner: handed to whoever awaits the call
+                result, error = None, raised
+            with self._lock:
+                self._free += 1
+            try:
+                self._loop.call_soon_threadsafe(self._settle, future, result, error)
+            except RuntimeError:
+                return  # the loop is gone: the process is leaving
+
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            self.abandoned -= 1
+        elif error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):
+            future.set_exception(RuntimeError("the task raised StopIteration"))
+        else:
+            future.set_exception(error)

@@ -1,0 +1,192 @@
+"""The turner: one Turn at a time in flight, settling what ended and claiming what the lanes have room for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from fairlane.core.job import Lease
+from fairlane.core.ops import Start, Turn, TurnResult, Want
+from fairlane.core.outcome import Died, Failure, Outcome
+from fairlane.core.storable import fingerprint
+from fairlane.errors import FairlaneError, StoreClosed, StoreRefused
+from fairlane.worker.desk import Desk
+from fairlane.worker.lanes import LaneState
+
+log = logging.getLogger("fairlane.worker")
+
+REPORT_START_S = 0.5
+"""A prefetched attempt still running after this is reported as begun; a shorter one never costs a write of its own."""
+ATTEND_S = 2.0
+"""While anything runs a Turn goes out this often at least, to hear of cancellations."""
+ECHO_S = (0.03, 0.3)
+"""After falling idle: look again this soon, for an enqueue that had not seen us waiting."""
+BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+Asked = tuple[tuple[LaneState, Want], ...]
+
+
+class Turner:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._claim_no = 0
+        self._idle = 0
+        """Turns in a row that found nothing to do."""
+        self._due_s: float | None = None
+        """When the next scheduled job is due, by our clock."""
+        self.answered_s = desk.monotonic()
+        """When the store last answered: what readiness is judged by."""
+
+    async def turn_until_stopped(self) -> None:
+        """Turn by turn, until told to stop, drained, or used up."""
+        desk = self._desk
+        while not desk.stopping:
+            asked = self._asked()
+            if not (asked or desk.outcomes or self._unreported()):
+                await self._sleep()
+                continue
+            claimed = await self.turn(asked)
+            self._idle = 0 if claimed or desk.outcomes or desk.busy() else self._idle + 1
+            if desk.config.drain and self._idle:
+                return
+            if desk.config.max_jobs is not None and desk.started >= desk.config.max_jobs:
+                return
+
+    async def turn(self, asked: Asked = ()) -> int:
+        """One Turn; how many jobs it brought."""
+        desk = self._desk
+        self._claim_no += 1
+        outcomes, desk.outcomes = desk.outcomes, []
+        turn = Turn(
+            worker=desk.worker,
+            claim_no=self._claim_no,
+            outcomes=tuple(outcomes),
+            starts=self._starts(),
+            wants=tuple(want for _, want in asked),
+            waiting=self._idle > 0 and not desk.stopping,
+        )
+        sent_s = desk.monotonic()
+        answer = await self._send(turn)
+        self.answered_s = desk.monotonic()
+        by_lane: dict[str, list[Lease]] = {}
+        for lease in answer.leases:
+            by_lane.setdefault(lease.lane, []).append(lease)
+        for state, want in asked:
+            leases = by_lane.get(want.lane, [])
+            state.planner.learn(want, answer, self.answered_s - sent_s)
+            state.empty = len(leases) < want.limit
+            state.give(leases)
+        self._heed(answer)
+        return len(answer.leases)
+
+    def _asked(self) -> Asked:
+        """What each lane with room asks for; nothing where the last answer was short and nothing has happened since."""
+        desk = self._desk
+        woken, desk.woken = desk.woken, False
+        asked = []
+        for state in desk.lanes:
+            room = state.room()
+            if room and (woken or not state.empty or desk.outcomes):
+                limit = room if desk.config.batch is None else min(room, desk.config.batch)
+                asked.append((state, state.planner.want(limit, start=min(limit, state.free_slots()), woken=woken)))
+        return tuple(asked)
+
+    async def _sleep(self) -> None:
+        """Until there is something to send, or it is time to look again."""
+        desk = self._desk
+        desk.kick.clear()
+        if desk.outcomes or desk.woken or desk.stopping:
+            return
+        pause_s = desk.config.poll_s
+        if desk.busy():
+            pause_s = min(pause_s, ATTEND_S)
+        elif 0 < self._idle <= len(ECHO_S):
+            pause_s = ECHO_S[self._idle - 1]
+        if self._due_s is not None:
+            pause_s = min(pause_s, max(self._due_s - desk.monotonic(), 0.0))
+        try:
+            async with asyncio.timeout(pause_s):
+                await desk.kick.wait()
+        except TimeoutError:
+            desk.woken = True
+
+    async def _send(self, turn: Turn) -> TurnResult:
+        """Send it until the store answers: repeated under one number it claims once and settles once."""
+        tries = 0
+        while True:
+            try:
+                return await self._desk.app.store.arun(turn)
+            except StoreClosed:
+                raise
+            except StoreRefused as refused:
+                turn = await self._settle_by_halves(turn, refused)
+            except FairlaneError as error:
+                pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + self._desk.app.chance.fraction())
+                log.warning("the store did not answer, trying again in %.1f s: %s", pause_s, error)
+                tries += 1
+                await asyncio.sleep(pause_s)
+
+    async def _settle_by_halves(self, turn: Turn, refused: StoreRefused) -> Turn:
+        """Settle the outcomes apart until the one the store refuses stands alone, and let that one die of it."""
+        outcomes = turn.outcomes
+        if not outcomes:
+            raise refused
+        if len(outcomes) == 1:
+            return msgspec.structs.replace(turn, outcomes=(self._unstorable(outcomes[0], refused),))
+        middle = len(outcomes) // 2
+        for half in (outcomes[:middle], outcomes[middle:]):
+            await self._send(
+                Turn(worker=turn.worker, claim_no=turn.claim_no, outcomes=half, promote_limit=0, reclaim_limit=0)
+            )
+        return msgspec.structs.replace(turn, outcomes=())
+
+    def _unstorable(self, outcome: Outcome, refused: StoreRefused) -> Outcome:
+        message = f"its outcome could not be stored: {refused.why}"[:500].replace("\0", "")
+        what = Failure(
+            error_class="non_retryable",
+            error_type="unstorable_result",
+            message=message,
+            fingerprint=fingerprint("unstorable_result", message, "outcome"),
+        )
+        return Died(seq=outcome.seq, attempt=outcome.attempt, ran_s=None, failure=what)
+
+    def _unreported(self) -> bool:
+        now_s = self._desk.monotonic()
+        return any(
+            s.lease is not None and not s.reported and now_s - s.began_s > REPORT_START_S for s in self._desk.slots
+        )
+
+    def _starts(self) -> tuple[Start, ...]:
+        now_s, starts = self._desk.monotonic(), []
+        for slot in self._desk.slots:
+            if slot.lease is not None and not slot.reported and now_s - slot.began_s > REPORT_START_S:
+                slot.reported = True
+                starts.append(Start(seq=slot.lease.seq, attempt=slot.lease.attempt, timeout_s=slot.timeout_s))
+        return tuple(starts)
+
+    def _heed(self, answer: TurnResult) -> None:
+        """What the store says of jobs we hold: asked to cancel, lost, and when to look again."""
+        desk, now_s = self._desk, self._desk.monotonic()
+        if answer.cancels:
+            asked = frozenset(answer.cancels)
+            for state in desk.lanes:
+                if any(lease.seq in asked for lease in state.held):
+                    desk.give_back(state, lambda lease: lease.seq in asked)
+            for slot in desk.slots:
+                if slot.lease is not None and slot.lease.seq in asked:
+                    slot.stop("cancel", now_s)
+        for refusal in answer.refused:
+            log.warning(
+                "attempt %d of job %d no longer belongs to this worker; its outcome does not count",
+                refusal.attempt,
+                refusal.seq,
+            )
+            for slot in desk.slots:
+                if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (refusal.seq, refusal.attempt):
+                    slot.stop("lease_lost", now_s)
+        if not answer.registered:
+            log.warning("the heartbeat of worker %s has lapsed: nothing is claimed until it is renewed", desk.worker)
+        due = answer.next_due_at
+        self._due_s = None if due is None else now_s + max((due - answer.now).total_seconds(), 0.0)

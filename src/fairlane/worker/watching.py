@@ -1,0 +1,42 @@
+"""The watchdog: looks at what runs now and then, and asks what has run too long to stop. No timer per job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fairlane.worker.desk import Desk
+
+log = logging.getLogger("fairlane.worker")
+
+WATCH_S = 0.1
+
+
+class Watchdog:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._reported: set[tuple[int, int]] = set()
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.run_once(self._desk.monotonic())
+
+    def run_once(self, now_s: float) -> None:
+        for slot in self._desk.slots:
+            lease = slot.lease
+            if lease is None:
+                continue
+            ran_s = now_s - slot.began_s
+            if ran_s > slot.timeout_s:
+                slot.stop("timeout", now_s)
+            if ran_s > 2 * slot.timeout_s and (lease.seq, lease.attempt) not in self._reported:
+                # The store buries it as stuck; here only the process could be ended, which is the foreman's to do.
+                self._reported.add((lease.seq, lease.attempt))
+                log.error("job %s (%s) ignores its timeout of %g s", lease.id, lease.type, slot.timeout_s)
+
+    def stuck(self, now_s: float) -> int:
+        """Attempts past twice their timeout: their slots are lost until the process is recycled."""
+        return sum(
+            1 for slot in self._desk.slots if slot.lease is not None and now_s - slot.began_s > 2 * slot.timeout_s
+        )
