@@ -66,4 +66,8 @@ class Released(_Outcome, frozen=True, kw_only=True, tag="released"):
     """Given back: prefetched and not started, or interrupted by a shutdown. Uncharged."""
 
 
-Outcome = Completed | Retried | Died | Cancelled | Snoozed | Released
+class Crashed(_Outcome, frozen=True, kw_only=True, tag="crashed"):
+    """The process it had to itself died under it. Uncharged, but counted: ready again at once, or dead at MAX_CRASHES."""
+
+
+Outcome = Completed | Retried | Died | Cancelled | Snoozed | Released | Crashed
