@@ -107,6 +107,17 @@ def test_a_job_failed_by_hand_has_a_record_of_it(scene: Scene, place: str) -> No
         assert scene.see(job).attempt == last_attempt + 1
 
 
+@pytest.mark.parametrize("place", ["ready", "prefetched", "started"])
+def test_a_job_failed_by_hand_is_no_longer_suspect(scene: Scene, place: str) -> None:
+    _, lease = scene.leased()
+    scene.later(60)
+    scene.reclaim()
+    if place != "ready":
+        assert scene.claim(scene.hire(), start=int(place == "started"))[0].suspect
+    scene.fail(lease.id, retry_delay_s=0)
+    assert [again.suspect for again in scene.claim(scene.hire())] == [False]
+
+
 def test_the_last_attempt_failed_by_hand_is_dead_whatever_was_asked(scene: Scene) -> None:
     job = scene.put(max_attempts=2)
     assert scene.fail(job.id, retry_delay_s=1).job == scene.see(job.id)

@@ -103,6 +103,20 @@ def test_a_prefetched_attempt_that_starts_is_processing_with_a_new_deadline(scen
     assert [gone.cause for gone in scene.reclaim()] == ["deadline_passed"]
 
 
+def test_a_start_told_again_sets_the_deadline_again_and_keeps_the_instant(scene: Scene) -> None:
+    worker, lease = scene.leased(start=False)
+    scene.start(worker, lease, timeout_s=10)
+    began = scene.now
+    scene.later(4)
+    assert scene.start(worker, lease, timeout_s=10).refused == ()
+    assert scene.see(lease.id).started_at == began
+    scene.renew(worker, 600)
+    scene.later(17)
+    assert scene.reclaim() == ()
+    scene.later(3)
+    assert len(scene.reclaim()) == 1
+
+
 def test_a_start_of_an_attempt_whose_lease_is_gone_is_refused(scene: Scene) -> None:
     worker, lease = scene.leased(start=False)
     scene.settle(worker, released(lease))

@@ -183,6 +183,25 @@ def test_a_job_past_twice_its_timeout_is_dead(scene: Scene) -> None:
     assert scene.settle(worker, completed(lease)).refused
 
 
+@pytest.mark.parametrize("start", [True, False], ids=["started", "prefetched"])
+def test_a_deadline_has_passed_at_its_very_instant(scene: Scene, start: bool) -> None:
+    worker, lease = scene.leased(start=start, timeout_s=30)
+    scene.renew(worker, 600)
+    scene.later(59.999999)
+    assert scene.reclaim() == ()
+    scene.later(0.000001)
+    assert scene.now == lease.deadline_at
+    assert len(scene.reclaim()) == 1
+
+
+def test_an_overrun_job_that_was_asked_to_stop_is_cancelled(scene: Scene) -> None:
+    worker, lease = scene.leased(timeout_s=30)
+    scene.cancel(lease.id)
+    scene.renew(worker, 600)
+    scene.later(61)
+    assert [(gone.cause, gone.became) for gone in scene.reclaim()] == [("deadline_passed", "cancelled")]
+
+
 def test_deadlines_are_enforced_by_number_and_within_the_limit(scene: Scene) -> None:
     jobs = scene.put_many(4, timeout_s=10)
     scene.claim(scene.hire(lease_s=600), 4)

@@ -266,6 +266,17 @@ def test_the_same_outcome_twice_under_one_attempt_is_fine_and_counts_once(scene:
 
 
 @every_outcome
+def test_the_same_outcome_repeated_by_another_worker_is_refused(scene: Scene, outcome: str) -> None:
+    worker, lease = scene.leased()
+    ended = OUTCOMES[outcome](lease)
+    scene.settle(worker, ended)
+    before = scene.find(lease.id)
+    assert scene.settle(scene.hire(), ended).refused
+    assert scene.settle(scene.making.worker_id(), ended).refused
+    assert scene.find(lease.id) == before
+
+
+@every_outcome
 def test_another_outcome_under_an_attempt_that_ended_is_refused(scene: Scene, outcome: str) -> None:
     worker, lease = scene.leased()
     scene.settle(worker, OUTCOMES[outcome](lease))

@@ -138,11 +138,24 @@ class Lives(RuleBasedStateMachine):
     def claim(self, data: st.DataObject) -> None:
         self.turn(data, wanted=data.draw(st.lists(wants(self.marks), min_size=1, max_size=2), label="wants"))
 
-    @precondition(lambda self: self.leases)
+    def live(self) -> list[tuple[WorkerId, Lease]]:
+        holding = {(job.worker, job.seq, job.attempt) for job in self.jobs if job.worker and job.status not in FINAL}
+        return [held for held in self.leases if (held[0], held[1].seq, held[1].attempt) in holding]
+
+    @precondition(lambda self: self.live())
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        """Report on attempts that may still run, and claim on."""
-        self.report(data, self.leases[-4:])
+        """Report on attempts that still run, and claim on."""
+        live = self.live()
+        worker = data.draw(st.sampled_from(live))[0]
+        self.report(data, [held for held in live if held[0] == worker])
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def cancel_and_settle(self, data: st.DataObject) -> None:
+        worker, lease = data.draw(st.sampled_from(self.live()))
+        self.run(Cancel(scope=ALL_TENANTS, id=lease.id, by="ada"))
+        self.turn(data, worker=worker, outcomes=[self.an_outcome(data, lease)])
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
