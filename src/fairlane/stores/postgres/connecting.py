@@ -20,6 +20,7 @@ _OPTIONS = " ".join(
     for setting in (
         "synchronous_commit=on",  # a server-wide `off` must not lose what we acknowledge
         r"default_transaction_isolation=read\ committed",
+        "timezone=UTC",  # elsewhere, instants before 1937 come with offsets down to the second
         "statement_timeout={statement_timeout_ms}",
         "lock_timeout={lock_timeout_ms}",
         "idle_in_transaction_session_timeout=60000",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from operator import itemgetter
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
@@ -96,7 +98,23 @@ def turn(op: Turn) -> Call[TurnResult]:
         op.reclaim_limit,
         instant(op.now),
     )
-    return Call(SQL, params, _read)
+    return Call(SQL, params, _in_order_of(op) if completed and others else _read)
+
+
+def _in_order_of(op: Turn) -> Callable[[Rows], TurnResult]:
+    """Completed outcomes travel apart from the others: put what was refused back into the order given."""
+
+    def read(rows: Rows) -> TurnResult:
+        result = _read(rows)
+        if not result.refused:
+            return result
+        places: dict[tuple[Seq, int], list[int]] = {}
+        for place, given in enumerate((*op.outcomes, *op.starts)):
+            places.setdefault((given.seq, given.attempt), []).append(place)
+        placed = [(places[refusal.seq, refusal.attempt].pop(0), refusal) for refusal in result.refused]
+        return replace(result, refused=tuple(refusal for _, refusal in sorted(placed, key=itemgetter(0))))
+
+    return read
 
 
 def _arrays(completed: list[Completed]) -> tuple[str | list[str | None] | None, ...]:

@@ -86,7 +86,8 @@ begin
                    case when num_nonnulls(j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
                                           j.retry) > 0 then json_build_object(
                      'category', j.category, 'idempotency_key', j.idempotency_key, 'correlation_id', j.correlation_id,
-                     'parent_id', j.parent_id, 'created_by', j.created_by, 'refs', j.refs, 'headers', j.headers, 'retry', j.retry)
+                     'parent_id', j.parent_id, 'created_by', j.created_by, 'refs', flat(j.refs),
+                     'headers', flat(j.headers), 'retry', shallow(j.retry))
                    end) as lease,
                  j.payload::text as payload, l.leased_at
           from lease l join job j using (seq)

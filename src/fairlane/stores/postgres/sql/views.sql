@@ -9,7 +9,7 @@ select
        else 'pending' end as status,
   j.tenant, j.queue, j.band + j.rank as priority, j.category, j.payload::text as payload, j.payload_version,
   coalesce(j.idempotency_key, j.id::text) as idempotency_key, j.dedup_key, coalesce(j.correlation_id, j.id::text) as correlation_id,
-  j.parent_id, j.created_by, coalesce(j.refs, '{}') as refs, coalesce(j.headers, '{}') as headers,
+  j.parent_id, j.created_by, coalesce(flat(j.refs), '{}') as refs, coalesce(flat(j.headers), '{}') as headers,
   coalesce(d.attempt, l.attempt, s.attempt, r.attempt, 0) as attempt,
   coalesce(d.attempts, l.attempts, s.attempts, r.attempts, 0) as attempts,
   coalesce(d.crashes, l.crashes, s.crashes, r.crashes, 0) as crashes,
