@@ -11,7 +11,7 @@ from fairlane.core.ops.base import Op
 
 
 class Admit(Op[Admission], frozen=True, kw_only=True):
-    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is closed."""
+    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is closed, and stays unknown."""
 
     answer: ClassVar[object] = Admission
 
@@ -20,7 +20,7 @@ class Admit(Op[Admission], frozen=True, kw_only=True):
 
 
 class Report(Op[Breaker], frozen=True, kw_only=True):
-    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker."""
+    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker, whatever is reported."""
 
     answer: ClassVar[object] = Breaker
 
@@ -45,7 +45,7 @@ class BreakerAct(Struct, frozen=True, kw_only=True):
 
 
 class ResetBreaker(Op[BreakerAct], frozen=True, kw_only=True):
-    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}."""
+    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}, each time; what nobody knew was closed."""
 
     answer: ClassVar[object] = BreakerAct
 

@@ -20,7 +20,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     """By attempt number, oldest first."""
     progress: float | None = None
-    """What its newest attempt that said anything said last."""
+    """What an attempt of it said last; a later attempt that says none leaves it."""
     log: tuple[LogLine, ...] = ()
     """Oldest first."""
 

@@ -34,7 +34,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
     """Make the schedules of one `source` be these; names in the order given, removed ones sorted.
 
-    New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `last_at` and a pause kept.
+    New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `declared_at` now; `last_at`, `last_job_id` and a pause kept.
     With `prune`, schedules of this source that are not named are removed. A name held by the other source is left alone.
     """
 
@@ -50,7 +50,7 @@ class Schedules(Struct, frozen=True, kw_only=True):
 
 
 class ListSchedules(Op[Schedules], frozen=True, kw_only=True):
-    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name), at most `limit`."""
+    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name). At most `limit` in either case."""
 
     answer: ClassVar[object] = Schedules
 
@@ -73,8 +73,9 @@ class Fire(Op[Fired], frozen=True, kw_only=True):
     """Move a schedule from `expected_at` on to `next_at`, enqueueing `jobs`, in one commit.
 
     `last_at` becomes `fired_at` and `last_job_id` the last of the jobs. Jobs carry the idempotency key `schedule:<name>:<nominal time>`:
-    should such a job be there already, it stands for the firing. With no jobs (nothing made up for) it only moves on, `fired`.
-    The last job is unfinished while it is there and not done.
+    should such a job be there already, it stands for the firing. With no jobs (nothing made up for) it only moves on, `fired`, whatever its
+    overlap says, and `last_job_id` stays. `skipped` sets `last_at`, too. The last job is unfinished while it is there and not done.
+    Jobs made wake waiting workers.
     """
 
     answer: ClassVar[object] = Fired
@@ -93,7 +94,7 @@ class ScheduleAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PauseSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
-    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given) on. Pausing a paused one, or the reverse, writes nothing.
+    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on. Pausing a paused one, or the reverse, writes nothing.
 
     Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after {"paused": bool}.
     """
@@ -108,7 +109,10 @@ class PauseSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
 
 
 class RunSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
-    """Enqueue `job` now, beside the timetable, paused or not; `last_job_id` becomes it. Audit: `schedule_run`, after {"job_id"}, before None."""
+    """Enqueue `job` now, beside the timetable, paused or not; `last_job_id` becomes it, or the job that stands for it.
+
+    Audit: `schedule_run`, after {"job_id"}, before None. Wakes waiting workers.
+    """
 
     answer: ClassVar[object] = ScheduleAct
 

@@ -18,7 +18,8 @@ LOG_LINES = 100
 class Lapse(Op[ReclaimResult], frozen=True, kw_only=True):
     """A foreman saw its worker die: take all its leases back now, as for a lapsed heartbeat, and its row.
 
-    `starts` are attempts the foreman knows had begun although the store may not: they count as started (and alone) first.
+    `starts` are attempts the foreman knows had begun although the store may not: they are marked first, as in a Turn
+    (`alone` as each says); those whose lease is gone are passed over. Leases by seq, however many.
     An unknown worker: nothing.
     """
 
@@ -102,7 +103,7 @@ class StatsAdded(Struct, frozen=True, kw_only=True):
 
 
 class AddStats(Op[StatsAdded], frozen=True, kw_only=True):
-    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is ignored.
+    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is ignored; the first is 1.
 
     The last batch number lives with the worker's row: an unregistered worker's figures are not added.
     """
