@@ -33,7 +33,7 @@ class At(NamedTuple):
         settings = self._configured()
         reference = self.app or settings.app
         if self.url is None and reference is not None:
-            from fairlane.cli.application import load_application
+            from fairlane.worker.application import load_application
 
             return load_application(reference).settings
         return settings
@@ -43,7 +43,7 @@ class At(NamedTuple):
         reference = self.app or self._configured().app
         if reference is None:
             return None
-        from fairlane.cli.application import load_application
+        from fairlane.worker.application import load_application
 
         return load_application(reference)
 

@@ -43,6 +43,8 @@ class TaskOptions(TypedDict, total=False):
     """Arguments that are ids of the objects the job works on: kept as the job's refs too."""
     errors: Mapping[type[BaseException], ErrorClass]
     sensitive: SensitivePolicy
+    isolated: bool
+    """Run it in a process of its own, which can be killed and has a memory cap."""
 
 
 class Definition(Generic[R]):
@@ -80,6 +82,7 @@ class Definition(Generic[R]):
         self.sensitive: SensitivePolicy | None = given.get("sensitive")
         if self.sensitive is not None and self.sensitive not in get_args(SensitivePolicy):
             raise InvalidOption("sensitive", self.sensitive, f"one of {', '.join(get_args(SensitivePolicy))}")
+        self.isolated = bool(given.get("isolated", False))
         self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
 
         self.upcasters = Upcasters()

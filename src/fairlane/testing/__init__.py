@@ -6,18 +6,15 @@ claim, the check of the payload, the current job, and how an attempt ends.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairlane.client.app import Fairlane
-from fairlane.client.task import AsyncTask, SyncTask, Task
-from fairlane.core.decide import completed, decide
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
-from fairlane.core.outcome import Died, Outcome
-from fairlane.core.storable import failure
-from fairlane.errors import AttemptInterrupted, InvalidOption, UnreadablePayload
+from fairlane.core.outcome import Outcome
+from fairlane.errors import InvalidOption
+from fairlane.worker.attempting import run_here
 
 LANE = "run_due"
 LEASE_S = 3600.0
@@ -65,32 +62,7 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
 
 def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
     """Run one leased attempt in this thread and decide how it ended; settles nothing."""
-    task = app.require_task(lease.type)
-    began_s = app.clock.monotonic()
-    try:
-        result = _call(task, lease)
-    except UnreadablePayload as error:
-        # Written by newer code or straight by SQL: to the dead letters with the reason.
-        what = failure(error, "non_retryable", lease.type)
-        return Died(seq=lease.seq, attempt=lease.attempt, failure=what, charged=False)
-    except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
-        return decide(
-            lease,
-            error,
-            app.policy_for(task, lease.queue),
-            task.definition.classifier,
-            now=app.clock.now(),
-            fraction=app.chance.fraction(),
-            ran_s=app.clock.monotonic() - began_s,
-        )
-    return completed(lease, result, app.clock.monotonic() - began_s)
-
-
-def _call(task: Task[..., Any], lease: Lease) -> Any:
-    if isinstance(task, AsyncTask):
-        return asyncio.run(task.arun(lease))
-    assert isinstance(task, SyncTask)
-    return task.run(lease)
+    return run_here(app, lease)
 
 
 def _queues_with_work(app: Fairlane) -> tuple[str, ...]:

@@ -30,6 +30,10 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     max_memory_mb: float | None = None
     batch: int | None = None
     """Jobs claimed in one turn, at most, for each lane; None: as many as keep its slots busy."""
+    app: str | None = None
+    """Where a child process finds the application, `module:name`; None: nothing can run isolated."""
+    isolated_memory_mb: float = 0.0
+    """Address space an isolated attempt may take; 0: no cap."""
     breaker: BreakerPolicy = BreakerPolicy()
     retry_cap_s: float = 300.0
 

@@ -15,6 +15,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.desk import Desk
 from fairlane.worker.filling import Filler
+from fairlane.worker.isolated.children import Children
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
 from fairlane.worker.turning import Turner
@@ -30,15 +31,19 @@ class Engine:
         self.turner = Turner(self.desk)
         self.watchdog = Watchdog(self.desk)
         self.waker = Waker(app.store, worker, self.desk.wake)
+        self.wake_address: str | None = None
+        """To be registered with the heartbeat, where the store needs one."""
         self.threads: Threads | None = None
+        self.children = Children(config.app, config.isolated_memory_mb) if config.app is not None else None
 
     async def run(self) -> None:
         """Until `stop`, or until drained or used up. Nothing that this worker held stays leased, if the store can be reached."""
         desk = self.desk
+        self.wake_address = await self.waker.start()
         self.threads = threads = Threads(asyncio.get_running_loop())
         slots = []
         for state in desk.lanes:
-            filler = Filler(desk, state, threads)
+            filler = Filler(desk, state, threads, self.children)
             for number in range(state.lane.slots):
                 slot = Slot()
                 slot.task = asyncio.create_task(filler.fill(slot), name=f"{state.lane.name}-{number}")
@@ -54,6 +59,9 @@ class Engine:
                 task.cancel()
             await asyncio.gather(watchdog, *slots, return_exceptions=True)
             threads.close()
+            await self.waker.close()
+            if self.children is not None:
+                await self.children.close()
 
     def stop(self) -> None:
         """Claim no more; what is held goes back, what runs may end within the grace."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.core.job import Lease
-from fairlane.core.outcome import Cancelled, Outcome, Released
+from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released
 from fairlane.worker.desk import Desk
+from fairlane.worker.isolated.children import ChildDied, Children
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
+
+log = logging.getLogger("fairlane.worker")
 
 YIELD_S = 0.005
 """Jobs that never wait still let the loop breathe this often."""
@@ -20,8 +24,8 @@ YIELD_S = 0.005
 class Filler:
     """Runs the attempts of one lane's slots."""
 
-    def __init__(self, desk: Desk, state: LaneState, threads: Threads) -> None:
-        self._desk, self._state, self._threads = desk, state, threads
+    def __init__(self, desk: Desk, state: LaneState, threads: Threads, children: Children | None) -> None:
+        self._desk, self._state, self._threads, self._children = desk, state, threads, children
 
     async def fill(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
@@ -54,6 +58,8 @@ class Filler:
         slot.begin(lease, began_s, task.timeout_s(lease))
         job, tenant = job_in_force.set(CurrentJob(lease)), tenant_in_force.set(lease.tenant)
         try:
+            if (task.isolated or lease.suspect) and self._children is not None:
+                return await self._children.run(lease)
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)
@@ -66,6 +72,9 @@ class Filler:
                     raise
                 return task.raised(lease, error, self._desk.monotonic() - began_s)
             return self._stopped(slot, task, lease, began_s)
+        except ChildDied as died:
+            log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
+            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)
         except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 error = RuntimeError(f"the task raised {type(error).__name__}")

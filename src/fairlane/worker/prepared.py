@@ -22,6 +22,7 @@ class PreparedTask:
         self.function: Callable[..., Any] = definition.function
         self.decode = definition.decode
         self.is_async = definition.is_async
+        self.isolated = definition.isolated
         self._classifier = definition.classifier
         self._own_timeout_s = definition.timeout_s
         self._by_queue: dict[str, tuple[Policy, float]] = {}

@@ -1,4 +1,4 @@
-"""Finding the application whose tasks a command should know."""
+"""Finding the application whose tasks a worker, or a command, should know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fairlane.cli.words import one_line
 from fairlane.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _broken(reference: str, place: str, error: BaseException) -> ConfigError:
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     line = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
     return ConfigError(
-        f'app = "{reference}": importing {place} raised {type(error).__name__}: {one_line(str(error))}{line}; '
+        f'app = "{reference}": importing {place} raised {type(error).__name__}: {" ".join(str(error).split())}{line}; '
         "FAIRLANE_DEBUG=1 shows the traceback"
     )
 

@@ -1,0 +1,120 @@
+"""Children kept warm for isolated attempts: as many as run at once, handed out one attempt at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from fairlane.core.job import Lease
+from fairlane.core.outcome import Outcome
+from fairlane.worker.isolated.child import READY
+from fairlane.worker.isolated.frames import aread_frame, frame
+
+START_S = 60.0
+KILL_AFTER_S = 2.0
+JOBS_EACH = 500
+"""A child is replaced after so many attempts: what tasks leak does not pile up."""
+
+_decode: Callable[[bytes], Outcome] = msgspec.json.Decoder(Outcome).decode
+
+
+class ChildDied(Exception):
+    """The process of an attempt ended under it."""
+
+    def __init__(self, code: int | None) -> None:
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
+            super().__init__(f"its process was ended by {name}")
+        else:
+            super().__init__(f"its process exited with code {code}")
+
+
+class Child:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.jobs = 0
+
+    async def run(self, lease: Lease) -> Outcome:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.jobs += 1
+        with contextlib.suppress(ConnectionError):
+            self.process.stdin.write(frame(msgspec.json.encode(lease)))
+            await self.process.stdin.drain()
+        body = await aread_frame(self.process.stdout)
+        if body is None:
+            raise ChildDied(await self.process.wait())
+        return _decode(body)
+
+    async def kill(self) -> None:
+        """Ask it to end, then end it, with everything it started."""
+        for how, patience_s in ((signal.SIGTERM, KILL_AFTER_S), (signal.SIGKILL, None)):
+            if self.process.returncode is None:
+                try:
+                    os.killpg(self.process.pid, how)
+                except ProcessLookupError:
+                    break
+                try:
+                    await asyncio.wait_for(self.process.wait(), patience_s)
+                except TimeoutError:
+                    continue
+        # Its own children may have ignored the first signal.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Children:
+    """Runs leases in children; one that is in any doubt afterwards is killed, not kept."""
+
+    def __init__(self, spec: str, memory_mb: float = 0.0) -> None:
+        self._spec, self._memory_mb = spec, memory_mb
+        self._idle: list[Child] = []
+
+    async def run(self, lease: Lease) -> Outcome:
+        """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first."""
+        child = self._idle.pop() if self._idle else await self._start()
+        kept = False
+        try:
+            outcome = await child.run(lease)
+            kept = child.jobs < JOBS_EACH
+            return outcome
+        finally:
+            if kept:
+                self._idle.append(child)
+            else:
+                await asyncio.shield(child.kill())
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(child.kill() for child in idle))
+
+    async def _start(self) -> Child:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "fairlane.worker.isolated.child",
+            self._spec,
+            str(self._memory_mb),
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=2**26,
+        )
+        child = Child(process)
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_S):
+                ready = await aread_frame(process.stdout)
+        except BaseException:
+            await asyncio.shield(child.kill())
+            raise
+        if ready != READY:
+            raise ChildDied(await process.wait())
+        return child
