@@ -90,4 +90,7 @@ def _within(driver: Driver, work: Callable[[Driver], T]) -> T:
 def _begins_by_itself(driver: Driver) -> bool:
     """sqlite3 opens a transaction before the first change, unless told not to."""
     connection = getattr(driver, "connection", None)
-    return isinstance(connection, sqlite3.Connection) and connection.isolation_level is not None
+    if not isinstance(connection, sqlite3.Connection) or connection.isolation_level is None:
+        return False
+    # Python 3.12 added another way to say it; -1 means: as ever.
+    return getattr(connection, "autocommit", -1) == -1

@@ -25,6 +25,7 @@ PAUSE_S = 0.005
 """SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it waits
 shortly, and we try again, out of step with the others, until the store's own patience ends."""
 
+OLDEST_LIBRARY = (3, 35, 0)
 FIRST_SAFE_WAL = (3, 51, 3)
 """Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the file."""
 
@@ -48,7 +49,10 @@ class Database:
     def __init__(self, place: Path, library: Library, busy_timeout_s: float, chance: Chance) -> None:
         self.place, self.library = place, library
         self._open, self.sqlite_version = load(library)
-        self.journal_mode = "wal" if _as_numbers(self.sqlite_version) >= FIRST_SAFE_WAL else "truncate"
+        version = _as_numbers(self.sqlite_version)
+        if version < OLDEST_LIBRARY:
+            raise ConfigError(f'SQLite {self.sqlite_version} is too old, 3.35 is needed: set sqlite_library = "apsw"')
+        self.journal_mode = "wal" if version >= FIRST_SAFE_WAL else "truncate"
         self._patience_s = busy_timeout_s
         self._chance = chance
         self._closed = False
@@ -79,6 +83,14 @@ class Database:
         """A number that differs once another connection has changed the file."""
         [(version,)] = self._insist(lambda: self._read(lambda db: db.execute("pragma data_version")))
         return int(version)
+
+    def is_in_place(self) -> bool:
+        """False: the file was removed or replaced, and what is written here goes nowhere."""
+        try:
+            status = os.stat(self.place)
+        except OSError:
+            return False
+        return self._file_id == (status.st_dev, status.st_ino)
 
     def close(self) -> None:
         self._closed = True

@@ -32,14 +32,17 @@ CLOCK_BEHIND = (
     "the machine's clock is {seconds:.0f} s behind the latest instant this file has seen, and time stands still here until it "
     "catches up. Correct the clock; if the file saw a wrong future, delete latest_us from fairlane_meta"
 )
+NOT_IN_PLACE = "the file was removed or replaced while this process had it open: what is written goes nowhere. Restart this process"
 _FULL = 2
 
 
-def health(tx: Transaction, version: str, wants_wal: bool, clock_behind_us: int) -> Health:
+def health(tx: Transaction, version: str, *, wants_wal: bool, in_place: bool, clock_behind_us: int) -> Health:
     journal, synchronous = _pragma(tx.db, "journal_mode"), int(_pragma(tx.db, "synchronous"))
     degraded = []
     if not wants_wal:
         degraded.append((STILL_WAL if journal == "wal" else OLD_LIBRARY).format(version=version))
+    if not in_place:
+        degraded.append(NOT_IN_PLACE)
     if synchronous < _FULL:
         degraded.append(NOT_SYNCED.format(value=synchronous))
     if clock_behind_us > 2_000_000:
@@ -49,7 +52,7 @@ def health(tx: Transaction, version: str, wants_wal: bool, clock_behind_us: int)
         store="sqlite",
         server=f"SQLite {version} ({tx.db.library})",
         schema_version=current_version(tx.db),
-        durable=synchronous >= _FULL,
+        durable=synchronous >= _FULL and in_place,
         degraded=tuple(degraded),
     )
 

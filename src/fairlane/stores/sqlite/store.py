@@ -151,8 +151,13 @@ class SqliteStore:
         return handler(tx, op), tx.wakes
 
     def _check(self, tx: Transaction) -> ops.Health:
-        wants_wal = self._db.journal_mode == "wal"
-        return keeping.health(tx, self._db.sqlite_version, wants_wal, self._clock.behind_us(tx.db))
+        return keeping.health(
+            tx,
+            self._db.sqlite_version,
+            wants_wal=self._db.journal_mode == "wal",
+            in_place=self._db.is_in_place(),
+            clock_behind_us=self._clock.behind_us(tx.db),
+        )
 
     def _executor(self) -> Executor:
         """One thread, so operations of a process wait here instead of at the file's lock; anew after a fork."""
