@@ -73,6 +73,11 @@ class PostgresServer:
         return self.directory / "data"
 
     @property
+    def programs(self) -> Path:
+        """Where psql, pg_dump and the like of this server are."""
+        return self._programs
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise RuntimeError("the server is not running")

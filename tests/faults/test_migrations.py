@@ -1,0 +1,192 @@
+"""Migrations meet each other, die half way, wait for tables, travel as scripts and come back from backups."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from fairlane.core.ops import Check, Enqueue
+from fairlane.errors import StoreUnavailable
+from fairlane.stores.postgres.migrating import migrations, script
+from tests.faults.conftest import Stores
+from tests.faults.migrating import migrate
+from tests.faults.places import Place
+from tests.faults.waiting import eventually
+from tests.servers.account import server_account
+from tests.servers.pgbouncer import pgbouncer_program
+from tests.servers.postgres import PostgresServer
+from tests.support.acting import Scene
+from tests.support.stores import Ground
+
+APPLIED = len(migrations())
+
+
+@pytest.fixture
+def empty(place: Place) -> Place:
+    place.rows("drop schema fairlane cascade")
+    return place
+
+
+def schema_objects(place: Place) -> int:
+    return place.number(
+        "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'fairlane'"
+    )
+
+
+def migrators(place: Place, count: int) -> list[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.faults.migrating", place.dsn]
+    return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+
+
+def test_four_processes_that_migrate_at_once_apply_each_migration_once(empty: Place, stores: Stores) -> None:
+    said = [process.communicate(timeout=60)[0] for process in migrators(empty, 4)]
+    assert sum(map(int, said)) == APPLIED
+    assert empty.number("select count(*) from fairlane.schema_version") == APPLIED
+    Scene(stores.open(empty.dsn)).put()
+
+
+@pytest.mark.parametrize("level", ["serializable", "repeatable read"])
+def test_migrating_at_once_works_at_any_isolation(ground: Ground, empty: Place, level: str) -> None:
+    # Through a pooler our own settings do not hold; what the script says does.
+    empty.rows(f"alter database \"{empty.name}\" set default_transaction_isolation = '{level}'")
+    dsn = ground.pooler.dsn(empty.name) if pgbouncer_program() else empty.dsn
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(migrate, [dsn] * 4)) == APPLIED
+
+
+@pytest.mark.parametrize("how", ["the process is killed", "its session is ended"])
+def test_a_migration_that_dies_half_way_leaves_nothing_or_all_and_the_next_one_succeeds(
+    empty: Place, stores: Stores, how: str
+) -> None:
+    # A table of that name in the way holds the migration up in its middle.
+    with psycopg.connect(empty.dsn) as busy:
+        busy.execute("create schema fairlane")
+        busy.execute("create table fairlane.audit ()")
+        [process] = migrators(empty, 1)
+        try:
+            eventually(lambda: empty.sessions_waiting() == 1)
+            if how == "the process is killed":
+                process.kill()
+            else:
+                empty.rows(
+                    "select pg_terminate_backend(pid) from pg_stat_activity "
+                    "where datname = current_database() and wait_event_type = 'Lock'"
+                )
+            assert process.wait(30) != 0
+        finally:
+            process.kill()
+            process.communicate()
+        busy.rollback()
+    # The session of a killed process does not know: it finishes what it was sent.
+    eventually(lambda: empty.number("select count(*) from pg_stat_activity where datname = current_database()") == 1)
+    applied = APPLIED if schema_objects(empty) else 0
+    assert how == "the process is killed" or not applied
+    assert migrate(empty.dsn) == APPLIED - applied
+    assert empty.number("select count(*) from fairlane.schema_version") == APPLIED
+    Scene(stores.open(empty.dsn)).finished()
+
+
+def test_a_migration_dies_whole_after_any_of_its_statements(empty: Place) -> None:
+    [migration] = migrations()
+    whole = script(migration, "fairlane")
+    statements = [end for end in range(len(whole)) if whole.startswith(";\n\n", end)]
+    for end in statements[:: max(1, len(statements) // 6)]:
+        conn = psycopg.connect(empty.dsn, autocommit=True)
+        try:
+            conn.execute((whole[:end] + ";").encode())
+        except psycopg.errors.SyntaxError:
+            pass  # cut inside a function's body
+        finally:
+            conn.close()
+        assert schema_objects(empty) == 0
+    assert migrate(empty.dsn) == APPLIED
+
+
+def test_a_migration_waits_for_a_locked_table_only_so_long_and_leaves_nothing(empty: Place, stores: Stores) -> None:
+    migrator = stores.open(empty.dsn, lock_timeout_s=0.2).migrator()
+    with psycopg.connect(empty.dsn) as busy:
+        busy.execute("create schema fairlane")
+        busy.execute("create table fairlane.schema_version (version integer primary key, name text)")
+        busy.commit()
+        busy.execute("lock fairlane.schema_version in access exclusive mode")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            migrator.up()
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            migrator.current()
+    assert schema_objects(empty) == 2
+
+
+def test_the_migration_itself_waits_three_seconds_for_a_table_and_no_more(empty: Place) -> None:
+    with psycopg.connect(empty.dsn) as busy:
+        busy.execute("create schema fairlane")
+        busy.execute("create table fairlane.audit ()")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            migrate(empty.dsn)
+        busy.rollback()
+    assert schema_objects(empty) == 0
+
+
+def test_the_script_runs_by_psql_as_it_is(empty: Place, stores: Stores) -> None:
+    store = stores.open(empty.dsn)
+    assert not store.run(Check()).schema_version
+    run_by_psql(empty, store.migrator().sql())
+    assert store.migrator().pending() == ()
+    assert store.run(Check()).schema_version == store.migrator().needed
+    Scene(store).finished()
+
+
+def test_the_script_runs_by_psycopg_and_a_second_time_changes_nothing(empty: Place, stores: Stores) -> None:
+    store = stores.open(empty.dsn)
+    with psycopg.connect(empty.dsn, autocommit=True) as conn:
+        conn.execute(store.migrator().sql().encode())
+    receipt = Scene(store).put()
+    with psycopg.connect(empty.dsn, autocommit=True) as conn, pytest.raises(psycopg.Error, match="already exists"):
+        conn.execute(store.migrator().sql().encode())
+    assert Scene(store).status(receipt.id) == "pending"
+
+
+def test_a_schema_of_any_name_can_be_chosen(empty: Place, stores: Stores) -> None:
+    name = 'My "jobs" 100%'
+    store = stores.open(empty.dsn, schema=name)
+    store.migrator().up()
+    scene = Scene(store)
+    scene.finished()
+    with psycopg.connect(empty.dsn) as conn:
+        store.run(Enqueue(jobs=(scene.job(),)), on=conn)
+    assert len(scene.list_jobs()) == 2
+
+
+def test_jobs_keys_and_the_version_come_back_from_a_dump(place: Place, stores: Stores) -> None:
+    scene = Scene(stores.open(place.dsn))
+    done, dead = scene.finished(), scene.dead()
+    waiting = scene.put(idempotency_key="order-7", dedup_key="order", tenant="acme")
+    dump = run_program(place.server, "pg_dump", place.dsn)
+    copy = Place(place.server, f"{place.name}_restored")
+    place.server.create_database(copy.name)
+    run_by_psql(copy, dump)
+    store = stores.open(copy.dsn)
+    assert store.migrator().pending() == ()
+    assert store.run(Check()).schema_version == store.migrator().needed
+    restored = Scene(store, seed=1)
+    assert [restored.status(job) for job in (waiting.id, done.id, dead.id)] == ["pending", "completed", "dead"]
+    [receipt] = restored.enqueue(restored.job(idempotency_key="order-7", tenant="acme")).receipts
+    assert (receipt.disposition, receipt.id) == ("duplicate", waiting.id)
+    assert restored.put().seq > waiting.seq
+
+
+def run_by_psql(place: Place, text: str) -> None:
+    file = place.server.directory / f"{place.name}.sql"
+    file.write_text(text)
+    run_program(place.server, "psql", place.dsn, "--quiet", "-v", "ON_ERROR_STOP=1", "-f", str(file))
+
+
+def run_program(server: PostgresServer, program: str, *arguments: str) -> str:
+    """One of the programs that come with the server, run to its end."""
+    ran = server_account().run([str(server.programs / program), *arguments])
+    output = ran.stdout.decode()
+    assert ran.returncode == 0, output
+    return output
