@@ -6,21 +6,31 @@ from typing import Any
 
 from fairlane.core import job as values, ops
 from fairlane.core.clock import Clock, SystemClock
+from tests.model_breakers import Breakers
 from tests.model_facts import Record, Try, own_failure, span
 from tests.model_people import People
+from tests.model_schedules import Schedules
+from tests.model_workers import Workers
 
 RECORDED_AS = {"completed": "completed", "retried": "failed", "died": "dead", "cancelled": "cancelled"}
-RECORDED_AS |= {"snoozed": "snoozed", "released": "released"}
+RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(People):
+class Model(People, Breakers, Schedules, Workers):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
+        self.forget()
+        self.last_seq = self.last_audit_id = self.last_claimed = 0
+
+    def forget(self) -> None:
         self.jobs: list[Record] = []
         self.workers: list[dict[str, Any]] = []
         self.audit: list[ops.AuditRecord] = []
-        self.last_seq = self.last_audit_id = self.last_claimed = 0
+        self.pauses: list[ops.Pause] = []
+        self.breakers: dict[str, dict[str, Any]] = {}
+        self.schedules: dict[str, dict[str, Any]] = {}
+        self.figures: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def run(self, op: Any) -> Any:
         return getattr(self, type(op).__name__.lower())(op, op.now or self.clock.now())
@@ -53,20 +63,16 @@ class Model(People):
         return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq)
 
     def turn(self, op, now):
-        unstarted = []
-        for start in op.starts:
-            r = self._leased(start.seq, start.attempt, op.worker)
-            if r is None:
-                unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
-            else:
-                r.lease.started_at = r.lease.started_at or now
-                r.lease.deadline_at, r.lease.alone = now + span(2 * start.timeout_s), start.alone
+        unstarted = self._mark_started(op, now)
         stale = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
         refused = [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale] + unstarted
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
         leases, marks, cursors = [], {}, {}
+        for w in self.workers:
+            if w["id"] == op.worker and registered:
+                w["waiting"] = op.waiting
         if op.wants and registered:
             mine = [r for r in self.jobs if r.lease and (r.lease.worker, r.lease.claim_no) == (op.worker, op.claim_no)]
             leases = [self._lease_of(r) for r in sorted(mine, key=lambda r: r.lease.nth)]
@@ -85,6 +91,17 @@ class Model(People):
             reclaimed=tuple(reclaimed),
         )
 
+    def _mark_started(self, op, now):
+        unstarted = []
+        for start in op.starts:
+            r = self._leased(start.seq, start.attempt, op.worker)
+            if r is None:
+                unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
+            else:
+                r.lease.started_at = r.lease.started_at or now
+                r.lease.deadline_at, r.lease.alone = now + span(2 * start.timeout_s), start.alone
+        return unstarted
+
     def _leased(self, seq, attempt, worker):
         held = [r for r in self.jobs if r.seq == seq and r.lease]
         return next((r for r in held if (r.lease.attempt, r.lease.worker) == (attempt, worker)), None)
@@ -98,6 +115,10 @@ class Model(People):
         lease, ended_at = r.lease, now - span(outcome.ended_ago_s)
         if lease.started_at is None and outcome.ran_s is not None:
             lease.started_at = ended_at - span(outcome.ran_s)
+        if kind == "crashed":
+            lease.alone = True
+            self._take_back(r, "worker_gone", ended_at, started=True)
+            return True
         failure = getattr(outcome, "failure", None)
         lease.note = outcome.reason if kind == "cancelled" else None
         if kind in ("completed", "retried", "died", "snoozed"):
@@ -139,7 +160,8 @@ class Model(People):
                     return None
                 looks[line], last[line] = looks.get(line, 0) + 1, r.key
                 marks[line] = r.key
-                if want.types is None or r.spec.type in want.types:
+                wanted = want.types is None or r.spec.type in want.types
+                if wanted and not self._is_paused("type", r.spec.type):
                     return r
             return None
 
@@ -155,15 +177,19 @@ class Model(People):
             leases.append(self._lease_of(r))
 
         for take in want.takes:
+            if self._is_paused("queue", take.queue) or self._is_paused("tenant", take.tenant):
+                continue
             after = take.after and (take.after.rank, take.after.due_at, take.after.seq)
             for _ in range(min(take.limit, want.limit - len(leases))):
                 r = next_wanted((take.queue, take.band, take.tenant), after)
                 if r is None:
                     break
                 lease(r)
-        for queue in want.queues if want.discover else ():
+        open_queues = [queue for queue in want.queues if not self._is_paused("queue", queue)]
+        for queue in open_queues if want.discover else ():
             for band in sorted({r.spec.band for r in self.jobs if r.place == "ready" and r.spec.queue == queue}):
                 here = sorted({r.spec.tenant for r in self.jobs if r.place == "ready" and r.line[:2] == (queue, band)})
+                here = [name for name in here if not self._is_paused("tenant", name)]
                 turns = [name for name in here if name > want.cursor] + [name for name in here if name <= want.cursor]
                 while turns and len(leases) < want.limit:
                     tenant = turns.pop(0)
@@ -201,9 +227,9 @@ class Model(People):
                 self.workers.remove(worker)
         return reclaimed
 
-    def _take_back(self, r, cause, now):
+    def _take_back(self, r, cause, now, started=False):
         lease, failure, place = r.lease, None, "cancelled" if r.lease.cancel else "ready"
-        if cause == "worker_gone" and lease.started_at:
+        if cause == "worker_gone" and (lease.started_at or started):
             r.suspect, r.crashes = True, r.crashes + lease.alone
             failure = own_failure(r.spec.type, "WorkerLost", "transient", "its worker is gone")
             if place == "ready" and lease.alone and r.crashes >= ops.MAX_CRASHES:
@@ -231,19 +257,15 @@ class Model(People):
     def renew(self, op, now):
         known = [w for w in self.workers if w["id"] == op.worker]
         if not known:
-            self.workers.append({"id": op.worker})
+            self.workers.append({"id": op.worker, "registered_at": now, "waiting": False, "batch": 0})
         row = next(w for w in self.workers if w["id"] == op.worker)
-        row["expires_at"] = now + span(op.lease_s)
+        row |= {name: getattr(op, name) for name in ("name", "queues", "types")}
+        row |= {"renewed_at": now, "expires_at": now + span(op.lease_s), "figures": dict(op.figures)}
         return ops.Renewed(now=now, expires_at=row["expires_at"], fresh=not known)
 
     def retire(self, op, now):
         held = [r for r in self.jobs if r.lease and r.lease.worker == op.worker]
         for r in held:
-            cancelled = r.lease.cancel
-            r.end_try("released", now)
-            if cancelled:
-                r.finish("cancelled", now)
-            else:
-                r.place = "ready"
+            r.release(now)
         self.workers = [w for w in self.workers if w["id"] != op.worker]
         return ops.Retired(released=len(held))

@@ -52,6 +52,8 @@ class Record:
     finished_at: datetime | None = None
     result: str | None = None
     letter: dict[str, Any] | None = None
+    progress: float | None = None
+    log: list[Any] = field(default_factory=list)
 
     @property
     def line(self) -> tuple[str, int, str]:
@@ -84,6 +86,14 @@ class Record:
         self.place, self.finished_at = place, at
         if place == "dead":
             self.letter = dict.fromkeys(LETTER_FACTS) | {"status": "pending_review", "reprocess_count": 0}
+
+    def release(self, at: datetime) -> None:
+        cancelled = self.lease.cancel
+        self.end_try("released", at)
+        if cancelled:
+            self.finish("cancelled", at)
+        else:
+            self.place = "ready"
 
     def end_try(self, outcome: str, at: datetime, failure: Failure | None = None) -> None:
         """Record how its attempt ended; one that only waited takes the next number for the record."""

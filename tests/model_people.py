@@ -27,7 +27,7 @@ class People(Reads):
     last_seq: int
     last_audit_id: int
 
-    def _note(self, op, action, r, target, before, after, now):
+    def _note(self, op, action, tenant, target, before, after, now):
         self.last_audit_id += 1
         self.audit.append(
             ops.AuditRecord(
@@ -35,7 +35,7 @@ class People(Reads):
                 at=now,
                 by=op.by,
                 action=action,
-                tenant=r.spec.tenant,
+                tenant=tenant,
                 target=target,
                 notes=op.notes,
                 before=before,
@@ -52,7 +52,7 @@ class People(Reads):
         before = {"status": r.status, "attempts": r.attempts}
         if change(r):
             after = {"status": r.status, "attempts": r.attempts}
-            self._note(op, action, r, f"job:{r.spec.id}", before, after, now)
+            self._note(op, action, r.spec.tenant, f"job:{r.spec.id}", before, after, now)
         return ops.JobAct(job=job_of(r))
 
     def cancel(self, op, now):
@@ -92,6 +92,9 @@ class People(Reads):
 
         return self._act_on_job(op, "job_bury", now, lambda r: not r.is_finished, change)
 
+    def reset(self, op, now):
+        return self._act_on_job(op, "job_reset", now, lambda r: r.lease is not None, lambda r: r.release(now) or True)
+
     def _letter(self, op):
         return next((r for r in self.jobs if r.letter and r.seq == op.id and op.scope.admits(r.spec.tenant)), None)
 
@@ -107,7 +110,7 @@ class People(Reads):
         before = {name: r.letter[name] for name in ("status", "acknowledged_by")}
         if change(r):
             after = {name: r.letter[name] for name in ("status", "acknowledged_by")}
-            self._note(op, action, r, f"dead_letter:{r.seq}", before, after, now)
+            self._note(op, action, r.spec.tenant, f"dead_letter:{r.seq}", before, after, now)
         return ops.DeadLetterAct(dead_letter=letter_of(r))
 
     def discard(self, op, now):
@@ -161,8 +164,8 @@ class People(Reads):
         letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}
         after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}
         target = f"dead_letter:{r.seq}"
-        self._note(op, "job_dlq_reprocess_requested", r, target, before, None, now)
-        self._note(op, "job_dlq_reprocess_success", r, target, before, after, now)
+        self._note(op, "job_dlq_reprocess_requested", r.spec.tenant, target, before, None, now)
+        self._note(op, "job_dlq_reprocess_success", r.spec.tenant, target, before, after, now)
         return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(self.jobs[-1]))
 
     def _ended_badly(self, r):
@@ -183,9 +186,11 @@ class People(Reads):
         closed.sort(key=lambda r: (r.letter["closed_at"], r.seq))
         removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
         self.jobs = [r for r in self.jobs if r.seq not in removed]
+        if op.stats_before is not None:
+            self.figures = {key: row for key, row in self.figures.items() if key[0] >= op.stats_before}
         return ops.Retained(jobs=len(removed))
 
     def purge(self, op, now):
         count = len(self.jobs)
-        self.jobs, self.workers, self.audit = [], [], []
+        self.forget()
         return ops.Purged(jobs=count)

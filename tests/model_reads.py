@@ -82,7 +82,9 @@ class Reads:
 
     def getjob(self, op, now):
         found = [r for r in self.jobs if r.spec.id == op.id and op.scope.admits(r.spec.tenant)]
-        return ops.JobDetail(job=job_of(found[0]), attempts=attempts_of(found[0])) if found else None
+        for r in found:
+            return ops.JobDetail(job=job_of(r), attempts=attempts_of(r), progress=r.progress, log=tuple(r.log))
+        return None
 
     def pagejobs(self, op, now):
         where, found = op.where, []
