@@ -34,7 +34,7 @@ class Enqueuer:
 
     def one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
         spec = self.preparer.job(task, options, args)
-        result = self._around.access.run(self._op((spec,)), on=options.conn)
+        result = self._around.access.run(self._op((spec,), options.conn), on=options.conn)
         handle = self._handle(task, options, spec, self._receipts(result)[0])
         if options.conn is None and self._watch.is_on:
             self._watch.look(result)
@@ -42,7 +42,7 @@ class Enqueuer:
 
     async def aone(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
         spec = self.preparer.job(task, options, args)
-        result = await self._around.access.arun(self._op((spec,)), on=options.conn)
+        result = await self._around.access.arun(self._op((spec,), options.conn), on=options.conn)
         handle = self._handle(task, options, spec, self._receipts(result)[0])
         if options.conn is None and self._watch.is_on:
             await self._watch.alook(result)
@@ -52,7 +52,7 @@ class Enqueuer:
         given, specs, conn = self._prepared(bounds, conn)
         if not specs:
             return []
-        result = self._around.access.run(self._op(specs), on=conn)
+        result = self._around.access.run(self._op(specs, conn), on=conn)
         handles = self._handles(given, specs, result)
         if conn is None and self._watch.is_on:
             self._watch.look(result)
@@ -62,7 +62,7 @@ class Enqueuer:
         given, specs, conn = self._prepared(bounds, conn)
         if not specs:
             return []
-        result = await self._around.access.arun(self._op(specs), on=conn)
+        result = await self._around.access.arun(self._op(specs, conn), on=conn)
         handles = self._handles(given, specs, result)
         if conn is None and self._watch.is_on:
             await self._watch.alook(result)
@@ -84,8 +84,12 @@ class Enqueuer:
         specs = tuple(self.preparer.bound_job(b.definition, b.options, b.args, b.payload) for b in given)
         return given, specs, conn
 
-    def _op(self, specs: tuple[JobSpec, ...]) -> Enqueue:
-        return Enqueue(jobs=specs, capacity=self._capacity, notify=self._notify)
+    def _op(self, specs: tuple[JobSpec, ...], conn: object | None) -> Enqueue:
+        notify = self._notify
+        if conn is not None and notify == "if_waiting":
+            # A worker may begin to wait before the caller commits.
+            notify = "always"
+        return Enqueue(jobs=specs, capacity=self._capacity, notify=notify)
 
     def _receipts(self, result: EnqueueResult) -> tuple[Receipt, ...]:
         if result.full:

@@ -123,9 +123,14 @@ class PostgresMigrator:
         return True
 
     def _current(self, conn: Connection) -> int:
-        table = quoting.SQL("{}.schema_version").format(quoting.Identifier(self._schema))
-        found = conn.execute("select to_regclass(%s)", (table.as_string(None),)).fetchone()
-        if found is None or found[0] is None:
+        # Read from the catalog: to_regclass may answer from a cache filled before we waited for the lock.
+        there = conn.execute(
+            "select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = %s and c.relname = 'schema_version')",
+            (self._schema,),
+        ).fetchone()
+        if there is None or not there[0]:
             return 0
+        table = quoting.Identifier(self._schema, "schema_version")
         row = conn.execute(quoting.SQL("select coalesce(max(version), 0) from {}").format(table)).fetchone()
         return int(row[0]) if row else 0
