@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 from fairlane.client.app import Fairlane
@@ -53,6 +54,12 @@ class Desk:
 
     def busy(self) -> bool:
         return any(state.running or state.held for state in self.lanes)
+
+    def jobs_left(self) -> int:
+        """How many more jobs this worker may claim before it is used up."""
+        if self.config.max_jobs is None:
+            return sys.maxsize
+        return self.config.max_jobs - self.started - sum(len(state.held) for state in self.lanes)
 
     def give_back(self, state: LaneState, unwanted: Callable[[Lease], bool]) -> None:
         """Release held jobs before they begin."""

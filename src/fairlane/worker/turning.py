@@ -51,7 +51,7 @@ class Turner:
             self._idle = 0 if claimed or desk.outcomes or desk.busy() else self._idle + 1
             if desk.config.drain and self._idle:
                 return
-            if desk.config.max_jobs is not None and desk.started >= desk.config.max_jobs:
+            if desk.jobs_left() <= 0 and not desk.busy():
                 return
 
     async def turn(self, asked: Asked = ()) -> int:
@@ -86,9 +86,11 @@ class Turner:
         desk = self._desk
         woken, desk.woken = desk.woken, False
         asked = []
+        left = desk.jobs_left()
         for state in desk.lanes:
-            room = state.room()
-            if room and (woken or not state.empty or desk.outcomes):
+            room = min(state.room(), left)
+            left -= room
+            if room > 0 and (woken or not state.empty or desk.outcomes):
                 limit = room if desk.config.batch is None else min(room, desk.config.batch)
                 asked.append((state, state.planner.want(limit, start=min(limit, state.free_slots()), woken=woken)))
         return tuple(asked)

@@ -13,7 +13,7 @@ from fairlane.stores.base import Listener, Store
 
 log = logging.getLogger("fairlane.worker")
 
-WAIT_S = 1.0
+WAIT_S = 0.25
 
 
 class Waker:

@@ -1,0 +1,62 @@
+"""Engines at work on a store of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane
+from fairlane.client.task import Task
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Renew
+from fairlane.stores.memory import MemoryStore
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.engine import Engine
+from fairlane.worker.lanes import ANY, Lane
+from tests.worker import shop
+
+GENERAL = Lane("general", 4, (ANY,))
+
+
+class Works:
+    """One application over a memory store, and engines that run it for as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.app = Fairlane(store=MemoryStore(), profile="development")
+        self.app.tasks.update({name: self._moved(task) for name, task in shop.app.tasks.items()})
+
+    def _moved(self, task: Task[..., Any]) -> Task[..., Any]:
+        return type(task)(task.definition, self.app._enqueuer)
+
+    def task(self, name: str) -> Any:
+        return self.app.tasks[f"shop.{name}"]
+
+    def engine(self, *lanes: Lane, **config: Any) -> Engine:
+        worker = WorkerId(self.app.new_job_id())
+        self.app.store.run(Renew(worker=worker, lease_s=3600))
+        return Engine(
+            self.app, WorkerConfig(lanes=lanes or (GENERAL,), **{"poll_s": 0.2, "grace_s": 5.0, **config}), worker
+        )
+
+    def drain(self, *lanes: Lane, **config: Any) -> Engine:
+        """Run until nothing is left to do."""
+        engine = self.engine(*lanes, drain=True, **config)
+        asyncio.run(engine.run())
+        return engine
+
+
+@pytest.fixture
+def works() -> Iterator[Works]:
+    works = Works()
+    yield works
+    works.app.close()
+
+
+async def eventually(condition: Any, within_s: float = 10.0) -> None:
+    """Wait until it holds, or fail."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - what it waits for is in a store, a file or another process
+            await asyncio.sleep(0.005)
