@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fairlane.core.ops import ALL_TENANTS, PageAudit
 from tests.support.acting import Scene
 from tests.support.making import retried
-
-pytestmark = pytest.mark.requirement("W12")
 
 
 def test_every_act_on_a_job_is_written_down(scene: Scene) -> None:

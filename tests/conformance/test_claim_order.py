@@ -56,7 +56,6 @@ def test_a_promoted_job_of_high_priority_overtakes_what_waits(scene: Scene) -> N
     assert [lease.id for lease in scene.claim(worker, 5)] == [urgent.id, plain.id]
 
 
-@pytest.mark.requirement("I3")
 def test_tenants_are_served_one_job_each_in_turn(scene: Scene) -> None:
     scene.put_many(5, tenant="acme")
     scene.put_many(2, tenant="bolt")
@@ -64,7 +63,6 @@ def test_tenants_are_served_one_job_each_in_turn(scene: Scene) -> None:
     assert tenants(scene.claim(scene.hire(), 8)) == ["acme", "bolt", "coil", "acme", "bolt", "acme", "acme", "acme"]
 
 
-@pytest.mark.requirement("I3")
 def test_a_flood_of_one_tenant_does_not_delay_another_even_one_job_at_a_time(scene: Scene) -> None:
     scene.put_many(50, tenant="flood")
     scene.put_many(3, tenant="quiet")

@@ -15,7 +15,6 @@ from tests.support.making import NO_SUCH_SEQ, completed, died
 pytestmark = pytest.mark.requirement("L10", "I7")
 
 
-@pytest.mark.requirement("W10")
 def test_a_reprocessed_dead_letter_runs_again_as_a_new_job(scene: Scene) -> None:
     parent = scene.put(queue="elsewhere")
     options = {
@@ -76,7 +75,6 @@ def test_a_retry_policy_of_the_call_is_carried_over(scene: Scene) -> None:
     assert bytes(again.retry) == b'{"delays":[1]}'
 
 
-@pytest.mark.requirement("W10")
 def test_reprocessing_twice_makes_one_job(scene: Scene) -> None:
     lease = scene.dead()
     first = scene.reprocess(lease.seq)
@@ -110,7 +108,6 @@ def test_a_reprocessed_job_that_is_done_is_not_made_again(scene: Scene) -> None:
     assert (act.new_job.id, act.new_job.status) == (again.id, "completed")
 
 
-@pytest.mark.requirement("W10")
 @pytest.mark.parametrize("end", ["dead", "cancelled", "gone"])
 def test_a_letter_may_be_reprocessed_again_once_its_new_job_has_come_to_nothing(scene: Scene, end: str) -> None:
     lease = scene.dead(idempotency_key="k")

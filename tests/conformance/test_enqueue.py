@@ -16,7 +16,7 @@ def test_a_new_job_is_created_under_the_id_its_client_made(scene: Scene) -> None
     assert scene.see(job.id).seq == receipt.seq
 
 
-@pytest.mark.requirement("L1", "L4", "W2")
+@pytest.mark.requirement("L1", "L4")
 def test_a_job_keeps_everything_it_was_given(scene: Scene) -> None:
     parent = scene.put()
     job = scene.job(

@@ -8,8 +8,6 @@ from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters
 from tests.support.acting import Scene
 from tests.support.making import cancelled, completed, retried
 
-pytestmark = pytest.mark.requirement("L19")
-
 
 def test_finished_jobs_past_their_age_are_removed_with_everything_they_had(scene: Scene) -> None:
     worker, lease = scene.leased(idempotency_key="k", correlation_id="c")
@@ -71,7 +69,6 @@ def test_only_what_finished_before_is_removed(scene: Scene) -> None:
     assert scene.find(old.id) is None
 
 
-@pytest.mark.requirement("I8")
 def test_dead_letters_pending_review_are_never_removed(scene: Scene) -> None:
     lease = scene.dead()
     scene.acknowledge(lease.seq)
@@ -80,7 +77,6 @@ def test_dead_letters_pending_review_are_never_removed(scene: Scene) -> None:
     assert scene.letter(lease.seq).status == "pending_review"
 
 
-@pytest.mark.requirement("I8")
 @pytest.mark.parametrize("how", ["discard", "resolve", "reprocess"])
 def test_closed_dead_letters_are_removed_by_when_they_were_closed(scene: Scene, how: str) -> None:
     lease = scene.dead(idempotency_key="k")

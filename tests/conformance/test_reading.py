@@ -70,7 +70,7 @@ def one_of_each_status(scene: Scene) -> dict[str, JobId]:
     return ids
 
 
-@pytest.mark.requirement("L1", "W11")
+@pytest.mark.requirement("L1")
 def test_jobs_are_listed_by_status(scene: Scene) -> None:
     ids = one_of_each_status(scene)
     pending = {ids.pop(name) for name in ("prefetched", "scheduled", "pending")}
@@ -88,7 +88,7 @@ def test_every_listed_job_is_shown_as_it_is_found_alone(scene: Scene) -> None:
         assert job == scene.see(job.id)
 
 
-@pytest.mark.requirement("W1", "W11", "L16", "L5")
+@pytest.mark.requirement("L16", "L5")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -230,7 +230,7 @@ def letters(scene: Scene, **where: Any) -> list[Seq]:
     return [letter.id for letter in page.dead_letters]
 
 
-@pytest.mark.requirement("I7", "W10")
+@pytest.mark.requirement("I7")
 def test_dead_letters_are_listed_by_what_they_are(scene: Scene) -> None:
     plain = scene.dead().seq
     worker, lease = scene.leased(type="report.make", queue="bulk", correlation_id="order-12")

@@ -165,7 +165,6 @@ def test_a_prefetched_job_that_never_starts_goes_back_uncharged(scene: Scene) ->
     assert scene.start(worker, lease).refused
 
 
-@pytest.mark.requirement("I9")
 def test_a_job_past_twice_its_timeout_is_dead(scene: Scene) -> None:
     worker, lease = scene.leased(timeout_s=30)
     scene.renew(worker, 600)

@@ -95,7 +95,6 @@ def test_one_turn_sent_by_several_at_once_claims_once(track: Track, scene: Scene
         scene.retire(worker)
 
 
-@pytest.mark.requirement("W10")
 def test_dead_letters_reprocessed_by_everyone_make_one_job_each(track: Track, scene: Scene) -> None:
     receipts = scene.put_many(20)
     for receipt in receipts:

@@ -16,6 +16,8 @@ import pytest
 from fairlane.core.ops import Op, Purge
 from fairlane.stores.base import Capability, Store
 from tests.model import Model
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import PostgresServer
 from tests.support.acting import Scene
 
 T = TypeVar("T")
@@ -34,9 +36,8 @@ class Ground:
         self._numbers = itertools.count(1)
 
     @cached_property
-    def server(self):  # type: ignore[no-untyped-def]
+    def server(self) -> PostgresServer:
         from fairlane.stores.postgres import PostgresStore
-        from tests.servers.postgres import PostgresServer
 
         server = PostgresServer()
         server.start()
@@ -48,9 +49,7 @@ class Ground:
         return server
 
     @cached_property
-    def pooler(self):  # type: ignore[no-untyped-def]
-        from tests.servers.pgbouncer import PgBouncer
-
+    def pooler(self) -> PgBouncer:
         pooler = PgBouncer(self.server)
         pooler.start()
         return pooler
@@ -63,7 +62,7 @@ class Ground:
         if kind.startswith("sqlite"):
             return str(self.directory / f"jobs{number}.db")
         database = f"jobs{number}"
-        dsn: str = self.server.create_database(database, template=SCHEMA_TEMPLATE)
+        dsn = self.server.create_database(database, template=SCHEMA_TEMPLATE)
         return self.pooler.dsn(database) if kind == "postgres-pgbouncer" else dsn
 
     def close(self) -> None:
