@@ -36,6 +36,8 @@ class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
 
     New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `declared_at` now; `last_at`, `last_job_id` and a pause kept.
     With `prune`, schedules of this source that are not named are removed. A name held by the other source is left alone.
+    With `by` it is a person's act. Audit, for each in this order: `schedule_add` (before None) or `schedule_change` (before {"cron"} as it was), after
+    {"cron"}; `schedule_remove` as for RemoveSchedule; target `schedule:<name>`, tenant of its spec (as it now is).
     """
 
     answer: ClassVar[object] = Declared
@@ -43,6 +45,8 @@ class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
     schedules: tuple[Planned, ...]
     source: ScheduleSource = "code"
     prune: bool = False
+    by: str | None = None
+    notes: str | None = None
 
 
 class Schedules(Struct, frozen=True, kw_only=True):
