@@ -8,15 +8,12 @@ import resource
 import signal
 import sys
 
-import msgspec
-
-from fairlane.core.job import Lease
 from fairlane.worker.application import load_application
 from fairlane.worker.attempting import run_here
 from fairlane.worker.isolated.frames import read_frame, write_frame
+from fairlane.worker.isolated.messages import READY, read_call, write_answer
 
 PR_SET_PDEATHSIG = 1
-READY = b'"ready"'
 
 
 def main() -> int:
@@ -31,9 +28,8 @@ def main() -> int:
         cap = int(memory_mb * 2**20)
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     write_frame(answers, READY)
-    decoder = msgspec.json.Decoder(Lease)
     while (body := read_frame(calls)) is not None:
-        write_frame(answers, msgspec.json.encode(run_here(app, decoder.decode(body))))
+        write_frame(answers, write_answer(run_here(app, read_call(body))))
     return 0
 
 

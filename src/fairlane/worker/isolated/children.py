@@ -7,21 +7,16 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
-
-import msgspec
 
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
-from fairlane.worker.isolated.child import READY
 from fairlane.worker.isolated.frames import aread_frame, frame
+from fairlane.worker.isolated.messages import READY, read_answer, write_call
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
 JOBS_EACH = 500
 """A child is replaced after so many attempts: what tasks leak does not pile up."""
-
-_decode: Callable[[bytes], Outcome] = msgspec.json.Decoder(Outcome).decode
 
 
 class ChildDied(Exception):
@@ -45,12 +40,12 @@ class Child:
         assert self.process.stdout is not None
         self.jobs += 1
         with contextlib.suppress(ConnectionError):
-            self.process.stdin.write(frame(msgspec.json.encode(lease)))
+            self.process.stdin.write(frame(write_call(lease)))
             await self.process.stdin.drain()
         body = await aread_frame(self.process.stdout)
         if body is None:
             raise ChildDied(await self.process.wait())
-        return _decode(body)
+        return read_answer(body)
 
     async def kill(self) -> None:
         """Ask it to end, then end it, with everything it started."""
