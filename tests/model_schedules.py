@@ -23,14 +23,22 @@ class Schedules:
             if there is None:
                 self.schedules[name] = {"source": op.source, **words}
                 added.append(name)
+                self._note_declared(op, "schedule_add", planned.spec, None, {"cron": planned.spec.cron}, now)
             elif there["source"] == op.source and there["spec"] != planned.spec:
+                before = {"cron": there["spec"].cron}
                 there |= words
                 changed.append(name)
+                self._note_declared(op, "schedule_change", planned.spec, before, {"cron": planned.spec.cron}, now)
         removed = [name for name, s in self.schedules.items() if s["source"] == op.source and name not in named]
         removed = sorted(removed) if op.prune else []
         for name in removed:
-            del self.schedules[name]
+            spec = self.schedules.pop(name)["spec"]
+            self._note_declared(op, "schedule_remove", spec, {"cron": spec.cron}, None, now)
         return ops.Declared(added=tuple(added), changed=tuple(changed), removed=tuple(removed))
+
+    def _note_declared(self, op, action, spec, before, after, now):
+        if op.by is not None:
+            self._note(op, action, spec.tenant, f"schedule:{spec.name}", before, after, now)
 
     def listschedules(self, op, now):
         found = [self._shown(name) for name in sorted(self.schedules)]
