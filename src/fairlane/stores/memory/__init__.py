@@ -3,7 +3,9 @@
 lines      ready jobs in the order they are claimed       facts     the tables
 moving     from place to place, whole at every step        showing   rows as people see them
 enqueueing  claiming  settling  reclaiming  turning         what clients and workers do
-acting  reviewing  reading  counting  keeping  listening    what people and duties do
+reporting  breaking  scheduling                             what workers say, share and fire
+acting  reviewing  pausing  reading  counting               what people do and ask
+keeping  listening                                          retention, wake-ups
 """
 
 from fairlane.stores.memory.store import MemoryStore as MemoryStore

@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, fail, bury; each with its audit record."""
+"""What people do to jobs: cancel, fail, bury, reset; each with its audit record."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from fairlane.core.job import ErrorClass
-from fairlane.core.ops import AuditRecord, Bury, Cancel, Fail, JobAct
+from fairlane.core.ops import AuditRecord, Bury, Cancel, Fail, JobAct, Reset
 from fairlane.core.outcome import Failure
 from fairlane.stores.memory.facts import FINAL_PLACES, Facts, Row, Try
 from fairlane.stores.memory.moving import end_try, finish, later, own_failure, schedule, stop_waiting
+from fairlane.stores.memory.settling import release
 from fairlane.stores.memory.showing import job_of, status_of
+
+Act = Cancel | Fail | Bury | Reset
 
 _NOT_FOUND = JobAct(refused="not_found")
 
@@ -71,7 +74,19 @@ def bury(facts: Facts, op: Bury, now: datetime) -> JobAct:
     return _done(facts, op, "job_bury", row, before, now)
 
 
-def _find(facts: Facts, op: Cancel | Fail | Bury) -> Row | None:
+def reset(facts: Facts, op: Reset, now: datetime) -> JobAct:
+    row = _find(facts, op)
+    if row is None:
+        return _NOT_FOUND
+    lease = row.lease
+    if lease is None or lease.worker is None:
+        return JobAct(refused="not_allowed", job=job_of(row))
+    before = _shown(row)
+    release(facts, facts.workers[lease.worker], row, lease, now)
+    return _done(facts, op, "job_reset", row, before, now)
+
+
+def _find(facts: Facts, op: Act) -> Row | None:
     row = facts.ids.get(op.id)
     return row if row is not None and op.scope.admits(row.spec.tenant) else None
 
@@ -93,12 +108,9 @@ def _shown(row: Row) -> dict[str, Any]:
     return {"status": status_of(row), "attempts": row.attempts}
 
 
-def _done(
-    facts: Facts, op: Cancel | Fail | Bury, action: str, row: Row, before: dict[str, Any], now: datetime
-) -> JobAct:
-    record_act(
-        facts, action, f"job:{row.spec.id}", row, by=op.by, notes=op.notes, before=before, after=_shown(row), now=now
-    )
+def _done(facts: Facts, op: Act, action: str, row: Row, before: dict[str, Any], now: datetime) -> JobAct:
+    target, tenant, after = f"job:{row.spec.id}", row.spec.tenant, _shown(row)
+    record_act(facts, action, target, tenant, by=op.by, notes=op.notes, before=before, after=after, now=now)
     return JobAct(job=job_of(row))
 
 
@@ -106,11 +118,11 @@ def record_act(
     facts: Facts,
     action: str,
     target: str,
-    row: Row,
+    tenant: str | None,
     *,
     by: str,
     notes: str | None,
-    before: dict[str, Any],
+    before: dict[str, Any] | None,
     after: dict[str, Any] | None,
     now: datetime,
 ) -> None:
@@ -122,7 +134,7 @@ def record_act(
             at=now,
             by=by,
             action=action,
-            tenant=row.spec.tenant,
+            tenant=tenant,
             target=target,
             notes=notes,
             before=before,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Container
 from datetime import datetime
 
 from fairlane.core.ids import Seq
@@ -28,7 +29,7 @@ class Walk:
     def start_behind(self, key: Key) -> None:
         self.at = max(self.at, self.line.behind(key))
 
-    def take(self, types: frozenset[str] | None) -> Row | None:
+    def take(self, types: frozenset[str] | None, unwanted: Container[str]) -> Row | None:
         """Take out the next job of a wanted type."""
         line, at, left = self.line, self.at, self.left
         entries = line.entries
@@ -37,7 +38,7 @@ class Walk:
             left -= 1
             entry = entries[at]
             row = entry[3]
-            if types is None or row.type in types:
+            if (types is None or row.type in types) and row.type not in unwanted:
                 self.at, self.left, self.last = line.remove(at), left, entry
                 return row
             self.last = entry
@@ -52,6 +53,7 @@ class Claim:
     def __init__(self, facts: Facts, want: Want, holder: Worker, claim_no: int, now: datetime) -> None:
         self.facts, self.want, self.holder, self.claim_no, self.now = facts, want, holder, claim_no, now
         self.types = None if want.types is None else frozenset(want.types)
+        self.paused = facts.paused
         self.leases: list[Lease] = []
         self.walks: dict[LineKey, Walk] = {}
         self.served_last: str | None = None
@@ -62,22 +64,23 @@ class Claim:
         for take in self.want.takes:
             self._take(take)
         for queue in self.want.queues if self.want.discover else ():
-            for band in sorted(self.facts.ready.tenants.get(queue, ())):
+            for band in () if queue in self.paused["queue"] else sorted(self.facts.ready.tenants.get(queue, ())):
                 if len(self.leases) < self.want.limit:
                     self._discover(queue, band)
         for key in self.walks:
             self.facts.ready.drop_if_empty(key)
 
     def _take(self, take: Take) -> None:
-        key = take.queue, take.band, take.tenant
-        walk = self._walk(key)
+        if take.queue in self.paused["queue"]:
+            return
+        walk = self._walk((take.queue, take.band, take.tenant))
         if walk is None:
             return
         before, looked_at = walk.at, walk.last
         if take.after is not None:
             walk.start_behind((take.after.rank, take.after.due_at, take.after.seq))
         for _ in range(min(take.limit, self.want.limit - len(self.leases))):
-            row = walk.take(self.types)
+            row = walk.take(self.types, self.paused["type"])
             if row is None:
                 break
             self._lease(row)
@@ -86,10 +89,11 @@ class Claim:
             walk.at = before
 
     def _walk(self, key: LineKey) -> Walk | None:
+        """A paused tenant's line is not even looked at."""
         walk = self.walks.get(key)
         if walk is None:
             line = self.facts.ready.lines.get(key)
-            if line is None:
+            if line is None or line.tenant in self.paused["tenant"]:
                 return None
             walk = self.walks[key] = Walk(line, self.want.look)
         return walk
@@ -108,7 +112,7 @@ class Claim:
             in_turn = [walk for walk in in_turn if len(leases) < limit and self._serve(walk)]
 
     def _serve(self, walk: Walk) -> bool:
-        row = walk.take(self.types)
+        row = walk.take(self.types, self.paused["type"])
         if row is None:
             return False
         self._lease(row)

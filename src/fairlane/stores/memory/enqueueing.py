@@ -1,8 +1,9 @@
-"""Enqueue: every job is read before the first is written, so a refused call changes nothing."""
+"""Putting jobs in: every job is read before the first is written, so a refused call changes nothing."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import structs
 
@@ -10,7 +11,10 @@ from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
 from fairlane.errors import StoreRefused
 from fairlane.stores.memory.facts import Facts, Row
-from fairlane.stores.memory.moving import create, later
+from fairlane.stores.memory.moving import as_utc, create, later
+
+Read = tuple[JobSpec, str, datetime]
+"""A request whose instants and texts are known to be good: itself, its payload, when it is due."""
 
 
 def enqueue(facts: Facts, op: Enqueue, now: datetime) -> EnqueueResult:
@@ -19,8 +23,15 @@ def enqueue(facts: Facts, op: Enqueue, now: datetime) -> EnqueueResult:
         depth = min(facts.ready.count + len(facts.scheduled.rows), op.capacity)
         if depth + len(op.jobs) > op.capacity:
             return EnqueueResult(full=True, depth=depth)
-    read = [(_own(spec), _payload_of(spec), _due_at(spec, now)) for spec in op.jobs]
-    return EnqueueResult(receipts=tuple([_put(facts, *job, now) for job in read]), depth=depth)
+    return EnqueueResult(receipts=put(facts, read(op.jobs, now), now), depth=depth)
+
+
+def read(specs: Sequence[JobSpec], now: datetime) -> list[Read]:
+    return [(_own(spec), _payload_of(spec), _due_at(spec, now)) for spec in specs]
+
+
+def put(facts: Facts, jobs: Sequence[Read], now: datetime) -> tuple[Receipt, ...]:
+    return tuple([_put(facts, *job, now) for job in jobs])
 
 
 def _own(spec: JobSpec) -> JobSpec:
@@ -44,9 +55,7 @@ def _due_at(spec: JobSpec, now: datetime) -> datetime:
         later(now, spec.timeout_s)
     if spec.run_at is None:
         return now if spec.delay_s is None else later(now, spec.delay_s)
-    if spec.run_at.tzinfo is None:
-        raise StoreRefused("memory", f"run_at {spec.run_at} of job {spec.id} has no time zone; nothing was changed")
-    return spec.run_at if spec.run_at.tzinfo is UTC else spec.run_at.astimezone(UTC)
+    return as_utc(f"run_at of job {spec.id}:", spec.run_at)
 
 
 def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime) -> Receipt:

@@ -1,4 +1,4 @@
-"""The facts a memory store keeps: rows, leases, attempts, dead letters, workers, and where each row is.
+"""The facts a memory store keeps: rows, leases, attempts, dead letters, workers, what people set, and where each row is.
 
 Rows and tries are kept out of the garbage collector's sight: they make no cycles, and its passes over a hundred thousand of
 them doubled the time of a Turn.
@@ -14,10 +14,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from fairlane.core.breaker import Breaker
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import AttemptOutcome, DeadLetterStatus, JobSpec
-from fairlane.core.ops import AuditRecord
+from fairlane.core.ops import AuditRecord, LogLine, Pause, PauseKind, Renew, StatRow
 from fairlane.core.outcome import Failure
+from fairlane.core.schedule import Schedule
 from fairlane.stores.memory.lines import LineKey, Ready
 
 Place = Literal["ready", "scheduled", "leased", "completed", "dead", "cancelled"]
@@ -93,15 +95,27 @@ class Row(Struct, gc=False):
         return str(self.spec.id) if self.spec.correlation_id is None else self.spec.correlation_id
 
 
-class Worker:
-    """A registered worker, and what it holds."""
+class Said(Struct):
+    """What the attempts of a job said of themselves."""
 
-    def __init__(self, worker_id: WorkerId, expires_at: datetime) -> None:
-        self.id, self.expires_at = worker_id, expires_at
+    progress: float | None = None
+    log: tuple[LogLine, ...] = ()
+
+
+class Worker:
+    """A registered worker, what it said last, and what it holds."""
+
+    def __init__(self, worker_id: WorkerId, now: datetime) -> None:
+        self.id, self.registered_at = worker_id, now
         self.waiting = False
+        self.last_batch = 0
+        """Of its figures."""
         self.leases: dict[int, Row] = {}
         """By seq, in the order of the claims."""
         self.asked_to_cancel: set[Seq] = set()
+
+    def renew(self, said: Renew, now: datetime, expires_at: datetime) -> None:
+        self.said, self.renewed_at, self.expires_at = said, now, expires_at
 
 
 class Scheduled:
@@ -161,3 +175,10 @@ class Facts:
         """How many are there, by tenant and how they ended."""
         self.workers: dict[UUID, Worker] = {}
         self.audit: list[AuditRecord] = []
+        self.notes: dict[int, Said] = {}
+        """By seq of the job."""
+        self.breakers: dict[str, Breaker] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.paused: dict[PauseKind, dict[str, Pause]] = {"queue": {}, "tenant": {}, "type": {}}
+        self.stats: dict[tuple[datetime, str, str, str], StatRow] = {}
+        """By minute, type, queue, tenant."""

@@ -31,6 +31,9 @@ def retain(facts: Facts, op: Retain, now: datetime) -> Retained:
             if row is not None and row.letter is not None and row.letter.closed_at == closed_at:
                 remove(facts, row)
                 removed += 1
+    if op.stats_before is not None:
+        for key in [key for key in facts.stats if key[0] < op.stats_before]:
+            del facts.stats[key]
     return Retained(jobs=removed)
 
 

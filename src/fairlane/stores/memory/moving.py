@@ -28,6 +28,12 @@ def earlier(now: datetime, seconds: float) -> datetime:
     return now if seconds == 0.0 else later(now, -seconds)
 
 
+def as_utc(what: str, at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise StoreRefused("memory", f"{what} {at} has no time zone; nothing was changed")
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
+
+
 def own_failure(row: Row, error_type: str, error_class: ErrorClass, message: str) -> Failure:
     """A failure that no task code raised: of the reclaimer, or a person."""
     fingerprint = sha256(f"{row.type}:{error_type}".encode()).hexdigest()[:16]
@@ -103,6 +109,7 @@ def remove(facts: Facts, row: Row) -> None:
     spec = row.spec
     del facts.rows[row.seq], facts.ids[spec.id]
     facts.letters.pop(row.seq, None)
+    facts.notes.pop(row.seq, None)
     facts.ended[spec.tenant, row.place] -= 1  # type: ignore[index]  # finished: its place is a final one
     if spec.idempotency_key is not None:
         del facts.idempotency[spec.tenant, spec.idempotency_key]

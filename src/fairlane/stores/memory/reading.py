@@ -27,15 +27,18 @@ from fairlane.core.ops import (
     PageJobs,
     Scope,
 )
-from fairlane.stores.memory.facts import Facts, Row
+from fairlane.stores.memory.facts import Facts, Row, Said
 from fairlane.stores.memory.showing import attempts_of, dead_letter_of, job_of, status_of
+
+_NOTHING_SAID = Said()
 
 
 def get_job(facts: Facts, op: GetJob, now: datetime) -> JobDetail | None:
     row = facts.ids.get(op.id)
     if row is None or not op.scope.admits(row.spec.tenant):
         return None
-    return JobDetail(job=job_of(row), attempts=attempts_of(row))
+    said = facts.notes.get(row.seq, _NOTHING_SAID)
+    return JobDetail(job=job_of(row), attempts=attempts_of(row), progress=said.progress, log=said.log)
 
 
 def page_jobs(facts: Facts, op: PageJobs, now: datetime) -> JobPage:

@@ -36,7 +36,7 @@ def reclaim(facts: Facts, op: Reclaim, now: datetime) -> ReclaimResult:
     )
     for _, row, holder in overdue[: max(op.limit - len(reclaimed), 0)]:
         started = row.lease is not None and row.lease.started_at is not None
-        reclaimed.append(_take_back(facts, holder, row, "deadline_passed" if started else "start_by_passed", now))
+        reclaimed.append(take_back(facts, holder, row, "deadline_passed" if started else "start_by_passed", now))
     return ReclaimResult(reclaimed=tuple(reclaimed))
 
 
@@ -48,13 +48,16 @@ def reclaim_lapsed(facts: Facts, limit: int, now: datetime) -> list[Reclaimed]:
         if len(reclaimed) >= limit:
             break
         rows = [holder.leases[seq] for seq in sorted(holder.leases)[: limit - len(reclaimed)]]
-        reclaimed += [_take_back(facts, holder, row, "worker_gone", now) for row in rows]
+        reclaimed += [take_back(facts, holder, row, "worker_gone", now) for row in rows]
         if not holder.leases:
             del facts.workers[holder.id]
     return reclaimed
 
 
-def _take_back(facts: Facts, holder: Worker, row: Row, cause: ReclaimCause, now: datetime) -> Reclaimed:
+def take_back(
+    facts: Facts, holder: Worker, row: Row, cause: ReclaimCause, now: datetime, *, started: bool = False
+) -> Reclaimed:
+    """End a lease its worker has lost; `started` where the lease does not say so and somebody else knows."""
     lease = row.lease
     assert lease is not None
     became: FinalPlace | None = "cancelled" if lease.cancel_requested else None
@@ -63,7 +66,7 @@ def _take_back(facts: Facts, holder: Worker, row: Row, cause: ReclaimCause, now:
         became = became or "dead"
         row.attempts += 1
         failure = own_failure(row, "JobStuck", "transient", "Job exceeded timeout threshold")
-    elif cause == "worker_gone" and lease.started_at is not None:
+    elif cause == "worker_gone" and (started or lease.started_at is not None):
         row.suspect = True
         row.crashes += lease.alone
         failure = own_failure(row, "WorkerLost", "transient", "its worker is gone")

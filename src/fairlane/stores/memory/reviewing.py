@@ -109,4 +109,4 @@ def _record(
     facts: Facts, op: Act, action: str, row: Row, before: dict[str, Any], after: dict[str, Any] | None, now: datetime
 ) -> None:
     target = f"dead_letter:{row.seq}"
-    record_act(facts, action, target, row, by=op.by, notes=op.notes, before=before, after=after, now=now)
+    record_act(facts, action, target, row.spec.tenant, by=op.by, notes=op.notes, before=before, after=after, now=now)

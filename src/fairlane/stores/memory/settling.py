@@ -10,10 +10,11 @@ from typing import Any
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import AttemptOutcome
 from fairlane.core.ops import Refusal
-from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.errors import StoreRefused
 from fairlane.stores.memory.facts import Facts, Row, Try, Worker
 from fairlane.stores.memory.moving import earlier, end_try, finish, later, make_ready, schedule
+from fairlane.stores.memory.reclaiming import take_back
 
 RECORDED_AS: dict[type[Any], AttemptOutcome] = {
     Completed: "completed",
@@ -22,6 +23,7 @@ RECORDED_AS: dict[type[Any], AttemptOutcome] = {
     Cancelled: "cancelled",
     Snoozed: "snoozed",
     Released: "released",
+    Crashed: "lost",
 }
 
 
@@ -134,6 +136,11 @@ def _release(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> 
     release(facts, holder, row, lease, read[1])
 
 
+def _crash(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
+    lease.alone = True
+    take_back(facts, holder, row, "worker_gone", read[1], started=True)
+
+
 def release(facts: Facts, holder: Worker, row: Row, lease: Try, at: datetime) -> None:
     """Give a lease back uncharged; a job that was asked to cancel does not run again."""
     end_try(holder, row, lease, "released", at)
@@ -150,4 +157,5 @@ _APPLY: dict[type[Any], Callable[[Facts, Worker, Row, Try, Read], None]] = {
     Cancelled: _stop,
     Snoozed: _snooze,
     Released: _release,
+    Crashed: _crash,
 }

@@ -12,17 +12,22 @@ from uuid import UUID
 from fairlane.core import ops
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Enqueue, EnqueueResult, Op
+from fairlane.core.ops import Enqueue, Op, Pauses, ResumeClaims
+from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import InvalidOption, StoreClosed, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.memory import (
     acting,
+    breaking,
     counting,
     enqueueing,
     keeping,
+    pausing,
     reading,
     reclaiming,
+    reporting,
     reviewing,
+    scheduling,
     turning,
 )
 from fairlane.stores.memory.facts import Facts
@@ -35,15 +40,35 @@ _ANSWERS: dict[type[Any], Callable[[Facts, Any, datetime], Any]] = {
     ops.Turn: turning.turn,
     ops.Renew: turning.renew,
     ops.Retire: turning.retire,
+    ops.Lapse: turning.lapse,
+    ops.ListWorkers: reporting.list_workers,
+    ops.Note: reporting.note,
+    ops.AddStats: reporting.add_stats,
+    ops.ReadStats: reporting.read_stats,
     ops.Promote: reclaiming.promote,
     ops.Reclaim: reclaiming.reclaim,
     ops.Cancel: acting.cancel,
     ops.Fail: acting.fail,
     ops.Bury: acting.bury,
+    ops.Reset: acting.reset,
     ops.Reprocess: reviewing.reprocess,
     ops.Discard: reviewing.discard,
     ops.Resolve: reviewing.resolve,
     ops.Acknowledge: reviewing.acknowledge,
+    ops.Admit: breaking.admit,
+    ops.Report: breaking.report,
+    ops.ListBreakers: breaking.list_breakers,
+    ops.ResetBreaker: breaking.reset_breaker,
+    ops.ForceBreaker: breaking.force_breaker,
+    ops.DeclareSchedules: scheduling.declare_schedules,
+    ops.ListSchedules: scheduling.list_schedules,
+    ops.Fire: scheduling.fire,
+    ops.PauseSchedule: scheduling.pause_schedule,
+    ops.RunSchedule: scheduling.run_schedule,
+    ops.RemoveSchedule: scheduling.remove_schedule,
+    ops.PauseClaims: pausing.pause_claims,
+    ops.ResumeClaims: pausing.resume_claims,
+    ops.ListPauses: pausing.list_pauses,
     ops.GetJob: reading.get_job,
     ops.PageJobs: reading.page_jobs,
     ops.GetDeadLetter: reading.get_dead_letter,
@@ -81,9 +106,11 @@ class MemoryStore:
         with self._lock:
             if self._closed:
                 raise StoreClosed(self.name)
+            last_seq = self._facts.last_seq
             result: T = answer(self._facts, op, now)
-            if isinstance(op, Enqueue) and isinstance(result, EnqueueResult):
-                self._wake(op, result)
+            resumed = isinstance(op, ResumeClaims) and isinstance(result, Pauses) and result.changed
+            if resumed or self._facts.last_seq != last_seq:
+                self._wake(op.notify if isinstance(op, Enqueue) else "if_waiting")
         return result
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
@@ -120,11 +147,11 @@ class MemoryStore:
     async def aclose(self) -> None:
         self.close()
 
-    def _wake(self, op: Enqueue, result: EnqueueResult) -> None:
-        if op.notify == "never" or all(receipt.disposition != "created" for receipt in result.receipts):
+    def _wake(self, notify: Notify) -> None:
+        if notify == "never":
             return
         for worker, listeners in self._listeners.items():
             known = self._facts.workers.get(worker)
-            if op.notify == "always" or (known is not None and known.waiting):
+            if notify == "always" or (known is not None and known.waiting):
                 for listener in listeners:
                     listener.wake()

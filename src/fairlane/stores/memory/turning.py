@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import structs
+
 from fairlane.core.job import Lease
-from fairlane.core.ops import Refusal, Renew, Renewed, Retire, Retired, Start, Turn, TurnResult
+from fairlane.core.ops import (
+    Lapse,
+    ReclaimResult,
+    Refusal,
+    Renew,
+    Renewed,
+    Retire,
+    Retired,
+    Start,
+    Turn,
+    TurnResult,
+)
 from fairlane.stores.memory.claiming import Claim, Marks, lease_of, marks_of
 from fairlane.stores.memory.facts import Facts, Worker
 from fairlane.stores.memory.moving import later
-from fairlane.stores.memory.reclaiming import promote_due, reclaim_lapsed
+from fairlane.stores.memory.reclaiming import promote_due, reclaim_lapsed, take_back
 from fairlane.stores.memory.settling import read_outcomes, release, settle
 
 
 def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
     outcomes = read_outcomes(op.outcomes, now)
-    starts = [(start, later(now, 2 * start.timeout_s)) for start in op.starts]
+    starts = _read_starts(op.starts, now)
     holder = facts.workers.get(op.worker)
-    unstarted = _mark_started(facts, holder, starts, now)
+    unstarted = _mark_started(holder, starts, now)
     refused = settle(facts, op.worker, holder, outcomes)
     promote_due(facts, op.promote_limit, now)
     reclaimed = reclaim_lapsed(facts, op.reclaim_limit, now)
@@ -43,9 +56,11 @@ def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
     )
 
 
-def _mark_started(
-    facts: Facts, holder: Worker | None, starts: Sequence[tuple[Start, datetime]], now: datetime
-) -> list[Refusal]:
+def _read_starts(starts: Sequence[Start], now: datetime) -> list[tuple[Start, datetime]]:
+    return [(start, later(now, 2 * start.timeout_s)) for start in starts]
+
+
+def _mark_started(holder: Worker | None, starts: Sequence[tuple[Start, datetime]], now: datetime) -> list[Refusal]:
     unstarted = []
     for start, deadline_at in starts:
         row = None if holder is None else holder.leases.get(start.seq)
@@ -80,12 +95,10 @@ def _claim(
 
 def renew(facts: Facts, op: Renew, now: datetime) -> Renewed:
     expires_at = later(now, op.lease_s)
-    holder = facts.workers.get(op.worker)
-    if holder is None:
-        facts.workers[op.worker] = Worker(op.worker, expires_at)
-    else:
-        holder.expires_at = expires_at
-    return Renewed(now=now, expires_at=expires_at, fresh=holder is None)
+    fresh = op.worker not in facts.workers
+    holder = facts.workers.setdefault(op.worker, Worker(op.worker, now))
+    holder.renew(structs.replace(op, figures=dict(op.figures)), now, expires_at)
+    return Renewed(now=now, expires_at=expires_at, fresh=fresh)
 
 
 def retire(facts: Facts, op: Retire, now: datetime) -> Retired:
@@ -98,3 +111,14 @@ def retire(facts: Facts, op: Retire, now: datetime) -> Retired:
             release(facts, holder, row, row.lease, now)
     del facts.workers[op.worker]
     return Retired(released=len(held))
+
+
+def lapse(facts: Facts, op: Lapse, now: datetime) -> ReclaimResult:
+    starts = _read_starts(op.starts, now)
+    holder = facts.workers.get(op.worker)
+    if holder is None:
+        return ReclaimResult()
+    _mark_started(holder, starts, now)
+    held = [holder.leases[seq] for seq in sorted(holder.leases)]
+    del facts.workers[op.worker]
+    return ReclaimResult(reclaimed=tuple(take_back(facts, holder, row, "worker_gone", now) for row in held))
