@@ -12,6 +12,7 @@ import asyncio
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
+from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.desk import Desk
 from fairlane.worker.filling import Filler
@@ -26,7 +27,8 @@ from fairlane.worker.watching import Watchdog
 class Engine:
     """Runs jobs until told to stop. Its heartbeat is somebody else's: a foreman's, or the embedded worker's."""
 
-    def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId) -> None:
+    def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId, board: Board | None = None) -> None:
+        self._board = board
         self.desk = Desk(app, config, worker)
         self.turner = Turner(self.desk)
         self.watchdog = Watchdog(self.desk)
@@ -45,7 +47,7 @@ class Engine:
         for state in desk.lanes:
             filler = Filler(desk, state, threads, self.children)
             for number in range(state.lane.slots):
-                slot = Slot()
+                slot = Slot(None if self._board is None else self._board.line(len(desk.slots)))
                 slot.task = asyncio.create_task(filler.fill(slot), name=f"{state.lane.name}-{number}")
                 desk.slots.append(slot)
                 slots.append(slot.task)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Literal
 
 from fairlane.core.job import Lease
+from fairlane.worker.board import Line
 
 Reason = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
@@ -13,9 +14,11 @@ Reason = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 class Slot:
     """What runs here now. Its task awaits the attempt itself: cancelling it stops the attempt where it waits."""
 
-    __slots__ = ("asked_at_s", "began_s", "lease", "reported", "stopping", "task", "threaded", "timeout_s")
+    __slots__ = ("asked_at_s", "began_s", "lease", "line", "reported", "stopping", "task", "threaded", "timeout_s")
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line | None = None) -> None:
+        self.line = line
+        """Where a foreman sees what runs here."""
         self.task: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
         self.began_s = 0.0
@@ -30,6 +33,8 @@ class Slot:
     def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
         self.stopping, self.reported, self.threaded = None, lease.started, False
+        if self.line is not None:
+            self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
 
     def stop(self, reason: Reason, now_s: float) -> None:
         """Ask the attempt to stop, once; a lost lease outranks what was asked before."""
@@ -43,5 +48,7 @@ class Slot:
 
     def end(self) -> None:
         self.lease = None
+        if self.line is not None:
+            self.line.end()
         if self.stopping is not None and self.task is not None:
             self.task.uncancel()
