@@ -20,7 +20,7 @@ from fairlane.core.ops import (
     ScheduleAct,
     Schedules,
 )
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedule import Schedule, ScheduleSpec
 from fairlane.stores.memory.acting import record_act
 from fairlane.stores.memory.enqueueing import put, read
 from fairlane.stores.memory.facts import FINAL_PLACES, Facts
@@ -37,14 +37,17 @@ def declare_schedules(facts: Facts, op: DeclareSchedules, now: datetime) -> Decl
         if known is None:
             schedules[spec.name] = Schedule(spec=spec, source=op.source, next_at=next_at, declared_at=now)
             added.append(spec.name)
+            _record(facts, op, "schedule_add", spec, None, {"cron": spec.cron}, now)
         elif known.source == op.source and known.spec != spec:
             schedules[spec.name] = replace(known, spec=spec, next_at=next_at, declared_at=now)
             changed.append(spec.name)
+            _record(facts, op, "schedule_change", spec, {"cron": known.spec.cron}, {"cron": spec.cron}, now)
     if op.prune:
         named = {spec.name for spec, _ in planned}
         removed = sorted(name for name, one in schedules.items() if one.source == op.source and name not in named)
         for name in removed:
-            del schedules[name]
+            gone = schedules.pop(name).spec
+            _record(facts, op, "schedule_remove", gone, {"cron": gone.cron}, None, now)
     return Declared(added=tuple(added), changed=tuple(changed), removed=tuple(removed))
 
 
@@ -88,7 +91,7 @@ def pause_schedule(facts: Facts, op: PauseSchedule, now: datetime) -> ScheduleAc
     after = replace(schedule, paused_at=now) if op.paused else replace(schedule, paused_at=None, next_at=next_at)
     facts.schedules[op.name] = after
     action = "schedule_pause" if op.paused else "schedule_resume"
-    _record(facts, op, action, after, {"paused": not op.paused}, {"paused": op.paused}, now)
+    _record(facts, op, action, after.spec, {"paused": not op.paused}, {"paused": op.paused}, now)
     return ScheduleAct(schedule=after)
 
 
@@ -98,7 +101,7 @@ def run_schedule(facts: Facts, op: RunSchedule, now: datetime) -> ScheduleAct:
         return _NOT_FOUND
     [receipt] = put(facts, read((op.job,), now), now)
     facts.schedules[op.name] = schedule = replace(schedule, last_job_id=receipt.id)
-    _record(facts, op, "schedule_run", schedule, None, {"job_id": str(receipt.id)}, now)
+    _record(facts, op, "schedule_run", schedule.spec, None, {"job_id": str(receipt.id)}, now)
     return ScheduleAct(schedule=schedule, job_id=receipt.id)
 
 
@@ -106,7 +109,7 @@ def remove_schedule(facts: Facts, op: RemoveSchedule, now: datetime) -> Schedule
     schedule = facts.schedules.pop(op.name, None)
     if schedule is None:
         return _NOT_FOUND
-    _record(facts, op, "schedule_remove", schedule, {"cron": schedule.spec.cron}, None, now)
+    _record(facts, op, "schedule_remove", schedule.spec, {"cron": schedule.spec.cron}, None, now)
     return ScheduleAct(schedule=schedule)
 
 
@@ -121,12 +124,14 @@ def _as_utc_if_any(what: str, at: datetime | None) -> datetime | None:
 
 def _record(
     facts: Facts,
-    op: PauseSchedule | RunSchedule | RemoveSchedule,
+    op: DeclareSchedules | PauseSchedule | RunSchedule | RemoveSchedule,
     action: str,
-    schedule: Schedule,
+    spec: ScheduleSpec,
     before: dict[str, Any] | None,
     after: dict[str, Any] | None,
     now: datetime,
 ) -> None:
-    target, tenant = f"schedule:{op.name}", schedule.spec.tenant
-    record_act(facts, action, target, tenant, by=op.by, notes=op.notes, before=before, after=after, now=now)
+    """Write a person's act down; code that declares its own schedules is nobody."""
+    if op.by is not None:
+        target = f"schedule:{spec.name}"
+        record_act(facts, action, target, spec.tenant, by=op.by, notes=op.notes, before=before, after=after, now=now)
