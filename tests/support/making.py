@@ -10,7 +10,7 @@ from msgspec import Raw
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import JobId, Seq, WorkerId, uuid7
 from fairlane.core.job import ErrorClass, JobSpec, Lease
-from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Released, Retried, Snoozed
+from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Released, Retried, Snoozed
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 """When every story begins."""
@@ -71,6 +71,10 @@ def snoozed(lease: Lease, delay_s: float = 30.0, **timing: Any) -> Snoozed:
 
 def released(lease: Lease, **timing: Any) -> Released:
     return Released(seq=lease.seq, attempt=lease.attempt, **timing)
+
+
+def crashed(lease: Lease, **timing: Any) -> Crashed:
+    return Crashed(seq=lease.seq, attempt=lease.attempt, **timing)
 
 
 OUTCOMES = {
