@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 Rows = Sequence[tuple[Any, ...]]
@@ -20,3 +22,13 @@ class Call(NamedTuple, Generic[T]):
 
 def instant(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
+
+
+def answering(answer: type[T]) -> Callable[[Rows], T]:
+    """How to read the answer of a function: one row with one JSON text."""
+    decode = msgspec.json.Decoder(answer).decode
+
+    def read(rows: Rows) -> T:
+        return decode(rows[0][0])
+
+    return read

@@ -19,6 +19,7 @@ from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, tr
 _PARTS: dict[int, tuple[str, ...]] = {
     1: (
         "tables",
+        "tables_beside",
         "enqueue_receipts",
         "enqueue_one_by_one",
         "enqueue",
@@ -34,6 +35,14 @@ _PARTS: dict[int, tuple[str, ...]] = {
         "views",
         "act",
         "dead_letter",
+        "lapse",
+        "reset",
+        "note",
+        "figures",
+        "breaker",
+        "pause",
+        "schedule",
+        "schedule_act",
         "keep",
         "stats",
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from fairlane.core.ids import Seq
-from fairlane.core.job import STATUSES, Attempt, DeadLetter, Job, Status
+from fairlane.core.job import STATUSES, DeadLetter, Job, Status
 from fairlane.core.ops import (
     COUNT_CAP,
     MAX_PAGE,
@@ -51,13 +50,17 @@ _ATTEMPTS = (
 )
 
 
-class _Found(Struct, frozen=True):
-    job: Job
-    attempts: tuple[Attempt, ...]
+_NOTES = (
+    "'progress', (select n.progress from {schema}.note n where n.seq = r.seq), 'log', coalesce((select json_agg(json_build_object("
+    "'at', g.at, 'attempt', g.attempt, 'message', g.message) order by g.n) from {schema}.log_line g where g.seq = r.seq), '[]')"
+)
 
 
 def get_job(op: GetJob) -> Call[JobDetail | None]:
-    sql = f"select json_build_object('job', row_to_json(r), 'attempts', {_ATTEMPTS})::text from {{schema}}.job_record r where r.id = %s::uuid"
+    sql = (
+        f"select json_build_object('job', row_to_json(r), 'attempts', {_ATTEMPTS}, {_NOTES})::text "
+        "from {schema}.job_record r where r.id = %s::uuid"
+    )
     params: tuple[object, ...] = (str(op.id),)
     if op.scope.tenant is not None:
         sql, params = sql + " and r.tenant = %s", (*params, op.scope.tenant)

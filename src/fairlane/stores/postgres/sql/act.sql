@@ -61,7 +61,7 @@ begin
   if _status = 'dead' then
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
     values (_seq, left(_message, 2000), _error_class, _error_type,
-            left(encode(sha256(convert_to(_w.type || ':' || _error_type, 'UTF8')), 'hex'), 16), _now);
+            own_fingerprint(_w.type, _error_type), _now);
   end if;
 end
 $$;

@@ -1,6 +1,17 @@
 -- A tenant's line in one queue and band, the last row of it that was looked at, and how many were.
 create type line_mark as (queue text, band smallint, tenant text, rank smallint, due_at timestamptz, seq bigint, looked integer);
 
+-- What is paused, as a claim needs it: null, or the names; tenants, of which there may be thousands, only whether there are any.
+create type off_claims as (queues text[], types text[], tenants boolean);
+
+create function off_claims() returns off_claims
+language sql stable
+set search_path from current
+begin atomic
+  select (array_agg(name) filter (where kind = 'queue'), array_agg(name) filter (where kind = 'type'),
+          coalesce(bool_or(kind = 'tenant'), false))::off_claims from pause;
+end;
+
 -- take: lease jobs from the heads of the given lines, each up to its share, all together up to `_room`.
 -- moves:  claim ready -> leased
 -- guard:  the ready row is ours by `for update skip locked`: it goes to one caller, and nobody waits for another
@@ -9,7 +20,7 @@ create type line_mark as (queue text, band smallint, tenant text, rank smallint,
 -- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. The window is read unlocked and
 -- each wanted row locked alone, so that rows of types this worker does not know stay free for those who do.
 create function take(
-  _lines line_mark[], _shares integer[], _types text[], _look integer, _room integer, _in_turn boolean,
+  _lines line_mark[], _shares integer[], _types text[], _off_types text[], _look integer, _room integer, _in_turn boolean,
   _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
   _now timestamptz, out taken integer[], out marks line_mark[]
 )
@@ -36,7 +47,7 @@ begin
         order by r.rank, r.due_at, r.seq limit greatest(_look - l.looked, 0)
       ) x
       cross join lateral (select from ready y where y.ctid = x.tid for update skip locked) locked
-      where _types is null or x.type = any(_types)
+      where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types))
       limit l.share
     ) p
     limit _room
@@ -123,6 +134,28 @@ begin
     )
     select tenant from found where tenant is not null and (_until is null or tenant <= _until collate "C") limit _limit
   );
+end
+$$;
+
+-- open_tenants_behind: the same without those that are paused.
+-- uses:   ready_line, pause_pkey
+create function open_tenants_behind(_queue text, _band smallint, _after text, _until text, _limit integer) returns text[]
+language plpgsql
+set search_path from current
+as $$
+declare
+  _met   text[];
+  _open  text[] := '{}';
+begin
+  loop
+    _met := tenants_behind(_queue, _band, _after, _until, greatest(_limit, 100));
+    _open := _open || array(
+      select m.tenant from unnest(_met) with ordinality as m (tenant, ord)
+      where not exists (select from pause p where p.kind = 'tenant' and p.name = m.tenant) order by m.ord);
+    exit when cardinality(_open) >= _limit or cardinality(_met) < greatest(_limit, 100);
+    _after := _met[cardinality(_met)];
+  end loop;
+  return _open[:_limit];
 end
 $$;
 

@@ -6,7 +6,8 @@
 -- Within a band every tenant gives one job in turn. Whole rounds are taken at once: with room for 100 and 3 tenants, 33 each; what is
 -- left over goes round one by one. A claim meets no more tenants than it has room for.
 create function claim(
-  _worker uuid, _claim_no bigint, _want json, _nth integer, _now timestamptz, out claimed integer, out marks line_mark[], out served text
+  _worker uuid, _claim_no bigint, _want json, _nth integer, _off off_claims, _now timestamptz,
+  out claimed integer, out marks line_mark[], out served text
 )
 language plpgsql
 set search_path from current
@@ -26,6 +27,7 @@ declare
   _met_all     boolean;
   _wrapped     boolean;
   _last        text;
+  _until       text;
   _tenants     text[];
   _alive       text[];
   _lines       line_mark[];
@@ -46,6 +48,8 @@ begin
         select t.*, row_number() over (partition by t.queue, t.band, t.tenant order by t.ord) as round
         from rows from (json_to_recordset(_want->'takes') as (queue text, band smallint, tenant text, "limit" integer, after json))
           with ordinality as t (queue, band, tenant, "limit", after, ord)
+        where (_off.queues is null or t.queue <> all(_off.queues))
+          and (_off.tenants is not true or not exists (select from pause p where p.kind = 'tenant' and p.name = t.tenant))
       ) t
       group by t.round order by t.round
     loop
@@ -56,7 +60,8 @@ begin
         from unnest(_lines) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
         left join unnest(marks) m on m.queue = l.queue and m.band = l.band and m.tenant = l.tenant);
       select k.taken, k.marks into _taken, _seen
-      from take(_lines, _shares, _types, _look, _room, false, _worker, _claim_no, _lane, _nth + claimed, _start, _timeout_s, _start_by_s, _now) k;
+      from take(_lines, _shares, _types, _off.types, _look, _room, false, _worker, _claim_no, _lane, _nth + claimed, _start, _timeout_s,
+                _start_by_s, _now) k;
       marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _look, _room));
       claimed := claimed + (select sum(t) from unnest(_taken) t);
       _room := (_want->>'limit')::integer - claimed;
@@ -67,6 +72,7 @@ begin
   end if;
 
   for _queue in select json_array_elements_text(_want->'queues') loop
+    continue when _queue = any(_off.queues);
     _band := -1;
     while _room > 0 loop
       select r.band into _band from ready r where r.queue = _queue and r.band > _band order by r.band limit 1;
@@ -78,9 +84,12 @@ begin
       _alive := '{}';
       while _room > 0 loop
         if _first then
-          _tenants := tenants_behind(_queue, _band, _last, case when _wrapped and _cursor <> '' then _cursor end, _room);
+          _until := case when _wrapped and _cursor <> '' then _cursor end;
+          _tenants := case when _off.tenants then open_tenants_behind(_queue, _band, _last, _until, _room)
+                           else tenants_behind(_queue, _band, _last, _until, _room) end;
           if not _wrapped and cardinality(_tenants) < _room then
-            _tenants := _tenants || tenants_behind(_queue, _band, '', _cursor, _room - cardinality(_tenants));
+            _tenants := _tenants || case when _off.tenants then open_tenants_behind(_queue, _band, '', _cursor, _room - cardinality(_tenants))
+                                         else tenants_behind(_queue, _band, '', _cursor, _room - cardinality(_tenants)) end;
             _wrapped := true;
           end if;
           _met_all := cardinality(_tenants) < _room;
@@ -98,7 +107,7 @@ begin
             array[cardinality(_tenants)]);
           _lines := lines_at(_queue, _band, _tenants, marks);
           select k.taken, k.marks into _taken, _seen
-          from take(_lines, _shares, _types, _look, _room, true, _worker, _claim_no, _lane, _nth + claimed, _start, _timeout_s,
+          from take(_lines, _shares, _types, _off.types, _look, _room, true, _worker, _claim_no, _lane, _nth + claimed, _start, _timeout_s,
                     _start_by_s, _now) k;
           marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _look, _room));
           select claimed + coalesce(sum(t.taken), 0), _room - coalesce(sum(t.taken), 0),

@@ -1,8 +1,9 @@
 -- retain_v1: remove finished jobs past their age, oldest first, with all their facts and keys.
 -- moves:  retain completed | cancelled | dead -> removed
 -- guard:  a dead job goes only with its closed dead letter
--- uses:   done_finished, dead_letter_closed
-create function retain_v1(_finished_before timestamptz, _closed_before timestamptz, _limit integer) returns json
+-- uses:   done_finished, dead_letter_closed, stat_minute_pkey
+create function retain_v1(_finished_before timestamptz, _closed_before timestamptz, _limit integer, _stats_before timestamptz default null)
+returns json
 language plpgsql
 set search_path from current
 as $$
@@ -18,9 +19,12 @@ begin
   delete from idempotency_key k using job j
   where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key and k.seq = j.seq;
   delete from attempt where seq = any(_seqs);
+  delete from note where seq = any(_seqs);
+  delete from log_line where seq = any(_seqs);
   delete from done where seq = any(_seqs);
   delete from dead_letter where seq = any(_seqs);
   delete from job where seq = any(_seqs);
+  delete from stat_minute where minute < _stats_before;
   return json_build_object('jobs', cardinality(_seqs));
 end
 $$;
@@ -34,7 +38,8 @@ declare
   _count bigint := (select count(*) from job);
 begin
   delete from ready; delete from scheduled; delete from lease; delete from attempt; delete from done; delete from dead_letter;
-  delete from idempotency_key; delete from dedup_key; delete from worker; delete from audit; delete from breaker; delete from job;
+  delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker;
+  delete from stat_minute; delete from breaker; delete from schedule; delete from pause; delete from audit;
   return json_build_object('jobs', _count);
 end
 $$;

@@ -1,9 +1,24 @@
+-- own_fingerprint: alike for failures that are alike, where Fairlane itself is the one who says what failed.
+create function own_fingerprint(_type text, _error_type text) returns text language sql immutable parallel safe
+return left(encode(sha256(convert_to(_type || ':' || _error_type, 'UTF8')), 'hex'), 16);
+
+-- own_failure: the failure of an attempt whose process died under it.
+create function own_failure(_type text, _crashes integer, _dead boolean) returns json language sql immutable parallel safe
+return json_build_object(
+  'error_class', 'transient',
+  'error_type', case when _dead then 'Crashed' else 'WorkerLost' end,
+  'message', case when _dead then 'its process died ' || _crashes || ' times while it ran alone' else 'its worker is gone' end,
+  'fingerprint', own_fingerprint(_type, case when _dead then 'Crashed' else 'WorkerLost' end));
+
+create function recorded_as(_kind text) returns text language sql immutable parallel safe
+return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'crashed' then 'lost' else _kind end;
+
 -- settle: end attempts whose lease is still this worker's; returns the ones that are not.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
---         stop leased -> cancelled, release leased -> ready
+--         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
 -- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again
 -- uses:   lease_pkey
-create function settle(_worker uuid, outcomes json, _now timestamptz) returns json
+create function settle(_worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3) returns json
 language plpgsql
 set search_path from current
 as $$
@@ -15,20 +30,26 @@ begin
     select * from json_to_recordset(outcomes) as o (
       kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
       delay_s double precision, failure json, charged boolean, reason text)
-  ), gone as (
+  ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
-    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason,
+    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as counted,
       l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
       _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,
       coalesce(l.started_at, _now - (coalesce(o.ended_ago_s, 0) + o.ran_s) * interval '1 second') as began_at,
       case o.kind when 'completed' then 'completed' when 'died' then 'dead' when 'cancelled' then 'cancelled'
-        else case when l.cancel_requested_at is not null then 'cancelled' end end as status,
-      case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end as outcome
+        else case when l.cancel_requested_at is not null then 'cancelled'
+                  when o.kind = 'crashed' and l.crashes + 1 >= _max_crashes then 'dead' end end as status,
+      recorded_as(o.kind) as outcome
+  ), gone as (
+    select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped, timeout_s,
+           kind, result, delay_s, reason, counted, charged, ended_at, began_at, status, outcome,
+           case kind when 'crashed' then own_failure(type, counted, status = 'dead') else failure end as failure
+    from ended_here
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
                       error_class, error_type, error_message, traceback, result)
-    select seq, status, ended_at, due_at, attempt, charged, crashes, outcome, worker, leased_at, deadline_at, began_at,
+    select seq, status, ended_at, due_at, attempt, charged, counted, outcome, worker, leased_at, deadline_at, began_at,
            failure->>'error_class', failure->>'error_type', coalesce(failure->>'message', reason), failure->>'traceback', result
     from gone where status is not null
   ), lived_on as (
@@ -39,12 +60,12 @@ begin
     from gone where status is null
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashes, false, deduped, timeout_s, kind = 'retried'
+    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, counted, false, deduped, timeout_s, kind = 'retried'
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashes, suspect, deduped, timeout_s
-    from gone where status is null and kind = 'released'
+    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, counted, suspect or kind = 'crashed', deduped, timeout_s
+    from gone where status is null and kind in ('released', 'crashed')
   ), buried as (
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
     select seq, left(failure->>'message', 2000), failure->>'error_class', failure->>'error_type', failure->>'fingerprint', ended_at
@@ -63,10 +84,10 @@ begin
     where (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
       and not exists (
         select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
-          and d.outcome = case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end)
+          and d.outcome = recorded_as(o.kind))
       and not exists (
         select from attempt a where a.seq = o.seq and a.attempt = o.attempt and a.worker = _worker
-          and a.outcome = case o.kind when 'retried' then 'failed' when 'died' then 'dead' else o.kind end)
+          and a.outcome = recorded_as(o.kind))
   );
 end
 $$;

@@ -198,44 +198,6 @@ create table dedup_key (
   primary key (tenant, type, key)
 );
 
-create table worker (
-  id             uuid primary key,
-  name           text not null,
-  registered_at  timestamptz not null,
-  renewed_at     timestamptz not null,
-  expires_at     timestamptz not null,
-  queues         text[] not null,
-  types          text[] not null,
-  waiting        boolean not null default false,
-  wake_address   text
-) with (fillfactor = 50);
-create index worker_waiting on worker (id) where waiting;
-
-create table breaker (
-  name            text collate "C" primary key,
-  state           text collate "C" not null default 'closed',
-  failure_count   integer not null default 0,
-  success_count   integer not null default 0,
-  last_failure_at timestamptz,
-  opened_at       timestamptz,
-  half_opened_at  timestamptz,
-  updated_at      timestamptz not null default clock_timestamp(),
-  constraint breaker_state_check check (state in ('closed', 'open', 'half_open'))
-);
-
-create table audit (
-  id      bigint generated always as identity primary key,
-  at      timestamptz not null,
-  by      text not null,
-  action  text collate "C" not null,
-  tenant  text collate "C",
-  target  text collate "C" not null,
-  notes   text,
-  before  json,
-  after   json
-);
-create index audit_target on audit (target, id);
-
 -- Rows come and go by the thousand: vacuum them early, and hold dead tuples short.
 alter table ready set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
 alter table scheduled set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);

@@ -50,7 +50,7 @@ begin atomic
   ), buried as (
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
     select seq, error_message, error_class, error_type,
-           left(encode(sha256(convert_to(type || ':' || error_type, 'UTF8')), 'hex'), 16), _now
+           own_fingerprint(type, error_type), _now
     from worded where became = 'dead'
   ), freed as (
     delete from dedup_key k using worded w, job j

@@ -29,6 +29,8 @@ declare
   _reclaimed   json;
   _alive       boolean;
   _was         boolean;
+  _paused      boolean;
+  _off         off_claims;
   _want        json;
   _got         record;
   _nth         integer := 0;
@@ -41,7 +43,8 @@ begin
     -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known to nobody.
     perform pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no));
   end if;
-  select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
+  select w.expires_at > _now, w.waiting, exists (select from pause) into _alive, _was, _paused
+  from worker w where w.id = _worker for key share;
   _alive := coalesce(_alive, false);
   if starts is not null then
     _unstarted := mark_started(_worker, starts, _now);
@@ -50,7 +53,7 @@ begin
     _refused := settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now);
   end if;
   if outcomes is not null then
-    _unsettled := settle(_worker, outcomes, _now);
+    _unsettled := settle(_worker, outcomes, _now, _max_crashes);
   end if;
   if _promote_limit > 0 and exists (select from scheduled where due_at <= _now) then
     perform promote(_promote_limit, _now);
@@ -65,8 +68,11 @@ begin
     end if;
     if wants is not null then
       if not exists (select from lease where worker = _worker and claim_no = _claim_no) then
+        if _paused then
+          _off := off_claims();
+        end if;
         for _want in select json_array_elements(wants) loop
-          select c.* into _got from claim(_worker, _claim_no, _want, _nth, _now) c;
+          select c.* into _got from claim(_worker, _claim_no, _want, _nth, _off, _now) c;
           _nth := _nth + _got.claimed;
           _marks := merge_marks(_marks, _got.marks);
           if _got.served is not null then

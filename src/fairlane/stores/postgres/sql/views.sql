@@ -55,7 +55,8 @@ select d.seq as id, row_to_json(j) as original_job, d.reason as error_message,
 from dead_letter d join jobs j on j.id = d.seq;
 
 create view circuit_breakers as
-select name as service_name, state, failure_count, success_count, last_failure_at, opened_at, half_opened_at, updated_at from breaker;
+select name as service_name, state, failures as failure_count, successes as success_count, last_failure_at, opened_at, half_opened_at, updated_at
+from breaker;
 
 create view job_metrics as
 select a.seq as id, j.type as job_type, a.outcome as status,

@@ -1,6 +1,7 @@
 -- renew_v1: register a worker, or keep its heartbeat alive.
 create function renew_v1(
-  _worker uuid, _lease_s double precision, _name text, _queues text[], _types text[], _wake_address text, _at timestamptz default null
+  _worker uuid, _lease_s double precision, _name text, _queues text[], _types text[], _wake_address text, _at timestamptz default null,
+  _figures json default '{}'
 ) returns json
 language plpgsql
 set search_path from current
@@ -10,11 +11,12 @@ declare
   _expires  timestamptz := _now + _lease_s * interval '1 second';
   _fresh    boolean := false;
 begin
-  update worker set renewed_at = _now, expires_at = _expires, name = _name, queues = _queues, types = _types, wake_address = _wake_address
+  update worker set renewed_at = _now, expires_at = _expires, name = _name, queues = _queues, types = _types, wake_address = _wake_address,
+                    figures = _figures
   where id = _worker;
   if not found then
-    insert into worker (id, name, registered_at, renewed_at, expires_at, queues, types, wake_address)
-    values (_worker, _name, _now, _now, _expires, _queues, _types, _wake_address)
+    insert into worker (id, name, registered_at, renewed_at, expires_at, queues, types, wake_address, figures)
+    values (_worker, _name, _now, _now, _expires, _queues, _types, _wake_address, _figures)
     on conflict (id) do update set renewed_at = _now, expires_at = _expires;
     _fresh := true;
   end if;
