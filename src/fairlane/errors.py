@@ -9,7 +9,7 @@
         ConfigError              settings, URLs, files
       DuplicateJob  IdConflict   the key, or the id, is taken
       QueueFull                  back-pressure; `retry_after_s` says when to try again
-      JobNotFound  DeadLetterNotFound
+      JobNotFound  DeadLetterNotFound  ScheduleNotFound
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
@@ -151,6 +151,14 @@ class DeadLetterNotFound(FairlaneError, LookupError):
     def __init__(self, dead_letter_id: object) -> None:
         self.dead_letter_id = dead_letter_id
         super().__init__(f"no dead letter {dead_letter_id} here: never died, past retention, or another tenant's")
+
+
+class ScheduleNotFound(FairlaneError, LookupError):
+    code = "schedule_not_found"
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name = name
+        super().__init__(f'no schedule "{name}" here; `fairlane schedules list` shows them all.{nearest(name, known)}')
 
 
 class NotAllowed(FairlaneError):

@@ -19,6 +19,8 @@ from fairlane.client.loading import load
 from fairlane.client.opening import StoreAccess
 from fairlane.client.options import job_id
 from fairlane.client.preparing import EnqueueHook, Preparer
+from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
+from fairlane.client.scheduling_acts import Scheduling
 from fairlane.client.scoping import in_scope
 from fairlane.client.settings import SettingArguments, Settings
 from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
@@ -49,7 +51,7 @@ class Snapshot(TypedDict):
     store: str
 
 
-class Fairlane(Acting, Inspecting):
+class Fairlane(Acting, Scheduling, Inspecting):
     """Jobs for one application: register tasks, enqueue them, inspect and act on what became of them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops.
@@ -86,6 +88,7 @@ class Fairlane(Acting, Inspecting):
         self._around = Surroundings(self._access, self.clock, pause or SystemPause())
         self._preparer = Preparer(self.settings, self.clock, self.chance, validator)
         self._enqueuer = Enqueuer(self._preparer, self._around)
+        self.code_schedules = CodeSchedules(self._preparer)
         if enqueue_hook is not None:
             self.on_enqueue(enqueue_hook)
 
@@ -127,7 +130,10 @@ class Fairlane(Acting, Inspecting):
             where = f"{first.__module__}.{first.__qualname__}"
             raise InvalidOption("task name", definition.name, f"a name of its own: {where} is registered under it")
         kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
-        self.tasks[definition.name] = task = kind(definition, self._enqueuer)
+        task = kind(definition, self._enqueuer)
+        if timetable := {option: options[option] for option in SCHEDULE_OPTIONS if options.get(option) is not None}:
+            self.code_schedules.decorator(definition.name, None, timetable)(task)
+        self.tasks[definition.name] = task
         return task
 
     def require_task(self, name: str) -> Task[..., Any]:

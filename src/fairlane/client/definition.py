@@ -16,6 +16,7 @@ from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
 from fairlane.core.names import check_queue_name, check_task_name
 from fairlane.core.payload import decode, encode
 from fairlane.core.retry import Retry
+from fairlane.core.schedule import CatchUp, Overlap
 from fairlane.core.sensitive import SensitivePolicy
 from fairlane.core.versions import Upcasters, check_version
 from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, nearest
@@ -45,6 +46,12 @@ class TaskOptions(TypedDict, total=False):
     sensitive: SensitivePolicy
     isolated: bool
     """Run it in a process of its own, which can be killed and has a memory cap."""
+    cron: str
+    """Enqueue it by itself, without arguments, at these times; with `tz`, `catch_up`, `catch_up_limit` and `overlap`."""
+    tz: str
+    catch_up: CatchUp
+    catch_up_limit: int
+    overlap: Overlap
 
 
 class Definition(Generic[R]):
