@@ -11,7 +11,7 @@ from psycopg import sql as quoting
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Enqueue, Op
-from fairlane.errors import ConfigError, StoreUnavailable, UnsupportedConnection
+from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres.borrowed import EXPECTED, Borrowing
 from fairlane.stores.postgres.call import Call, Rows
@@ -98,7 +98,10 @@ class PostgresStore:
     def _call(self, op: Op[T]) -> Call[T]:
         if isinstance(op, Check):
             return cast("Call[T]", check_call(self._schema, op.now, pooled=self._connector.pooled))
-        return call_for(op)
+        try:
+            return call_for(op)
+        except UnicodeEncodeError as error:
+            raise StoreRefused(STORE, f"text that is no Unicode: {error}") from None
 
     def _send(self, call: Call[T], *, proven: bool) -> Rows:
         conn = self._shelf.take(proven=proven)

@@ -1,0 +1,1 @@
+"""Enqueueing in the caller's own transaction, through every kind of connection a caller may have."""
