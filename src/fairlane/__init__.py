@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
+    from fairlane.client.breaking import Breaker as Breaker
     from fairlane.client.context import CurrentJob as CurrentJob, current_job as current_job, tenant as tenant
     from fairlane.client.handle import Handle as Handle
     from fairlane.client.preparing import Draft as Draft
+    from fairlane.client.resourcing import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings import Settings as Settings
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
+    from fairlane.client.timeouts import timeout as timeout
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
     from fairlane.core.retry import Retry as Retry
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from fairlane.errors import (
         AttemptCancelled as AttemptCancelled,
         BadInput as BadInput,
+        BreakerOpen as BreakerOpen,
         Cancel as Cancel,
         ConfigError as ConfigError,
         DuplicateJob as DuplicateJob,
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
         RateLimited as RateLimited,
         ResultTimeout as ResultTimeout,
         Snooze as Snooze,
+        StillRunning as StillRunning,
         StoreClosed as StoreClosed,
         StoreUnavailable as StoreUnavailable,
         UnknownPriority as UnknownPriority,
@@ -58,11 +63,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fairlane.client.app": ("Fairlane", "Snapshot"),
+    "fairlane.client.breaking": ("Breaker",),
     "fairlane.client.context": ("CurrentJob", "current_job", "tenant"),
     "fairlane.client.handle": ("Handle",),
     "fairlane.client.preparing": ("Draft",),
+    "fairlane.client.resourcing": ("AsyncResource", "SyncResource"),
     "fairlane.client.settings": ("Settings",),
     "fairlane.client.task": ("AsyncTask", "Bound", "SyncTask", "Task"),
+    "fairlane.client.timeouts": ("timeout",),
     "fairlane.core.clock": ("FakeClock",),
     "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
     "fairlane.core.retry": ("Retry",),
@@ -71,6 +79,7 @@ _HOMES = {
     "fairlane.errors": (
         "AttemptCancelled",
         "BadInput",
+        "BreakerOpen",
         "Cancel",
         "ConfigError",
         "DuplicateJob",
@@ -88,6 +97,7 @@ _HOMES = {
         "RateLimited",
         "ResultTimeout",
         "Snooze",
+        "StillRunning",
         "StoreClosed",
         "StoreUnavailable",
         "UnknownPriority",
@@ -97,11 +107,14 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncResource",
     "AsyncTask",
     "Attempt",
     "AttemptCancelled",
     "BadInput",
     "Bound",
+    "Breaker",
+    "BreakerOpen",
     "Cancel",
     "ConfigError",
     "CurrentJob",
@@ -131,14 +144,17 @@ __all__ = [
     "Settings",
     "Snapshot",
     "Snooze",
+    "StillRunning",
     "StoreClosed",
     "StoreUnavailable",
+    "SyncResource",
     "SyncTask",
     "Task",
     "UnknownPriority",
     "UnknownTask",
     "current_job",
     "tenant",
+    "timeout",
 ]
 
 

@@ -13,6 +13,8 @@
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
+      BreakerOpen                a guarded call may not begin now; inside a job it is a Snooze, too
+      StillRunning               drained, but not in time
       UnreadablePayload          a stored payload that today's code cannot take; nothing ran
       StoreError
         StoreUnavailable         not reachable now; nothing is known to be wrong with the request
@@ -191,8 +193,18 @@ class ResultTimeout(FairlaneError, TimeoutError):
 class NoCurrentJob(FairlaneError, LookupError):
     code = "no_current_job"
 
-    def __init__(self) -> None:
-        super().__init__("no job runs here: current_job() works inside a task's code while a worker runs it")
+    def __init__(self, asked: str = "current_job()") -> None:
+        super().__init__(f"no job runs here: {asked} works inside a task's code while a worker runs it")
+
+
+class StillRunning(FairlaneError, TimeoutError):
+    code = "still_running"
+
+    def __init__(self, what: str, waited_s: float) -> None:
+        self.what, self.waited_s = what, waited_s
+        super().__init__(
+            f"jobs of {what} are still running after {waited_s:g} s; it stays paused: drain it again, or resume it"
+        )
 
 
 class UnreadablePayload(FairlaneError):
@@ -268,6 +280,17 @@ class Snooze(TaskSignal):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(f"snoozed for {seconds:g} s")
+
+
+class BreakerOpen(FairlaneError, Snooze):
+    """A dependency is failing and is spared: no call before `seconds` are over. Out of a task, the job is snoozed so long."""
+
+    code = "breaker_open"
+
+    def __init__(self, breaker: str, seconds: float, retry_at: datetime | None = None) -> None:
+        self.breaker, self.seconds, self.retry_at = breaker, seconds, retry_at
+        when = "until somebody resets it" if retry_at is None else f"until {retry_at:%H:%M:%S} UTC"
+        Exception.__init__(self, f'breaker "{breaker}" is open {when}; nothing was called')
 
 
 class Cancel(TaskSignal):

@@ -13,7 +13,7 @@ from fairlane.client.scoping import in_scope
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
 from fairlane.core.names import check_key
-from fairlane.core.ops import Acknowledge, Bury, Cancel, DeadLetterAct, Discard, Fail, JobAct, Reprocess, Resolve
+from fairlane.core.ops import Acknowledge, Bury, Cancel, DeadLetterAct, Discard, Fail, JobAct, Reprocess, Reset, Resolve
 from fairlane.errors import DeadLetterNotFound, InvalidOption, JobNotFound, NotAllowed
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ def _bury(
     return Ask(op, lambda act: _job("bury", target, act))
 
 
+def _reset(
+    job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
+) -> Ask[JobAct, Job]:
+    """Take a running job from its worker, uncharged: it is ready again at once, and what the old attempt writes no longer counts."""
+    target = job_id("job", job)
+    return Ask(
+        Reset(scope=in_scope(tenant), id=target, by=_by(by), notes=notes), lambda act: _job("reset", target, act)
+    )
+
+
 def _discard(
     dead_letter: DeadLetterLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
 ) -> Ask[DeadLetterAct, DeadLetter]:
@@ -98,6 +108,7 @@ class Acting:
     cancel, acancel = both(_cancel)
     fail, afail = both(_fail)
     bury, abury = both(_bury)
+    reset, areset = both(_reset)
     discard, adiscard = both(_discard)
     resolve, aresolve = both(_resolve)
     acknowledge, aacknowledge = both(_acknowledge)

@@ -10,17 +10,22 @@ from typing import Any, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 import msgspec
 
 from fairlane.client.acting import Acting, JobLike
+from fairlane.client.breaking import PROFILE_POLICIES, Breaking
 from fairlane.client.definition import Definition, TaskOptions
 from fairlane.client.depth import waiting
 from fairlane.client.enqueuing import Enqueuer
+from fairlane.client.exceptions import LastExceptions
+from fairlane.client.guarding import Circuits
 from fairlane.client.handle import Handle, Surroundings
 from fairlane.client.inspecting import Inspecting
 from fairlane.client.loading import load
 from fairlane.client.opening import StoreAccess
 from fairlane.client.options import job_id
+from fairlane.client.pausing import Pausing
 from fairlane.client.preparing import EnqueueHook, Preparer
 from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
 from fairlane.client.scheduling_acts import Scheduling
+from fairlane.client.resourcing import Resourcing
 from fairlane.client.scoping import in_scope
 from fairlane.client.settings import SettingArguments, Settings
 from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
@@ -51,7 +56,7 @@ class Snapshot(TypedDict):
     store: str
 
 
-class Fairlane(Acting, Scheduling, Inspecting):
+class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing):
     """Jobs for one application: register tasks, enqueue them, inspect and act on what became of them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops.
@@ -84,7 +89,12 @@ class Fairlane(Acting, Scheduling, Inspecting):
         self.tasks: dict[str, Task[..., Any]] = {}
         """Every registered task by name. Only these ever run."""
         self.classifier = Classifier(errors)
+        self.last_exceptions = LastExceptions()
+        """What jobs that ran in this process raised, the newest 100."""
         self._access = StoreAccess(self.settings, clock, store)
+        self.circuits = Circuits(
+            self._access, self.clock, self.chance, self.classifier, PROFILE_POLICIES[self.settings.profile]
+        )
         self._around = Surroundings(self._access, self.clock, pause or SystemPause())
         self._preparer = Preparer(self.settings, self.clock, self.chance, validator)
         self._enqueuer = Enqueuer(self._preparer, self._around)
@@ -129,6 +139,8 @@ class Fairlane(Acting, Scheduling, Inspecting):
             first = self.tasks[definition.name].definition.function
             where = f"{first.__module__}.{first.__qualname__}"
             raise InvalidOption("task name", definition.name, f"a name of its own: {where} is registered under it")
+        if definition.breaker is not None:
+            self.circuits.declare(definition.breaker)
         kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
         task = kind(definition, self._enqueuer)
         if timetable := {option: options[option] for option in SCHEDULE_OPTIONS if options.get(option) is not None}:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 
+from fairlane.client.noting import NoteTaker, check_progress, log_line
+from fairlane.core.clock import Clock
 from fairlane.core.ids import JobId
 from fairlane.core.job import Lease
 from fairlane.core.names import check_tenant
-from fairlane.errors import NoCurrentJob
+from fairlane.errors import AttemptCancelled, LeaseLost, NoCurrentJob
+
+Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
@@ -19,10 +24,14 @@ job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default
 class CurrentJob:
     """The attempt that runs here, as its own code may see it."""
 
-    __slots__ = ("_lease",)
+    __slots__ = ("_clock", "_lease", "_notes", "_until_s", "stopping")
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(
+        self, lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
+    ) -> None:
+        self._lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
+        self.stopping: Stopping | None = None
+        """Why this attempt is asked to stop, once it is."""
 
     @property
     def id(self) -> JobId:
@@ -61,7 +70,31 @@ class CurrentJob:
 
     @property
     def deadline_at(self) -> datetime:
-        return self._lease.deadline_at
+        """When its timeout ends it."""
+        if self._clock is None:
+            return self._lease.deadline_at
+        return self._clock.now() + timedelta(seconds=self._until_s - self._clock.monotonic())
+
+    def progress(self, done: float) -> None:
+        """Say how far it is, from 0 to 1, for people who look at the job. Written about once a second; stops the attempt like `check`."""
+        self._take(progress=check_progress(done))
+
+    def log(self, message: object) -> None:
+        """Add a line to the job's log, of which the newest 100 are kept. Written about once a second; stops the attempt like `check`."""
+        self._take(line=log_line(message))
+
+    def check(self) -> None:
+        """Raise if this attempt should stop: `LeaseLost` if it belongs to this worker no more, else `AttemptCancelled`.
+
+        For plain functions, which nobody can interrupt: call it, or `progress` or `log`, between steps.
+        """
+        if self.stopping is not None:
+            raise LeaseLost if self.stopping == "lease_lost" else AttemptCancelled(self.stopping)
+
+    def _take(self, *, progress: float | None = None, line: str | None = None) -> None:
+        self.check()
+        if self._notes is not None:
+            self._notes.take(self._lease, progress=progress, line=line)
 
     @property
     def correlation_id(self) -> str:
@@ -114,9 +147,9 @@ def current_job() -> CurrentJob:
 
 
 @contextmanager
-def running(lease: Lease) -> Iterator[CurrentJob]:
+def running(lease: Lease, notes: NoteTaker | None = None) -> Iterator[CurrentJob]:
     """Make an attempt the current job, and its tenant the one in force, until the block ends."""
-    job = CurrentJob(lease)
+    job = CurrentJob(lease, notes)
     job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
     try:
         yield job

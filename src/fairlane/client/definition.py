@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, get_args
 
+from fairlane.client.breaking import Breaker, breaker_named
 from fairlane.client.options import attempts, retry_policy, timeout_s
 from fairlane.client.signature import Signature
 from fairlane.core.classify import Classifier
@@ -44,6 +45,8 @@ class TaskOptions(TypedDict, total=False):
     """Arguments that are ids of the objects the job works on: kept as the job's refs too."""
     errors: Mapping[type[BaseException], ErrorClass]
     sensitive: SensitivePolicy
+    breaker: str | Breaker
+    """The breaker of what the task calls: while it is open, jobs are snoozed instead of run."""
     isolated: bool
     """Run it in a process of its own, which can be killed and has a memory cap."""
     cron: str
@@ -89,6 +92,7 @@ class Definition(Generic[R]):
         self.sensitive: SensitivePolicy | None = given.get("sensitive")
         if self.sensitive is not None and self.sensitive not in get_args(SensitivePolicy):
             raise InvalidOption("sensitive", self.sensitive, f"one of {', '.join(get_args(SensitivePolicy))}")
+        self.breaker = breaker_named(given["breaker"]) if "breaker" in given else None
         self.isolated = bool(given.get("isolated", False))
         self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
 

@@ -27,10 +27,12 @@ from fairlane.core.ops import (
     JobDetail,
     JobFilter,
     JobPage,
+    ListWorkers,
     PageAudit,
     PageDeadLetters,
     PageJobs,
     Stats,
+    Workers,
 )
 from fairlane.errors import InvalidOption, nearest
 
@@ -121,6 +123,11 @@ def _audit(
     return Ask(op, lambda page: page)
 
 
+def _workers() -> Ask[Workers, Workers]:
+    """Every registered worker: what it serves, how many jobs it holds, and what it says of itself."""
+    return Ask(ListWorkers(), lambda workers: workers)
+
+
 def _check() -> Ask[Health, Health]:
     """Reach the store and read its own state."""
     return Ask(Check(), lambda health: health)
@@ -141,6 +148,7 @@ class Inspecting:
     dead_letter, adead_letter = both(_dead_letter)
     stats, astats = both(_stats)
     audit, aaudit = both(_audit)
+    workers, aworkers = both(_workers)
     check, acheck = both(_check)
 
 
