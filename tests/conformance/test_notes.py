@@ -12,8 +12,6 @@ from fairlane.core.ops import ALL_TENANTS, LOG_LINES, GetJob, JobDetail, LogLine
 from tests.support.acting import Scene
 from tests.support.making import NO_SUCH_SEQ, completed, retried
 
-pytestmark = pytest.mark.requirement("L15")
-
 
 def note(scene: Scene, worker: WorkerId, lease: Lease, **said: Any) -> bool:
     return scene.run(Note(worker=worker, seq=lease.seq, attempt=lease.attempt, **said)).accepted
@@ -63,6 +61,7 @@ def test_notes_change_nothing_else_of_the_job(scene: Scene) -> None:
     assert scene.audit() == ()
 
 
+@pytest.mark.requirement("Q17")
 def test_an_attempt_whose_lease_is_gone_notes_nothing(scene: Scene) -> None:
     worker, lease = scene.leased()
     scene.settle(worker, completed(lease))
@@ -71,6 +70,7 @@ def test_an_attempt_whose_lease_is_gone_notes_nothing(scene: Scene) -> None:
     assert detail(scene, lease) == before
 
 
+@pytest.mark.requirement("Q17")
 def test_an_older_attempt_or_another_worker_notes_nothing_while_a_newer_one_runs(scene: Scene) -> None:
     old_worker, old = scene.leased()
     scene.later(60)
