@@ -16,6 +16,7 @@ from fairlane.errors import FairlaneError
 
 COMMANDS = {
     "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
+    "worker": Entry("fairlane.cli.commands.worker:worker", "Run an application's jobs."),
     "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
     "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),

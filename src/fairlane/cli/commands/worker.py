@@ -1,0 +1,212 @@
+"""`fairlane worker`: run an application's jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fairlane.cli.exits import UNREACHABLE, USAGE, Failed
+from fairlane.cli.times import span
+
+if TYPE_CHECKING:
+    from fairlane.worker.config import WorkerConfig
+    from fairlane.worker.lanes import Lane
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PREFIX = "FAIRLANE_WORKER_"
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(|m|mb|mib|g|gb|gib)", re.ASCII | re.IGNORECASE)
+
+
+def option(*names: str, **attributes: Any) -> Callable[[F], F]:
+    """An option with its environment variable: `--max-jobs`, FAIRLANE_WORKER_MAX_JOBS."""
+    own = PREFIX + names[0].lstrip("-").replace("-", "_").upper()
+    others: tuple[str, ...] = attributes.pop("also", ())
+    return click.option(*names, envvar=[own, *others], show_envvar=True, **attributes)
+
+
+def memory(text: str) -> float:
+    """Megabytes: `512`, `512MB`, `2GB`."""
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise click.BadParameter(f"{text!r}: expected an amount such as 512MB or 2GB")
+    return float(found[1]) * (1024 if found[2].lower().startswith("g") else 1)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """`a,b,c`."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def lane(text: str) -> Lane:
+    """`NAME:SLOTS:QUEUE,QUEUE`; without queues, all of them."""
+    from fairlane.errors import BadInput
+    from fairlane.worker.lanes import ANY, Lane
+
+    name, _, rest = text.partition(":")
+    slots, _, queues = rest.partition(":")
+    if not slots.isdecimal():
+        raise click.BadParameter(f"{text!r}: expected NAME:SLOTS:QUEUE,QUEUE as in fast:3:critical")
+    try:
+        return Lane(name, int(slots), names(queues) or (ANY,))
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("app", required=False, metavar="[MODULE:NAME]")
+@option(
+    "--processes", "-p", type=click.IntRange(1, 1024), help="Worker processes; as many as there are cores if left out."
+)
+@option("--slots", "-s", type=click.IntRange(1, 10_000), help="One lane of this many jobs at once, in each process.")
+@option(
+    "--lane",
+    "lanes",
+    type=lane,
+    multiple=True,
+    metavar="NAME:SLOTS:QUEUES",
+    help="Slots kept for certain queues, as in fast:3:critical; may be given again.",
+)
+@option(
+    "--fast-slots",
+    type=click.IntRange(0, 10_000),
+    also=("WORKER_FAST_THREADS",),
+    help="Slots of the profile's fast lane, which serves the queue critical; 0: none.",
+)
+@option(
+    "--general-slots",
+    type=click.IntRange(1, 10_000),
+    also=("WORKER_GENERAL_THREADS",),
+    help="Slots of the profile's general lane, which serves every queue.",
+)
+@option("--queues", "-q", type=names, metavar="A,B", help="Serve these queues alone, in this order.")
+@option("--types", "-t", type=names, metavar="A,B", help="Run these tasks alone.")
+@option(
+    "--profile", type=click.Choice(["development", "production"]), help="Figures to begin with; your settings' own."
+)
+@option("--batch", type=click.IntRange(1, 10_000), help="Jobs claimed at once for a lane, at most.")
+@option("--poll", type=span, metavar="SPAN", help="How long an idle worker waits before it looks by itself.")
+@option("--lease", type=span, metavar="SPAN", help="How long a lost host's jobs wait: 15s if left out.")
+@option(
+    "--grace", type=span, metavar="SPAN", help="How long running jobs may take to end after a stop: 25s if left out."
+)
+@option("--drain", is_flag=True, help="Leave when nothing is ready and nothing runs.")
+@option("--max-jobs", type=click.IntRange(1), help="Replace a worker process after so many jobs.")
+@option("--max-memory", type=memory, metavar="SIZE", help="Replace a worker process that uses more: 512MB, 2GB.")
+@option("--isolated-memory", type=memory, metavar="SIZE", help="What an isolated task may use.")
+@option("--probe-port", type=click.IntRange(0, 65_535), help="Answer /livez and /readyz there; 0: any free port.")
+@option("--probe-host", default="127.0.0.1", show_default=True, help="Where the probes listen.")
+@option("--reload", is_flag=True, help="Restart on changed code, for development.")
+@option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is logged to stderr, unless the application sets up logging itself.",
+)
+def worker(app: str | None, processes: int | None, log_level: str, **options: Any) -> None:
+    """Run an application's jobs.
+
+    A foreman starts the worker processes, keeps their heartbeats and restarts the dead. SIGTERM or Ctrl-C: claims end, running
+    jobs have the grace, a second one ends it at once. SIGHUP replaces the processes, SIGUSR1 writes heap dumps.
+    """
+    import asyncio
+    import logging
+
+    from fairlane.client.loading import load
+    from fairlane.worker.foreman.foreman import CannotRun, Foreman, ForemanConfig
+    from fairlane.worker.foreman.messages import LOG_FORMAT
+
+    settings = load()
+    reference = app or settings.app
+    if reference is None:
+        raise Failed("which application? Give it as module:name, or set FAIRLANE_APP or app in fairlane.toml", USAGE)
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    logging.basicConfig(format=LOG_FORMAT, level=level, stream=sys.stderr)
+    config = ForemanConfig(
+        app=reference,
+        worker=chosen(reference, options.pop("profile") or settings.profile, options),
+        processes=processes or cores(),
+        reload=options["reload"],
+        probe_host=options["probe_host"],
+        probe_port=options["probe_port"],
+        hangup="stop" if sys.stdin is not None and sys.stdin.isatty() else "replace",
+        log_level=level,
+    )
+
+    async def run() -> None:
+        await Foreman(config).run()
+
+    try:
+        asyncio.run(run())
+    except CannotRun as error:
+        raise Failed(str(error), UNREACHABLE if error.code == "store_unavailable" else USAGE) from error
+
+
+def chosen(reference: str, profile: Any, options: dict[str, Any]) -> WorkerConfig:
+    """The profile's figures, changed by what was given."""
+    from msgspec.structs import replace
+
+    from fairlane.worker.config import profile_config
+
+    base = profile_config(profile)
+    lanes = chosen_lanes(base.lanes, options)
+    given = {
+        "batch": options["batch"],
+        "poll_s": _seconds(options["poll"]),
+        "lease_s": _seconds(options["lease"]),
+        "grace_s": _seconds(options["grace"]),
+        "types": options["types"],
+        "max_jobs": options["max_jobs"],
+        "max_memory_mb": options["max_memory"],
+        "isolated_memory_mb": options["isolated_memory"],
+    }
+    if lanes != base.lanes and options["batch"] is None:
+        # The profile's batch fits the profile's slots: with others a claim takes what fills them.
+        base = replace(base, batch=None)
+    return replace(
+        base,
+        app=reference,
+        lanes=lanes,
+        drain=options["drain"],
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def chosen_lanes(profile: tuple[Lane, ...], options: dict[str, Any]) -> tuple[Lane, ...]:
+    """The lanes named, else one lane of the slots or queues named, else the profile's with its slots changed."""
+    from msgspec.structs import replace
+
+    from fairlane.worker.lanes import ANY, Lane
+
+    slots, queues = options["slots"], options["queues"]
+    if options["lanes"]:
+        for name in ("slots", "queues"):
+            if options[name]:
+                raise click.UsageError(
+                    f"--lane says slots and queues itself; leave --{name} out", click.get_current_context()
+                )
+        return tuple(options["lanes"])
+    if slots or queues:
+        return (Lane("general", slots or sum(lane.slots for lane in profile), queues or (ANY,)),)
+    sizes = {"fast": options["fast_slots"], "general": options["general_slots"]}
+    return tuple(
+        lane if sizes.get(lane.name) is None else replace(lane, slots=sizes[lane.name])
+        for lane in profile
+        if sizes.get(lane.name) != 0
+    )
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()

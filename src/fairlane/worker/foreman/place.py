@@ -1,0 +1,176 @@
+"""One place for a worker: whoever dies, leaves or is worn out there is replaced, until the foreman says no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from fairlane.core.clock import Clock
+from fairlane.stores.base import Store
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.foreman.accounting import Ending, account_for
+from fairlane.worker.foreman.judging import judge
+from fairlane.worker.foreman.messages import Hello, Refused, Setup
+from fairlane.worker.foreman.process import WorkerProcess
+from fairlane.worker.foreman.processes import ending as in_words
+from fairlane.worker.foreman.renewing import Renewer
+from fairlane.worker.foreman.restarting import Backoff
+
+log = logging.getLogger("fairlane.foreman")
+
+LOOK_S = 0.25
+ABANDONED_S = 10.0
+"""A thread that goes on this long with an attempt nobody waits for is got rid of with its process."""
+LAST_S = 5.0
+"""Beyond the grace, for a worker to settle and leave."""
+AT_ONCE_S = 3.0
+
+WHY = {
+    "stuck": "an attempt ran past twice its timeout",
+    "lapsed": "the store had forgotten it while it ran something",
+    "untrusted": "its heartbeat could not be renewed in time",
+    "silent": "its loop has stopped",
+    "not_starting": "its application did not load in time",
+    "overstayed": "it did not leave within the grace",
+}
+
+
+class Site(Protocol):
+    """What a place needs of its foreman."""
+
+    clock: Clock
+    config: WorkerConfig
+    is_stopping: bool
+
+    def new_setup(self) -> Setup: ...
+
+    async def store_for(self, hello: Hello) -> Store: ...
+
+    def refused(self, refusal: Refused) -> bool:
+        """Whether to try again later."""
+        ...
+
+    def account(self, work: asyncio.Task[None]) -> None: ...
+
+
+class Place:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.process: WorkerProcess | None = None
+        self.restarts = 0
+        self._backoff = Backoff()
+        self._abandoned_since_s: float | None = None
+        self._is_woken = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Until the worker here leaves for good."""
+        while not self._site.is_stopping:
+            self.process = process = await WorkerProcess.start(self._site.new_setup(), self._site.clock)
+            self._heed_stopping()
+            ending = await self._see_through(process)
+            self.process = None
+            if not await self._replaces(process, ending):
+                return
+            self.restarts += 1
+
+    def stop(self, *, now: bool) -> None:
+        self._is_woken.set()
+        if self.process is not None:
+            grace_s = 0.0 if now else self._site.config.grace_s
+            self.process.stop(now=now, patience_s=grace_s + (AT_ONCE_S if now else LAST_S))
+
+    def recycle(self, why: str) -> None:
+        """Let the worker here finish, and start another."""
+        self._is_woken.set()
+        if self.process is not None and self.process.leaving_by_s is None:
+            log.info("worker %d is replaced: %s", self.process.pid, why)
+            self.stop(now=False)
+
+    def _heed_stopping(self) -> None:
+        # A stop that came while the process was being started found nobody to tell.
+        if self._site.is_stopping:
+            self.stop(now=True)
+
+    async def _see_through(self, process: WorkerProcess) -> Ending:
+        """Watch over one worker from its start to its end, and give back what it held."""
+        renewing = asyncio.create_task(self._renew(process), name=f"renew-{process.pid}")
+        exited = asyncio.create_task(process.process.wait(), name=f"exit-{process.pid}")
+        try:
+            while not exited.done():
+                await asyncio.wait({exited}, timeout=LOOK_S)
+                if renewing.done():
+                    renewing.result()
+                if not exited.done():
+                    await self._look(process)
+        finally:
+            if not exited.done():
+                await asyncio.shield(process.end("overstayed"))
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        ending = await process.ended()
+        if process.hello is not None and process.is_registered:
+            store, clock = await self._site.store_for(process.hello), self._site.clock
+            lease_s = process.setup.config.lease_s
+            work = account_for(store, clock, process.worker, ending, process.board.running(), lease_s)
+            accounting = asyncio.create_task(work, name=f"account-{process.pid}")
+            self._site.account(accounting)
+            # A replacement need not wait for a store that does not answer.
+            await asyncio.wait({accounting}, timeout=1.0)
+        return ending
+
+    async def _renew(self, process: WorkerProcess) -> None:
+        await process.news.wait()
+        assert process.hello is not None
+        store = await self._site.store_for(process.hello)
+        await Renewer(store, self._site.clock, process).renew_until_ended()
+
+    async def _look(self, process: WorkerProcess) -> None:
+        now_s = self._site.clock.monotonic()
+        verdict = judge(process.seen(now_s))
+        if verdict is not None:
+            log.error("worker %d is killed: %s", process.pid, WHY[verdict])
+            await process.end(verdict)
+        elif process.leaving_by_s is not None:
+            if now_s > process.leaving_by_s:
+                log.warning("worker %d is killed: %s", process.pid, WHY["overstayed"])
+                await process.end("overstayed")
+        else:
+            self._look_for_wear(process, now_s)
+
+    def _look_for_wear(self, process: WorkerProcess, now_s: float) -> None:
+        cap_mb, used_mb = process.setup.config.max_memory_mb, process.memory_mb()
+        if cap_mb is not None and used_mb is not None and used_mb > cap_mb and process.is_registered:
+            self.recycle(f"it uses {used_mb:.0f} MB, more than the {cap_mb:g} MB it may")
+        if not process.tick.abandoned:
+            self._abandoned_since_s = None
+        elif self._abandoned_since_s is None:
+            self._abandoned_since_s = now_s
+        elif now_s - self._abandoned_since_s > ABANDONED_S:
+            self._abandoned_since_s = None
+            self.recycle(f"{process.tick.abandoned} of its threads ignore that their attempts were ended")
+
+    async def _replaces(self, process: WorkerProcess, ending: Ending) -> bool:
+        """Whether another worker is started here, and not before it is time."""
+        if self._site.is_stopping:
+            return False
+        if ending == "left":
+            return process.left is not None and process.left.why != "drained"
+        if ending == "refused":
+            assert process.refused is not None
+            if not self._site.refused(process.refused):
+                return False
+        pause_s = self._backoff.died_after(process.lived_s)
+        log.error(
+            "worker %d %s; another is started %s",
+            process.pid,
+            in_words(process.process.returncode),
+            f"in {pause_s:g} s" if pause_s else "at once",
+        )
+        self._is_woken.clear()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._is_woken.wait()
+        except TimeoutError:
+            pass
+        return not self._site.is_stopping
