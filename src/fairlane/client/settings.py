@@ -30,6 +30,7 @@ DEFAULT_URL = "sqlite:///fairlane.db"
 
 _Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+_Days = Annotated[float, Meta(gt=0, le=36_500)]
 _Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
 
 
@@ -77,6 +78,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     warn_depth: _Count | None = None
     """Jobs waiting from which a warning is logged, once per crossing."""
     missing_data_retry_s: _Span = 1_800.0
+    retain_completed_days: _Days = 7.0
+    """How long completed and cancelled jobs are kept, and their idempotency keys with them."""
+    retain_dead_letter_days: _Days = 7.0
+    """How long dead letters are kept once closed; those pending review stay."""
+    retain_stats_days: _Days = 30.0
+    prune_schedules: bool = False
+    """A worker that starts removes schedules its code no longer declares. Only for applications whose workers all run the same code."""
 
     sources: Mapping[str, str] = {}
     """Where each value came from, by name; what is not listed is a default."""
@@ -137,3 +145,7 @@ class SettingArguments(TypedDict, total=False):
     capacity: int | None
     warn_depth: int | None
     missing_data_retry_s: float
+    retain_completed_days: float
+    retain_dead_letter_days: float
+    retain_stats_days: float
+    prune_schedules: bool

@@ -14,6 +14,7 @@ from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import ANY, LaneState
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.slot import Slot
+from fairlane.worker.statistics import Statistics
 
 
 class Desk:
@@ -30,6 +31,7 @@ class Desk:
         )
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
+        self.statistics = Statistics()
         self.kick = asyncio.Event()
         """Something for the turner: an outcome, a free slot, a wake-up, the end."""
         self.woken = True
@@ -45,11 +47,12 @@ class Desk:
         self.woken = True
         self.kick.set()
 
-    def put(self, outcome: Outcome | None) -> None:
+    def put(self, outcome: Outcome | None, lease: Lease, ran_s: float) -> None:
         """An attempt ended; None: its lease is gone and there is nothing to settle."""
         self.ended += 1
         if outcome is not None:
             self.outcomes.append(outcome)
+            self.statistics.add(lease, outcome, ran_s)
         self.kick.set()
 
     def busy(self) -> bool:

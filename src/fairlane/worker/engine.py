@@ -15,6 +15,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.desk import Desk
+from fairlane.worker.duties import Duties
 from fairlane.worker.filling import Filler
 from fairlane.worker.isolated.children import Children
 from fairlane.worker.slot import Slot
@@ -32,6 +33,7 @@ class Engine:
         self.desk = Desk(app, config, worker)
         self.turner = Turner(self.desk)
         self.watchdog = Watchdog(self.desk)
+        self.duties = Duties(self.desk)
         self.waker = Waker(app.store, worker, self.desk.wake)
         self.wake_address: str | None = None
         """To be registered with the heartbeat, where the store needs one."""
@@ -52,14 +54,16 @@ class Engine:
                 desk.slots.append(slot)
                 slots.append(slot.task)
         watchdog = asyncio.create_task(self.watchdog.watch(), name="watchdog")
+        duties = asyncio.create_task(self.duties.run(), name="duties")
         try:
             await self.turner.turn_until_stopped()
             await self._leave()
+            await self.duties.finish()
         finally:
             desk.closing = desk.stopping = True
-            for task in (watchdog, *slots):
+            for task in (watchdog, duties, *slots):
                 task.cancel()
-            await asyncio.gather(watchdog, *slots, return_exceptions=True)
+            await asyncio.gather(watchdog, duties, *slots, return_exceptions=True)
             threads.close()
             await self.waker.close()
             if self.children is not None:

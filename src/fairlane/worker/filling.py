@@ -48,7 +48,7 @@ class Filler:
                 state.running -= 1
             now_s = desk.monotonic()
             state.ended(now_s - began_s)
-            desk.put(outcome)
+            desk.put(outcome, lease, now_s - began_s)
             if now_s - breath_s > YIELD_S:
                 await asyncio.sleep(0)
                 breath_s = desk.monotonic()

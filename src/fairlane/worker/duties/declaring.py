@@ -1,0 +1,33 @@
+"""The declarer: the schedules an application's code names are made known to the store, once for each start."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from fairlane.client.app import Fairlane
+from fairlane.core.ops import Check, DeclareSchedules, Planned
+from fairlane.worker.duties.report import Report
+
+log = logging.getLogger("fairlane.worker")
+
+
+class Declarer:
+    name = "declarer"
+
+    def __init__(self, app: Fairlane) -> None:
+        self._app = app
+
+    async def run_once(self, now: datetime) -> Report:
+        app, specs = self._app, tuple(self._app.code_schedules.specs.values())
+        if not specs and not app.settings.prune_schedules:
+            return Report(next_s=None)
+        from fairlane.core.cron import Cron
+
+        at = (await app.access.arun(Check())).now
+        planned = tuple(Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(at)) for spec in specs)
+        declared = await app.access.arun(DeclareSchedules(schedules=planned, prune=app.settings.prune_schedules))
+        for what in ("added", "changed", "removed"):
+            if names := getattr(declared, what):
+                log.info("schedules %s: %s", what, ", ".join(names))
+        return Report(done=len(declared.added + declared.changed + declared.removed), next_s=None)

@@ -1,0 +1,104 @@
+"""What the attempts of this process came to, added up by minute, type, queue and tenant until it is flushed to the store."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from datetime import datetime
+from typing import NamedTuple
+
+from fairlane.core.job import Lease
+from fairlane.core.ops import StatRow
+from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
+
+LONG_S = 30.0
+"""A fast lane is for jobs shorter than this."""
+KEPT_LONG = 100
+
+Key = tuple[str, str, str]
+
+
+class Long(NamedTuple):
+    """An attempt that ran longer than LONG_S."""
+
+    seq: int
+    attempt: int
+    lane: str
+    type: str
+    ran_s: float
+
+
+class Sums:
+    """The figures of one type, queue and tenant. Buckets by powers of two: a span falls under the first that is longer."""
+
+    __slots__ = ("cancelled", "completed", "dead", "failed", "run_buckets", "run_us", "wait_buckets", "wait_us")
+
+    def __init__(self) -> None:
+        self.completed = self.failed = self.dead = self.cancelled = self.wait_us = self.run_us = 0
+        self.wait_buckets: dict[int, int] = {}
+        self.run_buckets: dict[int, int] = {}
+
+
+class Statistics:
+    """Sums only: what it holds grows with the number of types, queues and tenants, never with the number of jobs."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Key, Sums] = {}
+        self.long: deque[Long] = deque(maxlen=KEPT_LONG)
+        """Attempts that ended after more than LONG_S, until somebody looks."""
+        self.payload_buckets: Counter[int] = Counter()
+        """Attempts by size of payload since this process began: bucket b holds those under 2**b characters."""
+
+    def add(self, lease: Lease, outcome: Outcome, ran_s: float) -> None:
+        """Count an ended attempt. On the way of every job: about a microsecond."""
+        kind = type(outcome)
+        self.payload_buckets[len(lease.payload).bit_length()] += 1
+        if kind not in _COUNTED:
+            return  # snoozed, given back or crashed: it ends another time
+        key = lease.type, lease.queue, lease.tenant
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = Sums()
+        if kind is Completed:
+            sums.completed += 1
+        elif kind is Retried:
+            sums.failed += 1
+        elif kind is Died:
+            sums.dead += 1
+        else:
+            sums.cancelled += 1
+        run_us = int(ran_s * 1_000_000)
+        sums.run_us += run_us
+        bucket = (run_us // 1000).bit_length()
+        sums.run_buckets[bucket] = sums.run_buckets.get(bucket, 0) + 1
+        if lease.attempt == 1:
+            waited = lease.leased_at - lease.due_at
+            wait_us = max((waited.days * 86_400 + waited.seconds) * 1_000_000 + waited.microseconds, 0)
+            sums.wait_us += wait_us
+            bucket = (wait_us // 1000).bit_length()
+            sums.wait_buckets[bucket] = sums.wait_buckets.get(bucket, 0) + 1
+        if ran_s > LONG_S:
+            self.long.append(Long(lease.seq, lease.attempt, lease.lane, lease.type, ran_s))
+
+    def take(self, minute: datetime) -> list[StatRow]:
+        """The sums so far as rows of one minute; begins anew."""
+        sums, self._sums = self._sums, {}
+        return [
+            StatRow(
+                minute=minute,
+                type=type,
+                queue=queue,
+                tenant=tenant,
+                completed=of.completed,
+                failed=of.failed,
+                dead=of.dead,
+                cancelled=of.cancelled,
+                wait_us=of.wait_us,
+                run_us=of.run_us,
+                wait_buckets=of.wait_buckets,
+                run_buckets=of.run_buckets,
+            )
+            for (type, queue, tenant), of in sums.items()
+        ]
+
+
+_COUNTED = frozenset({Completed, Retried, Died, Cancelled})
