@@ -58,6 +58,8 @@ class Engine:
         try:
             await self.turner.turn_until_stopped()
             await self._leave()
+            duties.cancel()
+            await asyncio.gather(duties, return_exceptions=True)
             await self.duties.finish()
         finally:
             desk.closing = desk.stopping = True

@@ -85,7 +85,7 @@ class Statistics:
         return [
             StatRow(
                 minute=minute,
-                type=type,
+                type=name,
                 queue=queue,
                 tenant=tenant,
                 completed=of.completed,
@@ -97,7 +97,7 @@ class Statistics:
                 wait_buckets=of.wait_buckets,
                 run_buckets=of.run_buckets,
             )
-            for (type, queue, tenant), of in sums.items()
+            for (name, queue, tenant), of in sums.items()
         ]
 
 

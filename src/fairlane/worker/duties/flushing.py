@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from datetime import datetime
@@ -18,6 +19,8 @@ log = logging.getLogger("fairlane.worker")
 
 EVERY_S = 15.0
 BATCH = 500
+FINISH_S = 3.0
+"""Nobody waits longer than this for figures when a worker leaves."""
 KEPT_BATCHES = 100
 """While the store is away; past that the oldest figures are dropped."""
 
@@ -45,8 +48,9 @@ class Flusher:
     async def finish(self) -> None:
         """Write what is left, if the store can be reached."""
         try:
-            await self.run_once(self._clock.now())
-        except FairlaneError as error:
+            async with asyncio.timeout(FINISH_S):
+                await self.run_once(self._clock.now())
+        except (FairlaneError, TimeoutError) as error:
             log.warning("the last figures of this worker are lost: %s", error)
 
     def _gather(self, now: datetime) -> None:

@@ -49,7 +49,8 @@ class DutyLoop:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(min(await self.run_due(), 1.0))
+            pause_s = await self.run_due()
+            await asyncio.sleep(min(pause_s, 1.0))
 
     async def run_due(self) -> float:
         """Run what is due, the longest overdue first, one step each; how many seconds until something is due again."""
