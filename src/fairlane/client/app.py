@@ -23,9 +23,10 @@ from fairlane.client.opening import StoreAccess
 from fairlane.client.options import job_id
 from fairlane.client.pausing import Pausing
 from fairlane.client.preparing import EnqueueHook, Preparer
+from fairlane.client.resourcing import Resourcing
+from fairlane.client.running import Running
 from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
 from fairlane.client.scheduling_acts import Scheduling
-from fairlane.client.resourcing import Resourcing
 from fairlane.client.scoping import in_scope
 from fairlane.client.settings import SettingArguments, Settings
 from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
@@ -56,7 +57,7 @@ class Snapshot(TypedDict):
     store: str
 
 
-class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing):
+class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing, Running):
     """Jobs for one application: register tasks, enqueue them, inspect and act on what became of them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops.
