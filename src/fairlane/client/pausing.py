@@ -42,13 +42,12 @@ class Target(NamedTuple):
     name: str
 
     def running(self) -> PageJobs:
-        queue = self.name if self.kind == "queue" else None
-        type = self.name if self.kind == "type" else None
-        return PageJobs(
-            scope=only(self.name) if self.kind == "tenant" else ALL_TENANTS,
-            where=JobFilter(statuses=("processing",), queue=queue, type=type),
-            limit=1,
+        where = JobFilter(
+            statuses=("processing",),
+            queue=self.name if self.kind == "queue" else None,
+            type=self.name if self.kind == "type" else None,
         )
+        return PageJobs(scope=only(self.name) if self.kind == "tenant" else ALL_TENANTS, where=where, limit=1)
 
     def __str__(self) -> str:
         return f'{"task" if self.kind == "type" else self.kind} "{self.name}"'

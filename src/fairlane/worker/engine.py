@@ -18,6 +18,7 @@ from fairlane.worker.desk import Desk
 from fairlane.worker.duties import Duties
 from fairlane.worker.filling import Filler
 from fairlane.worker.isolated.children import Children
+from fairlane.worker.services import Services
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
 from fairlane.worker.turning import Turner
@@ -31,6 +32,7 @@ class Engine:
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId, board: Board | None = None) -> None:
         self._board = board
         self.desk = Desk(app, config, worker)
+        self.services = Services(self.desk)
         self.turner = Turner(self.desk)
         self.watchdog = Watchdog(self.desk)
         self.duties = Duties(self.desk)
@@ -45,9 +47,10 @@ class Engine:
         desk = self.desk
         self.wake_address = await self.waker.start()
         self.threads = threads = Threads(asyncio.get_running_loop())
+        self.services.start()
         slots = []
         for state in desk.lanes:
-            filler = Filler(desk, state, threads, self.children)
+            filler = Filler(desk, state, threads, self.children, self.services)
             for number in range(state.lane.slots):
                 slot = Slot(None if self._board is None else self._board.line(len(desk.slots)))
                 slot.task = asyncio.create_task(filler.fill(slot), name=f"{state.lane.name}-{number}")
@@ -66,6 +69,7 @@ class Engine:
             for task in (watchdog, duties, *slots):
                 task.cancel()
             await asyncio.gather(watchdog, duties, *slots, return_exceptions=True)
+            await self.services.close()
             threads.close()
             await self.waker.close()
             if self.children is not None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released
+from fairlane.errors import AttemptInterrupted
 from fairlane.worker.desk import Desk
+from fairlane.worker.exceptions import remember_failure
 from fairlane.worker.isolated.children import ChildDied, Children
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.prepared import PreparedTask
+from fairlane.worker.services import Services
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
 
@@ -24,12 +28,15 @@ YIELD_S = 0.005
 class Filler:
     """Runs the attempts of one lane's slots."""
 
-    def __init__(self, desk: Desk, state: LaneState, threads: Threads, children: Children | None) -> None:
+    def __init__(
+        self, desk: Desk, state: LaneState, threads: Threads, children: Children | None, services: Services
+    ) -> None:
         self._desk, self._state, self._threads, self._children = desk, state, threads, children
+        self._services, self._noter, self._clock = services, services.noter, desk.app.clock
 
     async def fill(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
-        desk, state, held = self._desk, self._state, self._state.held
+        desk, state, held, noter = self._desk, self._state, self._state.held, self._noter
         breath_s = desk.monotonic()
         while True:
             if not held:
@@ -43,12 +50,20 @@ class Filler:
             desk.started += 1
             began_s = desk.monotonic()
             try:
-                outcome = await self._attempt(slot, lease, began_s)
+                breaker = desk.tasks[lease.type].breaker
+                if breaker is None:
+                    outcome = await self._attempt(slot, lease, began_s)
+                else:
+                    attempt = partial(self._attempt, slot, lease, began_s)
+                    outcome = await self._services.breakers.run(breaker, lease, attempt)
+                if noter.books:
+                    await noter.finish(lease)
             finally:
                 state.running -= 1
             now_s = desk.monotonic()
             state.ended(now_s - began_s)
             desk.put(outcome, lease, now_s - began_s)
+            remember_failure(desk.app, lease, outcome)
             if now_s - breath_s > YIELD_S:
                 await asyncio.sleep(0)
                 breath_s = desk.monotonic()
@@ -56,7 +71,8 @@ class Filler:
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._desk.tasks[lease.type]
         slot.begin(lease, began_s, task.timeout_s(lease))
-        job, tenant = job_in_force.set(CurrentJob(lease)), tenant_in_force.set(lease.tenant)
+        slot.job = current = CurrentJob(lease, self._noter, self._clock, began_s + slot.timeout_s)
+        job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         try:
             if (task.isolated or lease.suspect) and self._children is not None:
                 return await self._children.run(lease)
@@ -76,6 +92,8 @@ class Filler:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)
         except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
+            if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
+                return self._stopped(slot, task, lease, began_s)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 error = RuntimeError(f"the task raised {type(error).__name__}")
             return task.raised(lease, error, self._desk.monotonic() - began_s)

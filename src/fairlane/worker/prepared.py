@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlane.client.app import Fairlane
+from fairlane.client.scopes import scoped
 from fairlane.client.task import Task
 from fairlane.core.decide import Policy, completed, decide
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
@@ -20,6 +21,9 @@ class PreparedTask:
         definition = task.definition
         self.name = definition.name
         self.function: Callable[..., Any] = definition.function
+        if app.has_resources:
+            self.function = scoped(definition.function, is_async=definition.is_async)
+        self.breaker = None if definition.breaker is None else definition.breaker.name
         self.decode = definition.decode
         self.is_async = definition.is_async
         self.isolated = definition.isolated

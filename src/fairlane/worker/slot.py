@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
+from fairlane.client.context import CurrentJob, Stopping as Reason
 from fairlane.core.job import Lease
 from fairlane.worker.board import Line
-
-Reason = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 
 class Slot:
     """What runs here now. Its task awaits the attempt itself: cancelling it stops the attempt where it waits."""
 
-    __slots__ = ("asked_at_s", "began_s", "lease", "line", "reported", "stopping", "task", "threaded", "timeout_s")
+    __slots__ = (
+        "asked_at_s",
+        "began_s",
+        "job",
+        "lease",
+        "line",
+        "reported",
+        "stopping",
+        "task",
+        "threaded",
+        "timeout_s",
+    )
 
     def __init__(self, line: Line | None = None) -> None:
         self.line = line
         """Where a foreman sees what runs here."""
         self.task: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
+        self.job: CurrentJob | None = None
+        """What the attempt's own code sees of it, and learns from that it should stop."""
         self.began_s = 0.0
         self.timeout_s = 0.0
         self.stopping: Reason | None = None
@@ -41,13 +52,15 @@ class Slot:
         if self.lease is None or self.task is None or (self.stopping is not None and reason != "lease_lost"):
             return
         first, self.stopping = self.stopping is None, reason
+        if self.job is not None:
+            self.job.stopping = reason
         if first:
             self.asked_at_s = now_s
             # Delivered where the attempt waits, at its next step: the task is suspended inside it whenever other code runs.
             self.task.cancel()
 
     def end(self) -> None:
-        self.lease = None
+        self.lease = self.job = None
         if self.line is not None:
             self.line.end()
         if self.stopping is not None and self.task is not None:
