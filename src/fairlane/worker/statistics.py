@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
 LONG_S = 30.0
 """A fast lane is for jobs shorter than this."""
 KEPT_LONG = 100
+BUCKETS = 64
 
 Key = tuple[str, str, str]
 
@@ -34,8 +35,8 @@ class Sums:
 
     def __init__(self) -> None:
         self.completed = self.failed = self.dead = self.cancelled = self.wait_us = self.run_us = 0
-        self.wait_buckets: dict[int, int] = {}
-        self.run_buckets: dict[int, int] = {}
+        self.wait_buckets = [0] * BUCKETS
+        self.run_buckets = [0] * BUCKETS
 
 
 class Statistics:
@@ -45,7 +46,7 @@ class Statistics:
         self._sums: dict[Key, Sums] = {}
         self.long: deque[Long] = deque(maxlen=KEPT_LONG)
         """Attempts that ended after more than LONG_S, until somebody looks."""
-        self.payload_buckets: Counter[int] = Counter()
+        self.payload_buckets = [0] * BUCKETS
         """Attempts by size of payload since this process began: bucket b holds those under 2**b characters."""
 
     def add(self, lease: Lease, outcome: Outcome, ran_s: float) -> None:
@@ -66,16 +67,15 @@ class Statistics:
             sums.dead += 1
         else:
             sums.cancelled += 1
-        run_us = int(ran_s * 1_000_000)
-        sums.run_us += run_us
-        bucket = (run_us // 1000).bit_length()
-        sums.run_buckets[bucket] = sums.run_buckets.get(bucket, 0) + 1
+        sums.run_us += int(ran_s * 1_000_000)
+        sums.run_buckets[int(ran_s * 1000).bit_length()] += 1
         if lease.attempt == 1:
-            waited = lease.leased_at - lease.due_at
-            wait_us = max((waited.days * 86_400 + waited.seconds) * 1_000_000 + waited.microseconds, 0)
-            sums.wait_us += wait_us
-            bucket = (wait_us // 1000).bit_length()
-            sums.wait_buckets[bucket] = sums.wait_buckets.get(bucket, 0) + 1
+            wait_s = (lease.leased_at - lease.due_at).total_seconds()
+            if wait_s > 0:
+                sums.wait_us += int(wait_s * 1_000_000)
+                sums.wait_buckets[int(wait_s * 1000).bit_length()] += 1
+            else:
+                sums.wait_buckets[0] += 1
         if ran_s > LONG_S:
             self.long.append(Long(lease.seq, lease.attempt, lease.lane, lease.type, ran_s))
 
@@ -94,11 +94,15 @@ class Statistics:
                 cancelled=of.cancelled,
                 wait_us=of.wait_us,
                 run_us=of.run_us,
-                wait_buckets=of.wait_buckets,
-                run_buckets=of.run_buckets,
+                wait_buckets=_held(of.wait_buckets),
+                run_buckets=_held(of.run_buckets),
             )
             for (name, queue, tenant), of in sums.items()
         ]
+
+
+def _held(buckets: list[int]) -> dict[int, int]:
+    return {bucket: count for bucket, count in enumerate(buckets) if count}
 
 
 _COUNTED = frozenset({Completed, Retried, Died, Cancelled})

@@ -124,9 +124,8 @@ class Duties:
 
     def figures(self) -> dict[str, float]:
         """What the duties say of this process, for its heartbeat: payload sizes, long jobs on fast lanes, ages of duties."""
-        figures = {
-            f"payload.under_{2**b}": float(n) for b, n in sorted(self.flusher.statistics.payload_buckets.items())
-        }
+        sizes = self.flusher.statistics.payload_buckets
+        figures = {f"payload.under_{2**bucket}": float(count) for bucket, count in enumerate(sizes) if count}
         figures["fast_lane.long"] = float(self.fast_lane.seen)
         figures["schedules.fired"] = float(self.firer.fired)
         figures["duties.oldest_s"] = round(max(self.loop.ages_s().values(), default=0.0), 1)
