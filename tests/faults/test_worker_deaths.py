@@ -1,0 +1,120 @@
+"""Workers and foremen that die, are halted, or vanish together: their jobs run again, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from fairlane.core.ops import ListWorkers
+from tests.worker.foreman.conftest import crew, ground, shared_crew
+from tests.worker.foreman.crew import Crew
+
+__all__ = ["crew", "ground", "shared_crew"]
+
+SLOTS = 4
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.requirement("Q17", "I12")
+def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(shared_crew: Crew) -> None:
+    crew = shared_crew
+    handles = crew.app.enqueue_many([crew.task("work").bind(0.05) for _ in range(200)])
+    foreman = crew.start("-p", "2", "-s", str(SLOTS))
+    crew.eventually(lambda: len(crew.diary("ended")) > 40 and len({e.pid for e in crew.diary()}) > 1)
+    victim = crew.diary("began")[-1].pid
+    killed_at = crew.app.clock.now()
+    os.kill(victim, signal.SIGKILL)
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in handles), 30)
+
+    lost = [a for handle in handles for a in crew.app.detail(handle.id).attempts if a.outcome == "lost"]
+    assert 0 < len(lost) <= 6 * SLOTS, "only what was claimed is lost, not what was done"
+    released_s = max((attempt.ended_at - killed_at).total_seconds() for attempt in lost)
+    assert released_s < 2, "seen at once, not when the heartbeat lapsed"
+    assert all(handle.job().attempts == 0 for handle in handles), "a crash charges nobody"
+    twice = {e.job for e in crew.diary("began") if e.attempt > 1}
+    assert twice <= {e.job for e in crew.diary("began") if e.pid == victim} | {
+        str(h.id) for h in handles if crew.app.detail(h.id).attempts[0].outcome == "lost"
+    }
+    assert foreman.stop() == 0
+    assert "SIGKILL" in foreman.log()
+
+
+@pytest.mark.requirement("Q17")
+def test_workers_die_with_their_foreman_and_another_host_takes_over(shared_crew: Crew) -> None:
+    crew = shared_crew
+    handle = crew.task("work").enqueue(1.0)
+    foreman = crew.start("-p", "1", "-s", "2", "--lease", "3s")
+    [entry] = crew.began(handle)
+    killed_s = time.monotonic()
+    foreman.signal(signal.SIGKILL)
+    crew.eventually(lambda: is_gone(entry.pid), 2)
+    other = crew.start("-p", "1", "-s", "2", "--lease", "3s")
+    again = crew.began(handle, times=2)[1]
+    assert again.at_s - killed_s < 3 + 2 + 2, (
+        "within the lease and two seconds, and the start of a suspect's own process"
+    )
+    crew.eventually(lambda: handle.status() == "completed")
+    assert crew.attempts(handle) == [("lost", "WorkerLost"), ("completed", None)]
+    assert other.stop() == 0
+
+
+def test_a_halted_worker_is_killed_and_its_job_runs_elsewhere(crew: Crew) -> None:
+    handle = crew.task("work").enqueue(1.0)
+    foreman = crew.start("-p", "1", "-s", "2", "--lease", "2s")
+    [entry] = crew.began(handle)
+    os.kill(entry.pid, signal.SIGSTOP)
+    crew.eventually(lambda: handle.status() == "completed", 20)
+    assert is_gone(entry.pid)
+    assert crew.attempts(handle) == [("released", None), ("completed", None)]
+    assert "its loop has stopped" in foreman.log()
+    assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("Q17")
+def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(shared_crew: Crew) -> None:
+    crew = shared_crew
+    handle = crew.task("work").enqueue(1.0)
+    asleep = crew.start("-p", "1", "-s", "2", "--lease", "2s")
+    [entry] = crew.began(handle)
+    asleep.signal(signal.SIGSTOP)
+    os.kill(entry.pid, signal.SIGSTOP)
+    other = crew.start("-p", "1", "-s", "2", "--lease", "2s")
+    crew.began(handle, times=2)
+    os.kill(entry.pid, signal.SIGCONT)
+    asleep.signal(signal.SIGCONT)
+    crew.eventually(lambda: handle.status() == "completed")
+    assert crew.attempts(handle) == [("lost", "WorkerLost"), ("completed", None)]
+    assert handle.job().attempt == 2
+    assert asleep.stop() == 0
+    assert other.stop() == 0
+
+
+@pytest.mark.requirement("I12")
+def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobody_else(crew: Crew) -> None:
+    bad = crew.task("exit").enqueue()
+    good = crew.app.enqueue_many([crew.task("work").bind(0.02) for _ in range(40)])
+    foreman = crew.start("-p", "1", "-s", str(SLOTS))
+    crew.eventually(lambda: bad.status() == "dead", 40)
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in good), 20)
+    job = bad.job()
+    assert (job.error_type, job.attempts) == ("Crashed", 0)
+    assert len([e for e in crew.diary("began") if e.job == str(bad.id)]) == 4, "once among others, three times alone"
+    assert foreman.stop() == 0
+
+
+def test_nobody_is_left_registered_when_a_foreman_has_stopped(shared_crew: Crew) -> None:
+    crew = shared_crew
+    foreman = crew.start("-p", "2", "-s", "2")
+    crew.eventually(lambda: len(crew.app.store.run(ListWorkers()).workers) == 2)
+    assert foreman.stop() == 0
+    assert crew.app.store.run(ListWorkers()).workers == ()

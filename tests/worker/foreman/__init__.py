@@ -1,0 +1,1 @@
+"""The foreman: real processes on real stores."""

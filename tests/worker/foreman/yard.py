@@ -1,0 +1,101 @@
+"""An application for foremen, importable by processes of their own: `tests.worker.foreman.yard:app`.
+
+Its tasks write to the file that YARD_DIARY names, a line for each event, with the monotonic time that all processes share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+
+from fairlane import Fairlane, Retry, current_job
+
+app = Fairlane(os.environ.get("YARD_URL", "memory://"), profile="development")
+
+held_memory: list[bytearray] = []
+
+
+def diary(event: str) -> None:
+    job = current_job()
+    fd = os.open(os.environ["YARD_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, f"{event} {job.id} {job.attempt} {os.getpid()} {time.monotonic()}\n".encode())
+    os.close(fd)
+
+
+@app.task(name="yard.work", timeout=60)
+async def work(seconds: float = 0.0) -> str:
+    diary("began")
+    await asyncio.sleep(seconds)
+    diary("ended")
+    return "worked"
+
+
+@app.task(name="yard.block", timeout=60)
+def block(seconds: float) -> str:
+    diary("began")
+    time.sleep(seconds)
+    diary("ended")
+    return "blocked"
+
+
+@app.task(name="yard.hold_lock", timeout=60)
+async def hold_lock(seconds: float) -> str:
+    """Hold the interpreter lock in C, as a bad extension does: not even a thread runs meanwhile."""
+    diary("began")
+    library = ctypes.PyDLL(None)
+    ends_s = time.monotonic() + seconds
+    while time.monotonic() < ends_s:
+        library.usleep(900_000)
+    diary("ended")
+    return "held"
+
+
+@app.task(name="yard.spin", timeout=0.5)
+async def spin() -> None:
+    diary("began")
+    while True:
+        pass
+
+
+@app.task(name="yard.ignore", timeout=0.5)
+async def ignore() -> None:
+    diary("began")
+    while True:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            continue
+
+
+@app.task(name="yard.block_for_ever", timeout=0.3, max_attempts=1)
+def block_for_ever() -> None:
+    diary("began")
+    while True:
+        time.sleep(0.05)
+
+
+@app.task(name="yard.exit", timeout=60)
+async def exit_() -> None:
+    diary("began")
+    os._exit(3)
+
+
+@app.task(name="yard.fail", retry=Retry(max_attempts=2, delays=(0.0,)))
+async def fail() -> None:
+    diary("began")
+    raise ConnectionError("the other side is away")
+
+
+@app.task(name="yard.grow")
+async def grow(megabytes: int) -> int:
+    held_memory.append(bytearray(megabytes * 2**20))
+    diary("grown")
+    return os.getpid()
+
+
+@app.task(name="yard.urgent", queue="critical")
+async def urgent() -> str:
+    diary("began")
+    return "now"
