@@ -1,0 +1,303 @@
+"""Duties: bounded steps that any worker may do, in a loop that nothing ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlane import Fairlane, FakeClock, MissingData, NonRetryable
+from fairlane.core.chance import FixedChance
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import AddStats, ReadStats, Renew, StatRow, Turn, Want
+from fairlane.stores.memory import MemoryStore
+from fairlane.testing import run_due
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.desk import Desk
+from fairlane.worker.duties import Report
+from fairlane.worker.duties.fast_lane import FastLaneWatcher
+from fairlane.worker.duties.loop import DutyLoop
+from fairlane.worker.duties.promoting import Promoter
+from fairlane.worker.duties.reclaiming import Reclaimer
+from fairlane.worker.duties.retaining import STEP, Retainer
+from fairlane.worker.lanes import ANY, Lane
+from fairlane.worker.slot import Slot
+from tests.support.making import NOON, completed
+from tests.worker.conftest import Works, eventually
+
+DAY = 86_400.0
+
+
+class Yard:
+    """An application over a memory store whose time stands still."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = FakeClock(NOON)
+        self.app = Fairlane(store=MemoryStore(clock=self.clock), clock=self.clock, chance=FixedChance(), **settings)
+
+        @self.app.task(name="yard.work")
+        def work(n: int = 0) -> int:
+            return n
+
+        @self.app.task(name="yard.break")
+        def break_() -> None:
+            raise NonRetryable("no")
+
+        self.work, self.break_ = work, break_
+
+    def step(self, duty: Any) -> Report:
+        report: Report = asyncio.run(duty.run_once(self.clock.now()))
+        return report
+
+    def claim(self, limit: int = 10, timeout_s: float = 60.0) -> tuple[WorkerId, tuple[Any, ...]]:
+        """A worker that claims jobs and is heard of no more."""
+        worker = WorkerId(self.app.new_job_id())
+        self.app.store.run(Renew(worker=worker, lease_s=15))
+        want = Want(lane="general", queues=("default",), limit=limit, start=limit, timeout_s=timeout_s)
+        return worker, self.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    yard = Yard()
+    yield yard
+    yard.app.close()
+
+
+@pytest.mark.requirement("Q12")
+def test_a_job_that_waits_for_missing_data_is_ready_again_by_itself_after_half_an_hour(yard: Yard) -> None:
+    @yard.app.task(name="yard.needs")
+    def needs() -> None:
+        raise MissingData
+
+    handle, woken = needs.enqueue(), []
+    run_due(yard.app)
+    promoter = Promoter(yard.app.access, lambda: woken.append(True))
+    yard.clock.advance(1_799)
+    assert yard.step(promoter).done == 0
+    yard.clock.advance(1)
+    assert yard.step(promoter).done == 1
+    assert woken == [True]
+    assert handle.status() == "pending"
+    [queue] = yard.app.stats().queues
+    assert queue.ready == 1
+
+
+@pytest.mark.requirement("I9")
+def test_jobs_of_a_lost_worker_run_again_and_stuck_ones_are_buried(
+    yard: Yard, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = yard.work.enqueue(1)
+    worker, leases = yard.claim()
+    assert len(leases) == 1
+    reclaimer = Reclaimer(yard.app.access)
+    assert yard.step(reclaimer).done == 0
+    yard.clock.advance(16)
+    assert yard.step(reclaimer).done == 1
+    assert handle.status() == "pending"
+
+    alive, [_] = yard.claim()
+    for _ in range(9):
+        yard.clock.advance(14)
+        yard.app.store.run(Renew(worker=alive, lease_s=15))
+    assert yard.step(reclaimer).done == 1
+    assert handle.status() == "dead"
+    assert str(worker) in caplog.text
+    assert "deadline_passed" in caplog.text
+
+
+@pytest.mark.requirement("L19", "I8")
+def test_what_is_past_its_age_goes_and_what_waits_for_review_stays(yard: Yard) -> None:
+    done, closed, open_ = yard.work.enqueue(), yard.break_.enqueue(), yard.break_.enqueue()
+    run_due(yard.app)
+    yard.app.discard(yard.app.dead_letters(limit=2).dead_letters[1])
+    retainer = Retainer(yard.app.access, yard.app.settings)
+    yard.clock.advance(7 * DAY - 1)
+    assert yard.step(retainer).done == 0
+    yard.clock.advance(2)
+    assert yard.step(retainer).done == 2
+    assert [yard.app.get(job.id) is None for job in (done, closed, open_)] == [True, True, False]
+    yard.clock.advance(365 * DAY)
+    assert yard.step(retainer).done == 0
+    assert yard.app.get(open_.id) is not None
+
+
+@pytest.mark.requirement("L19")
+def test_figures_past_their_age_go_too() -> None:
+    yard = Yard(retain_stats_days=2.0)
+    worker = WorkerId(yard.app.new_job_id())
+    yard.app.store.run(Renew(worker=worker, lease_s=3600))
+    row = StatRow(minute=NOON, type="yard.work", queue="default", tenant="system", completed=1)
+    yard.app.store.run(AddStats(worker=worker, batch=1, rows=(row,)))
+    read = ReadStats(since=NOON, until=NOON + timedelta(hours=1))
+    retainer = Retainer(yard.app.access, yard.app.settings)
+    yard.clock.advance(2 * DAY)
+    yard.step(retainer)
+    assert len(yard.app.store.run(read).rows) == 1
+    yard.clock.advance(60)
+    yard.step(retainer)
+    assert yard.app.store.run(read).rows == ()
+
+
+@pytest.mark.requirement("L19")
+def test_a_large_backlog_is_removed_in_bounded_steps(yard: Yard) -> None:
+    yard.app.enqueue_many([yard.work.bind(n) for n in range(STEP + 10)])
+    run_due(yard.app, limit=STEP + 10)
+    yard.clock.advance(8 * DAY)
+    retainer = Retainer(yard.app.access, yard.app.settings)
+    first, second = yard.step(retainer), yard.step(retainer)
+    assert (first.done, first.next_s) == (STEP, 0)
+    assert second.done == 10
+    assert second.next_s is not None
+    assert second.next_s > 60
+
+
+@pytest.mark.requirement("L2")
+def test_a_long_job_on_the_fast_lane_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    yard = Yard()
+    lanes = (Lane("fast", 2, ("critical",), prompt=True), Lane("general", 2, (ANY,)))
+
+    async def story() -> int:
+        desk = Desk(yard.app, WorkerConfig(lanes=lanes), WorkerId(yard.app.new_job_id()))
+        watcher = FastLaneWatcher(desk)
+        _, leases = yard.claim()
+        for lane, lease in zip(("fast", "general"), leases, strict=True):
+            slot = Slot()
+            slot.begin(replace(lease, lane=lane), desk.monotonic(), 300.0)
+            desk.slots.append(slot)
+        yard.clock.advance(30)
+        assert (await watcher.run_once(yard.clock.now())).done == 0
+        yard.clock.advance(1)
+        assert (await watcher.run_once(yard.clock.now())).done == 1
+        fast = desk.slots[0].lease
+        assert fast is not None
+        desk.slots[0].end()
+        desk.put(completed(fast), fast, 31.0)
+        assert (await watcher.run_once(yard.clock.now())).done == 0
+        desk.put(completed(fast), replace(fast, attempt=2), 30.5)  # too short to be seen while it ran
+        assert (await watcher.run_once(yard.clock.now())).done == 1
+        return watcher.seen
+
+    yard.app.enqueue_many([yard.work.bind(1), yard.work.bind(2)])
+    assert asyncio.run(story()) == 2
+    assert caplog.text.count("longer than 30 s on the fast lane fast") == 2
+
+
+class Counter:
+    """A duty that notes when it ran, and fails when told to."""
+
+    def __init__(self, name: str, *, every_s: float | None = 5.0, fails: int = 0) -> None:
+        self.name, self.every_s, self.fails, self.steps = name, every_s, fails, 0
+
+    async def run_once(self, now: datetime) -> Report:
+        self.steps += 1
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("the disk is full")
+        return Report(next_s=self.every_s)
+
+
+class Race:
+    """A loop over duties with time in the test's hands."""
+
+    def __init__(self, *duties: Any) -> None:
+        self.clock = FakeClock(NOON)
+        self.loop = DutyLoop(duties, self.clock, FixedChance())
+        self.duties = duties
+
+    def run(self, seconds: float, step_s: float = 0.1) -> None:
+        async def run() -> None:
+            for _ in range(round(seconds / step_s)):
+                self.clock.advance(step_s)
+                await self.loop.run_due()
+
+        asyncio.run(run())
+
+
+@pytest.mark.requirement("Q7")
+def test_a_duty_that_fails_is_tried_again_for_ever_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    broken, sound, once = Counter("broken", fails=10**9), Counter("sound"), Counter("once", every_s=None)
+    race = Race(broken, sound, once)
+    race.run(600)
+    assert 100 <= sound.steps <= 121
+    assert 12 <= broken.steps <= 60, "backs off to half a minute, and never gives up"
+    assert once.steps == 1
+    assert "duty broken failed, trying again in" in caplog.text
+    ages = race.loop.ages_s()
+    assert ages["broken"] > 590
+    assert ages["sound"] < 6
+    broken.fails = 0
+    race.run(60)
+    assert race.loop.ages_s()["broken"] < 6
+
+
+def test_a_duty_with_more_to_do_goes_on_at_once_and_leaves_the_others_their_turn() -> None:
+    hungry, sound = Counter("hungry", every_s=0), Counter("sound", every_s=1.0)
+    race = Race(hungry, sound)
+    race.run(20)
+    assert hungry.steps > 150
+    assert 17 <= sound.steps <= 21
+
+
+def test_a_duty_whose_store_never_answers_is_given_up_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlane.worker.duties.loop.STEP_S", 0.01)
+
+    class Hanging(Counter):
+        async def run_once(self, now: datetime) -> Report:
+            self.steps += 1
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    hanging, sound = Hanging("hanging"), Counter("sound")
+    Race(hanging, sound).run(12, step_s=1.0)
+    assert hanging.steps >= 3
+    assert sound.steps >= 2
+    assert "no answer within" in caplog.text
+
+
+def test_workers_that_start_together_do_not_call_at_once() -> None:
+    def first_step(seed: int) -> float:
+        loop = DutyLoop((Counter("any"),), FakeClock(NOON), FixedChance(seed))
+        return loop._planned[0].due_s or 0.0
+
+    moments = [first_step(seed) for seed in range(200)]
+    assert max(sum(1 for at in moments if low <= at < low + 0.1) for low in (n / 10 for n in range(10))) < 50
+
+
+@pytest.mark.requirement("Q8")
+def test_duties_run_beside_jobs_and_end_with_the_engine(works: Works, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def story() -> None:
+        engine = works.engine()
+        running = asyncio.create_task(engine.run())
+        handle = works.task("add").enqueue(1, 2)
+        await eventually(lambda: handle.status() == "completed")
+        await eventually(lambda: max(engine.duties.loop.ages_s().values()) < 1.5)
+        engine.stop()
+        await running
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+    asyncio.run(story())
+    assert "duty" not in caplog.text
+
+
+@pytest.mark.parametrize("round_", range(20))
+def test_starting_and_stopping_at_any_moment_leaves_nothing_behind(works: Works, round_: int) -> None:
+    async def story() -> None:
+        engine = works.engine()
+        running = asyncio.create_task(engine.run())
+        for _ in range(round_):
+            await asyncio.sleep(0)
+        engine.stop()
+        await asyncio.wait_for(running, 10)
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+    asyncio.run(story())
