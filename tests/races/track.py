@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -34,7 +35,7 @@ class Track:
             racer = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -48,7 +49,8 @@ class Track:
         for racer in self._racers:
             if error is not None:
                 racer.kill()
-            with racer:
+            # One that has died already must not keep the pipes of the others open.
+            with contextlib.suppress(BrokenPipeError), racer:
                 pass
 
     def race(self, story: str, **params: Any) -> list[Any]:
