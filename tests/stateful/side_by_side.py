@@ -13,12 +13,17 @@ from fairlane.core.ops import (
     DeadLetterAct,
     Enqueue,
     EnqueueResult,
+    Fire,
+    Fired,
+    GetJob,
     Op,
     PageAudit,
     PageDeadLetters,
     PageJobs,
     Purge,
     Reprocess,
+    RunSchedule,
+    ScheduleAct,
     Scope,
 )
 from tests.model import Model
@@ -57,7 +62,17 @@ class SideBySide:
             self._renumber(expected.new_job.id, told.new_job.seq)
             new_job = msgspec.structs.replace(expected.new_job, seq=told.new_job.seq)
             return msgspec.structs.replace(expected, new_job=new_job)
+        if isinstance(op, Fire) and isinstance(told, Fired):
+            self._renumber_as_stored(told.job_ids)
+        if isinstance(op, RunSchedule) and isinstance(told, ScheduleAct) and told.job_id:
+            self._renumber_as_stored((told.job_id,))
         return expected
+
+    def _renumber_as_stored(self, jobs: tuple[JobId, ...]) -> None:
+        for job in reversed(jobs):
+            detail = self.store.run(GetJob(scope=ALL_TENANTS, id=job))
+            if detail is not None:
+                self._renumber(job, detail.job.seq)
 
     def _renumber(self, job: JobId, seq: Seq) -> None:
         [record] = [record for record in self.model.jobs if record.spec.id == job]

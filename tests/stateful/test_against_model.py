@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.stateful.machine import Lives
+from tests.stateful.interrupted import InterruptedLives
+from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
 QUICK = {"memory": 60, "sqlite-apsw": 25, "sqlite-stdlib": 10, "postgres": 14, "postgres-pgbouncer": 6}
@@ -20,12 +21,13 @@ COLOURS = {
 }
 
 
-def live(ground: Ground, kind: str, examples: int, *, same_every_time: bool) -> None:
+MACHINES = {"lives": InterruptedLives, "timetables": Timetables}
+every_machine = pytest.mark.parametrize("machine", MACHINES)
+
+
+def live(ground: Ground, machine: str, kind: str, examples: int, *, same_every_time: bool) -> None:
     face = Face(open_at(kind, ground.address(kind)), COLOURS[kind])
-
-    class LivesHere(Lives):
-        open_store = staticmethod(lambda: face)
-
+    here: type[RuleBasedStateMachine] = type(f"{machine}_here", (MACHINES[machine],), {"open_store": lambda: face})
     how = settings(
         max_examples=examples,
         stateful_step_count=40,
@@ -38,19 +40,21 @@ def live(ground: Ground, kind: str, examples: int, *, same_every_time: bool) -> 
         suppress_health_check=list(HealthCheck),
     )
     try:
-        run_state_machine_as_test(LivesHere, settings=how)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(here, settings=how)  # type: ignore[no-untyped-call]
     finally:
         face.close()
 
 
-@pytest.mark.requirement("W5", "W6", "W14", "Q17", "L4")
+@pytest.mark.requirement("W5", "W6", "W14", "Q10", "Q17", "L4", "L8", "L12", "L15")
+@every_machine
 @pytest.mark.parametrize("kind", QUICK)
-def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, kind: str) -> None:
-    live(ground, kind, QUICK[kind], same_every_time=True)
+def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, machine: str, kind: str) -> None:
+    live(ground, machine, kind, QUICK[kind], same_every_time=True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
+@every_machine
 @pytest.mark.parametrize("kind", QUICK)
-def test_a_store_answers_as_the_model_through_many_lives(ground: Ground, kind: str) -> None:
-    live(ground, kind, QUICK[kind] * LONG_TIMES, same_every_time=False)
+def test_a_store_answers_as_the_model_through_many_lives(ground: Ground, machine: str, kind: str) -> None:
+    live(ground, machine, kind, QUICK[kind] * LONG_TIMES, same_every_time=False)
