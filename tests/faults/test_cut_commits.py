@@ -17,12 +17,12 @@ from tests.support.making import Making, completed, retried
 from tests.support.stores import Face
 
 # Direction, kind of cut, colour, and every how many bytes the quick run cuts.
-CLOSED: list[tuple[Direction, Cut, str, int]] = [("sent", "close", "sync", 67), ("received", "close", "sync", 19)]
+CLOSED: list[tuple[Direction, Cut, str, int]] = [("sent", "close", "sync", 97), ("received", "close", "sync", 31)]
 OTHERWISE: list[tuple[Direction, Cut, str, int]] = [
-    ("sent", "reset", "sync", 211),
-    ("received", "reset", "sync", 61),
-    ("sent", "close", "async", 211),
-    ("received", "close", "async", 61),
+    ("sent", "reset", "sync", 401),
+    ("received", "reset", "sync", 97),
+    ("sent", "close", "async", 401),
+    ("received", "close", "async", 97),
 ]
 
 

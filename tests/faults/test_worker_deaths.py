@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from fairlane.core.ops import ListWorkers
-from tests.worker.foreman.conftest import crew, ground, shared_crew
+from tests.worker.foreman.conftest import crew, ground, postgres_crew
 from tests.worker.foreman.crew import Crew
 
-__all__ = ["crew", "ground", "shared_crew"]
+__all__ = ["crew", "ground", "postgres_crew"]
 
 SLOTS = 4
 
@@ -26,8 +26,8 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.requirement("Q17", "I12")
-def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(shared_crew: Crew) -> None:
-    crew = shared_crew
+def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(postgres_crew: Crew) -> None:
+    crew = postgres_crew
     handles = crew.app.enqueue_many([crew.task("work").bind(0.05) for _ in range(200)])
     foreman = crew.start("-p", "2", "-s", str(SLOTS))
     crew.eventually(lambda: len(crew.diary("ended")) > 40 and len({e.pid for e in crew.diary()}) > 1)
@@ -50,8 +50,8 @@ def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(shared
 
 
 @pytest.mark.requirement("Q17")
-def test_workers_die_with_their_foreman_and_another_host_takes_over(shared_crew: Crew) -> None:
-    crew = shared_crew
+def test_workers_die_with_their_foreman_and_another_host_takes_over(postgres_crew: Crew) -> None:
+    crew = postgres_crew
     handle = crew.task("work").enqueue(1.0)
     foreman = crew.start("-p", "1", "-s", "2", "--lease", "3s")
     [entry] = crew.began(handle)
@@ -81,8 +81,7 @@ def test_a_halted_worker_is_killed_and_its_job_runs_elsewhere(crew: Crew) -> Non
 
 
 @pytest.mark.requirement("Q17")
-def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(shared_crew: Crew) -> None:
-    crew = shared_crew
+def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew) -> None:
     handle = crew.task("work").enqueue(1.0)
     asleep = crew.start("-p", "1", "-s", "2", "--lease", "2s")
     [entry] = crew.began(handle)
@@ -112,8 +111,7 @@ def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobod
     assert foreman.stop() == 0
 
 
-def test_nobody_is_left_registered_when_a_foreman_has_stopped(shared_crew: Crew) -> None:
-    crew = shared_crew
+def test_nobody_is_left_registered_when_a_foreman_has_stopped(crew: Crew) -> None:
     foreman = crew.start("-p", "2", "-s", "2")
     crew.eventually(lambda: len(crew.app.store.run(ListWorkers()).workers) == 2)
     assert foreman.stop() == 0

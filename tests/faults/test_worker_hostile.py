@@ -1,0 +1,68 @@
+"""Tasks that hold the interpreter, never stop, or end their process: each is dealt with, and the others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.foreman.conftest import crew, ground, postgres_crew
+from tests.worker.foreman.crew import Crew
+
+__all__ = ["crew", "ground", "postgres_crew"]
+
+
+@pytest.mark.requirement("Q17")
+def test_a_task_that_holds_the_interpreter_lock_for_three_leases_keeps_its_lease(crew: Crew) -> None:
+    handle = crew.task("hold_lock").enqueue(4.5)
+    foreman = crew.start("-p", "1", "-s", "2", "--lease", "1500ms")
+    rival = crew.start("-p", "1", "-s", "2", "--lease", "1500ms")
+    crew.eventually(lambda: handle.status() == "completed", 20)
+    assert crew.attempts(handle) == [("completed", None)]
+    assert len(crew.began(handle)) == 1
+    assert foreman.stop() == 0
+    assert rival.stop() == 0
+
+
+@pytest.mark.requirement("I9", "I14")
+def test_a_task_that_never_yields_is_buried_as_stuck_and_its_process_killed(crew: Crew) -> None:
+    stuck = crew.task("spin").enqueue()
+    foreman = crew.start("-p", "1", "-s", "4")
+    [entry] = crew.began(stuck)
+    innocent = crew.task("work").enqueue(0.01)
+    crew.eventually(lambda: stuck.status() == "dead", 20)
+    crew.eventually(lambda: innocent.status() == "completed", 20)
+    assert crew.attempts(stuck) == [("lost", "JobStuck")]
+    [letter] = crew.app.dead_letters().dead_letters
+    assert letter.reason == "Job exceeded timeout threshold"
+    assert entry.pid not in foreman.workers()
+    assert "past twice its timeout" in foreman.log()
+    assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("I9")
+def test_a_task_that_ignores_cancellation_is_buried_and_what_shared_its_process_runs_again_uncharged(
+    postgres_crew: Crew,
+) -> None:
+    crew = postgres_crew
+    innocent = crew.task("work_once").enqueue(30.0)
+    foreman = crew.start("-p", "1", "-s", "4")
+    [entry] = crew.began(innocent)
+    stuck = crew.task("ignore").enqueue()
+    crew.eventually(lambda: stuck.status() == "dead", 20)
+    crew.eventually(lambda: innocent.status() == "completed", 20)
+    assert crew.attempts(stuck) == [("lost", "JobStuck")]
+    assert crew.attempts(innocent) == [("released", None), ("completed", None)], "not lost: nobody suspects it"
+    assert innocent.job().attempts == 0
+    assert entry.pid not in foreman.workers()
+    assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("I9")
+def test_a_thread_that_ignores_its_timeout_is_fenced_and_its_process_replaced(crew: Crew) -> None:
+    handle = crew.task("block_for_ever").enqueue()
+    foreman = crew.start("-p", "1", "-s", "4", "--lease", "1s", "--grace", "1s")
+    [entry] = crew.began(handle)
+    crew.eventually(lambda: handle.status() == "dead", 20)
+    assert crew.attempts(handle) == [("dead", "TimeoutError")]
+    crew.eventually(lambda: foreman.workers() and entry.pid not in foreman.workers(), 20)
+    assert "threads ignore" in foreman.log()
+    assert foreman.stop() == 0
