@@ -6,6 +6,7 @@ minute, and asks of each wall-clock time whether the fields hold it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -126,7 +127,7 @@ def check(line: str, name: str, change: datetime) -> None:
 
 
 @pytest.mark.requirement("L12")
-@settings(max_examples=60)
+@settings(max_examples=2_000 if os.environ.get("FAIRLANE_LONG") else 60)
 @given(line=LINES, name=st.sampled_from(ZONES), pick=st.integers(0, 10**6))
 def test_firings_around_a_change_of_clocks_are_those_a_scan_of_every_minute_finds(
     line: str, name: str, pick: int
