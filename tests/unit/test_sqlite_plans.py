@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, Enqueue, PageJobs, Turn, Want
+from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats, Mark, Op, PageJobs, Take, Turn, Want
 from fairlane.core.ops.read import JobFilter
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
 from tests.support.acting import Scene
 from tests.support.making import Making
+
+T = TypeVar("T")
 
 SMALL = {"fairlane_lease", "l", "fairlane_worker", "c", "t", "line", "json_each"}
 """Tables no bigger than what workers hold, and lists we pass ourselves."""
@@ -76,6 +79,48 @@ def test_no_step_of_enqueue_and_turn_scans_a_growing_table(store: SqliteStore, p
     scene.run(Turn(worker=worker, claim_no=9, outcomes=ends, wants=(want,)))
     assert len(plans) > 15
     assert scans(plans) == []
+
+
+def steps_of(store: SqliteStore, op: Op[T]) -> tuple[T, int]:
+    """The answer, and how many tens of SQLite's own steps it took: the same on every machine."""
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    for driver in (store._db._writer, store._db._reader):
+        driver.connection.set_progress_handler(count, 10)  # type: ignore[union-attr]
+    answer = store.run(op)
+    for driver in (store._db._writer, store._db._reader):
+        driver.connection.set_progress_handler(None)  # type: ignore[union-attr]
+    return answer, steps
+
+
+def passed_over(tmp_path: Path, foreign: int) -> tuple[int, int]:
+    """Steps of a claim behind so many jobs of another type, all of one enqueue; and of the statistics then."""
+    store = SqliteStore(tmp_path / f"behind-{foreign}.db")
+    scene = Scene(store)
+    receipts = scene.put_many(foreign, "report.make")
+    scene.put_many(100, "mail.send")
+    worker = scene.hire()
+    scene.stats()
+    mark = Mark(queue="default", band=5, tenant="system", rank=0, due_at=scene.now, seq=receipts[-1].seq)
+    take = Take(queue="default", band=5, tenant="system", limit=50, after=mark)
+    want = Want(lane="general", queues=("default",), limit=50, types=("mail.send",), takes=(take,), discover=False)
+    answer, claiming = steps_of(store, Turn(worker=worker, claim_no=1, wants=(want,), now=scene.now))
+    assert len(answer.leases) == 50
+    _, counting = steps_of(store, GetStats(scope=ALL_TENANTS, cap=10))
+    store.close()
+    return claiming, counting
+
+
+@pytest.mark.requirement("W5")
+def test_a_claim_behind_a_mark_and_the_statistics_cost_the_same_however_many_wait(tmp_path: Path) -> None:
+    (claim_few, count_few), (claim_many, count_many) = passed_over(tmp_path, 100), passed_over(tmp_path, 10_000)
+    assert 0 < claim_many <= 1.5 * claim_few
+    assert 0 < count_many <= 1.5 * count_few
 
 
 @pytest.mark.parametrize("statuses", [("pending",), ("failed",), ("processing",), ("dead",), ("cancelled",)])

@@ -21,16 +21,16 @@ def write_audit(
     tx: Transaction,
     act: ByPerson,
     action: str,
-    tenant: str,
+    tenant: str | None,
     target: str,
-    before: dict[str, object],
+    before: dict[str, object] | None,
     after: dict[str, object] | None,
 ) -> None:
     tx.db.execute(
         "insert into fairlane_audit (at, by, action, tenant, target, notes, before, after) values (?, ?, ?, ?, ?, ?, ?, ?)",
-        (tx.now, act.by, action, tenant, target, act.notes, _json(before), None if after is None else _json(after)),
+        (tx.now, act.by, action, tenant, target, act.notes, _json(before), _json(after)),
     )
 
 
-def _json(facts: dict[str, object]) -> str:
-    return msgspec.json.encode(facts).decode()
+def _json(facts: dict[str, object] | None) -> str | None:
+    return None if facts is None else msgspec.json.encode(facts).decode()

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeVar
+
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import GetStats, QueueStats, Stats
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us
 from fairlane.stores.sqlite.transaction import Transaction
 
-_JOB = "join fairlane_job j on j.seq = f.seq"
-_LEASED_QUEUES = "select distinct j.queue from fairlane_lease f join fairlane_job j on j.seq = f.seq"
-# From line to line by the index: a scan of a million ready jobs would take a tenth of a second.
-_NEXT_LINE = """
-select band, tenant, rank, due_at from fairlane_ready
-where queue = ? and (band, tenant, rank) > (?, ?, ?) order by band, tenant, rank, due_at limit 1
-"""
+# `cross join`: from the facts to their jobs; left to itself SQLite may go through all jobs looking for few leases.
+_JOB = "cross join fairlane_job j on j.seq = f.seq"
+_NEXT_READY_QUEUE = "select min(queue) from fairlane_ready where queue > ?"
+_NEXT_SCHEDULED_QUEUE = "select min(queue) from fairlane_scheduled where queue > ?"
+_LEASED_QUEUES = "select distinct j.queue from fairlane_lease f cross join fairlane_job j on j.seq = f.seq"
+# From line to line by the index, one column at a time; a scan of a million ready jobs took 54 ms.
+_NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
+_NEXT_TENANT = "select min(tenant) from fairlane_ready where queue = ? and band = ? and tenant > ?"
+_NEXT_RANK = "select min(rank) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank > ?"
+_HEAD = "select min(due_at) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank = ?"
+
+
+V = TypeVar("V")
 
 
 class Counter:
@@ -27,26 +36,25 @@ class Counter:
 
     def queues(self) -> list[str]:
         """Queues with unfinished jobs, by name."""
-        names = {*self._named_in("ready"), *self._named_in("scheduled")}
+        names = {*self._each(_NEXT_READY_QUEUE, ""), *self._each(_NEXT_SCHEDULED_QUEUE, "")}
         names |= {name for (name,) in self._tx.db.execute(_LEASED_QUEUES)}
         return sorted(name for name in names if self._tenant is None or self._has_jobs_in(name))
 
     def oldest_due_at(self, queue: str) -> int | None:
         """The earliest due time among the ready: the least of the heads of all lines."""
         heads: list[int] = []
-        band, tenant, rank = -1, "", -1
-        while rows := self._tx.db.execute(_NEXT_LINE, (queue, band, tenant, rank)):
-            [(band, tenant, rank, due_at)] = rows
-            if self._tenant in (None, tenant):
-                heads.append(due_at)
+        for band in self._each(_NEXT_BAND, -1, queue):
+            tenants = self._each(_NEXT_TENANT, "", queue, band) if self._tenant is None else (self._tenant,)
+            for tenant in tenants:
+                for rank in self._each(_NEXT_RANK, -1, queue, band, tenant):
+                    heads += self._tx.db.execute(_HEAD, (queue, band, tenant, rank))[0]
         return min(heads, default=None)
 
-    def _named_in(self, table: str) -> list[str]:
-        names: list[str] = []
-        sql = f"select min(queue) from fairlane_{table} where queue > ?"  # noqa: S608
-        while (name := self._tx.db.execute(sql, (names[-1] if names else "",))[0][0]) is not None:
-            names.append(name)
-        return names
+    def _each(self, next_value: str, last: V, *within: object) -> Iterator[V]:
+        """The different values of a column, each found by a seek behind the one before."""
+        while (value := self._tx.db.execute(next_value, (*within, last))[0][0]) is not None:
+            last = value
+            yield last
 
     def _has_jobs_in(self, queue: str) -> bool:
         return any(self._count_to(1, table, "j.queue = ?", (queue,)) for table in ("ready", "scheduled", "lease"))

@@ -23,10 +23,10 @@ select seq, type, tenant, queue, band + rank, payload, idempotency_key, dedup_ke
 from fairlane_job where id = ?
 """
 _SAME_IDEMPOTENCY_KEY = """
-select j.seq, j.id from fairlane_idempotency_key k join fairlane_job j on j.seq = k.seq where k.tenant = ? and k.key = ?
+select j.seq, j.id from fairlane_idempotency_key k cross join fairlane_job j on j.seq = k.seq where k.tenant = ? and k.key = ?
 """
 _SAME_DEDUP_KEY = """
-select j.seq, j.id from fairlane_dedup_key k join fairlane_job j on j.seq = k.seq
+select j.seq, j.id from fairlane_dedup_key k cross join fairlane_job j on j.seq = k.seq
 where k.tenant = ? and k.type = ? and k.key = ?
 """
 _JOB = """

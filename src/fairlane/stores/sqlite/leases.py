@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
-from fairlane.core.ids import WorkerId
+from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import Lease
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import from_us
@@ -24,7 +23,7 @@ _BY_SEQ = f"""{_COLUMNS}
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value cross join fairlane_job j on j.seq = l.seq
 """
 _BY_CLAIM = f"""{_COLUMNS}
-from fairlane_lease l join fairlane_job j on j.seq = l.seq where l.worker = ? and l.claim_no = ? order by l.nth
+from fairlane_lease l cross join fairlane_job j on j.seq = l.seq where l.worker = ? and l.claim_no = ? order by l.nth
 """
 _decode_dict = msgspec.json.Decoder(dict).decode
 # The leases of one claim share most of their instants.
@@ -41,18 +40,15 @@ def leases_of_claim(tx: Transaction, worker: WorkerId, claim_no: int) -> list[Le
     return [_lease(row) for row in tx.db.execute(_BY_CLAIM, (worker.bytes, claim_no))]
 
 
-_FIRST_EXTRA = 21
-_NO_EXTRAS = (None,) * 8
-
-
 def _lease(row: Row) -> Lease:
     (
         seq, job_id, attempt, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
         rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, payload,
-    ) = row[:_FIRST_EXTRA]  # fmt: skip
-    lease = Lease(
+        category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry,
+    ) = row  # fmt: skip
+    return Lease(
         seq=seq,
-        id=uuid_from(job_id),  # type: ignore[arg-type]
+        id=JobId(uuid_from(job_id)),
         attempt=attempt,
         attempts=attempts,
         crashes=crashes,
@@ -72,22 +68,13 @@ def _lease(row: Row) -> Lease:
         payload_version=payload_version,
         priority=band + rank,
         timeout_s=timeout_s,
-        payload=payload,
-    )
-    # Most jobs have none: leaving these out takes a quarter off the time to make a lease.
-    return lease if row[_FIRST_EXTRA:] == _NO_EXTRAS else _with_extras(lease, row[_FIRST_EXTRA:])
-
-
-def _with_extras(lease: Lease, extras: Sequence[Any]) -> Lease:
-    category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry = extras
-    return msgspec.structs.replace(
-        lease,
         category=category,
         idempotency_key=idempotency_key,
         correlation_id=correlation_id,
-        parent_id=None if parent_id is None else uuid_from(parent_id),
+        parent_id=None if parent_id is None else JobId(uuid_from(parent_id)),
         created_by=created_by,
         refs={} if refs is None else _decode_dict(refs),
         headers={} if headers is None else _decode_dict(headers),
         retry=None if retry is None else msgspec.Raw(retry.encode()),
+        payload=payload,
     )

@@ -105,7 +105,7 @@ def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
     limit = _bounded(op.limit)
     conditions = [*_in_scope(op.scope), *_dead_letter_conditions(op.where)]
     where, params = _joined(conditions)
-    matching = f"from fairlane_dead_letter d join fairlane_job j on j.seq = d.seq where {where}"
+    matching = f"from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where {where}"
     [(total,)] = tx.db.execute(f"select count(*) from (select 1 {matching} limit ?)", (*params, COUNT_CAP))  # noqa: S608
     if op.before is not None:
         matching, params = f"{matching} and d.seq < ?", (*params, op.before)

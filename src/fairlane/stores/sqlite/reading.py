@@ -101,7 +101,7 @@ def find_job(tx: Transaction, job_id: JobId, tenant: str | None) -> int | None:
 
 def has_dead_letter(tx: Transaction, seq: int, tenant: str | None) -> bool:
     rows = tx.db.execute(
-        "select j.tenant from fairlane_dead_letter d join fairlane_job j on j.seq = d.seq where d.seq = ?", (seq,)
+        "select j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where d.seq = ?", (seq,)
     )
     return bool(rows) and tenant in (None, rows[0][0])
 

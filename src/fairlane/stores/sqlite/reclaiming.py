@@ -27,7 +27,7 @@ from fairlane.stores.sqlite.transaction import Transaction
 _LEASE = """
 select l.seq, j.id, j.type, l.worker, l.attempt, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
   l.alone, l.cancel_requested
-from fairlane_lease l join fairlane_job j on j.seq = l.seq
+from fairlane_lease l cross join fairlane_job j on j.seq = l.seq
 """
 _LAPSED = "select id from fairlane_worker where expires_at <= ? order by expires_at, id"
 _OF_WORKER = f"{_LEASE} where l.worker = ? order by l.seq limit ?"

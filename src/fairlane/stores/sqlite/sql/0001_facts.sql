@@ -67,7 +67,7 @@ create table fairlane_scheduled (
 create index fairlane_scheduled_due on fairlane_scheduled (due_at);
 create index fairlane_scheduled_queue on fairlane_scheduled (queue, failed);
 
--- As many rows as workers hold, so a scan finds a worker's leases; an index by worker cost a tenth of a Turn.
+-- As many rows as workers hold, so a scan finds a worker's leases, and no claim or settle keeps an index for it.
 -- nth: its place in the claim, so that a repeated Turn answers in the same order.
 create table fairlane_lease (
   seq               integer primary key,
@@ -169,9 +169,12 @@ create table fairlane_worker (
   queues        text not null,
   types         text not null,
   wake_address  text,
+  registered_at integer not null,
   renewed_at    integer not null,
   expires_at    integer not null,
-  waiting       integer not null default 0
+  waiting       integer not null default 0,
+  figures       text not null default '{}',
+  stats_batch   integer not null default 0
 ) without rowid;
 
 create table fairlane_audit (
@@ -186,3 +189,42 @@ create table fairlane_audit (
   after   text
 );
 create index fairlane_audit_target on fairlane_audit (target);
+
+-- Breakers and schedules are read and written whole: one JSON document each, beside what they are found by.
+create table fairlane_breaker (
+  name     text primary key,
+  breaker  text not null
+) without rowid;
+
+-- fires_at: the next nominal time of one that may fire; null while it is paused, or for good.
+create table fairlane_schedule (
+  name      text primary key,
+  source    text not null,
+  fires_at  integer,
+  schedule  text not null
+) without rowid;
+create index fairlane_schedule_fires on fairlane_schedule (fires_at, name) where fires_at is not null;
+
+create table fairlane_pause (
+  kind   text not null,
+  name   text not null,
+  by     text not null,
+  at     integer not null,
+  notes  text,
+  primary key (kind, name)
+) without rowid;
+
+create table fairlane_note (
+  seq       integer primary key,
+  progress  real,
+  log       text not null
+);
+
+create table fairlane_stat (
+  minute  integer not null,
+  type    text not null,
+  queue   text not null,
+  tenant  text not null,
+  figures text not null,
+  primary key (minute, type, queue, tenant)
+) without rowid;

@@ -1,0 +1,50 @@
+"""The figures workers keep, by minute."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from fairlane.core.ops import AddStats, ReadStats, StatPage, StatRow, StatsAdded
+from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.sqlite.transaction import Transaction
+
+_decode = msgspec.json.Decoder(StatRow).decode
+_BATCH = "select stats_batch from fairlane_worker where id = ?"
+_FIND = "select figures from fairlane_stat where minute = ? and type = ? and queue = ? and tenant = ?"
+_SUMS = ("completed", "failed", "dead", "cancelled", "wait_us", "run_us")
+
+
+def add_stats(tx: Transaction, op: AddStats) -> StatsAdded:
+    last = tx.db.execute(_BATCH, (op.worker.bytes,))
+    if not last or op.batch <= last[0][0]:
+        return StatsAdded(added=False)
+    tx.db.execute("update fairlane_worker set stats_batch = ? where id = ?", (op.batch, op.worker.bytes))
+    for row in op.rows:
+        place = (to_us(row.minute), row.type, row.queue, row.tenant)
+        known = tx.db.execute(_FIND, place)
+        total = _together(_decode(known[0][0]), row) if known else row
+        tx.db.execute(
+            "insert or replace into fairlane_stat values (?, ?, ?, ?, ?)", (*place, msgspec.json.encode(total).decode())
+        )
+    return StatsAdded(added=True)
+
+
+def read_stats(tx: Transaction, op: ReadStats) -> StatPage:
+    given = [("type = ?", op.type), ("queue = ?", op.queue), ("tenant = ?", op.tenant)]
+    where = "".join(f" and {condition}" for condition, value in given if value is not None)
+    rows = tx.db.execute(
+        f"select figures from fairlane_stat where minute >= ? and minute < ?{where} "  # noqa: S608
+        "order by minute, type, queue, tenant limit ?",
+        (to_us(op.since), to_us(op.until), *(value for _, value in given if value is not None), max(op.limit, 0)),
+    )
+    return StatPage(rows=tuple(_decode(text) for (text,) in rows))
+
+
+def _together(one: StatRow, other: StatRow) -> StatRow:
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _SUMS}
+    wait, run = Counter(one.wait_buckets), Counter(one.run_buckets)
+    wait.update(other.wait_buckets)
+    run.update(other.run_buckets)
+    return msgspec.structs.replace(one, **sums, wait_buckets=dict(wait), run_buckets=dict(run))
