@@ -18,6 +18,7 @@ from fairlane.errors import (
     IdConflict,
     JobNotFound,
     NotAllowed,
+    ScheduleNotFound,
     SqliteLibraryMismatch,
     StoreUnavailable,
 )
@@ -27,6 +28,7 @@ FAILED, USAGE, NOT_FOUND, CONFLICT, DENIED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (JobNotFound, NOT_FOUND),
     (DeadLetterNotFound, NOT_FOUND),
+    (ScheduleNotFound, NOT_FOUND),
     (DuplicateJob, CONFLICT),
     (IdConflict, CONFLICT),
     (NotAllowed, CONFLICT),

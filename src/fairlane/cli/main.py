@@ -21,6 +21,9 @@ COMMANDS = {
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
     "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),
     "queues": Entry("fairlane.cli.commands.queues:queues", "Count jobs by queue and status."),
+    "schedules": Entry(
+        "fairlane.cli.commands.schedules:schedules", "List schedules, look at one, add, pause, run or remove it."
+    ),
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
     "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),

@@ -1,0 +1,279 @@
+"""`fairlane schedules`: cron, in words and with its next times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.words import instant, span
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fairlane.client.app import Fairlane
+    from fairlane.client.task import Bound
+    from fairlane.core.cron import Cron
+    from fairlane.core.schedule import Schedule
+
+TITLES = ("name", "type", "when", "next", "last", "state", "source")
+
+name = click.argument("name")
+runs = click.option(
+    "--next", "runs", type=click.IntRange(1, 100), default=5, show_default=True, help="So many of its next times."
+)
+
+
+@click.group(cls=SuggestingGroup)
+def schedules() -> None:
+    """List schedules, look at one, add, pause, run or remove it."""
+
+
+@schedules.command("list")
+@at_store
+@prints
+def list_schedules(at: At, out: Printer) -> None:
+    """List schedules by name, each in words."""
+    with at.client() as client:
+        found, now = client.schedules(), client.clock.now()
+    if out.as_json:
+        out.data({"schedules": found})
+    elif found:
+        out.table(TITLES, [_row(schedule, now) for schedule in found])
+    else:
+        out.note("there are no schedules; @app.task(cron=…) or `fairlane schedules add` makes one")
+
+
+@schedules.command()
+@name
+@runs
+@at_store
+@prints
+def show(name: str, runs: int, at: At, out: Printer) -> None:
+    """Show one schedule and its next times."""
+    from fairlane.cli.documents import indented
+    from fairlane.errors import ScheduleNotFound
+
+    with at.client() as client:
+        found, now = client.schedules(), client.clock.now()
+    schedule = next((schedule for schedule in found if schedule.spec.name == name), None)
+    if schedule is None:
+        raise ScheduleNotFound(name, [schedule.spec.name for schedule in found])
+    spec, cron = schedule.spec, _cron(schedule)
+    times = () if cron is None or schedule.next_at is None else cron.next_runs(runs, now)
+    if out.as_json:
+        out.data({"schedule": schedule, "words": _words(schedule), "next_runs": times})
+        return
+    out.facts(
+        [
+            ("name", spec.name),
+            ("type", spec.type),
+            ("when", _words(schedule)),
+            ("cron", spec.cron),
+            ("time zone", spec.timezone),
+            ("state", _state(schedule)),
+            ("source", schedule.source),
+            ("catch-up", f"all, at most {spec.catch_up_limit}" if spec.catch_up == "all" else spec.catch_up),
+            ("overlap", spec.overlap),
+            ("tenant", spec.tenant),
+            ("queue", spec.queue),
+            ("priority", spec.priority),
+            ("last", instant(schedule.last_at)),
+            ("last job", schedule.last_job_id),
+            ("payload", indented(spec.payload)),
+            ("next", "\n".join(_told(at, cron) for at in times)),
+        ]
+    )
+
+
+@schedules.command()
+@click.argument("cron")
+@click.option("--tz", default="UTC", show_default=True, help="Time zone, as in Europe/Prague.")
+@runs
+@prints
+def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
+    """Say in words what a cron line means, and when it would fire next."""
+    from fairlane.core.clock import SystemClock
+    from fairlane.core.cron import Cron
+
+    line = Cron(cron, tz)
+    times = line.next_runs(runs, SystemClock().now())
+    if out.as_json:
+        out.data({"cron": line.expression, "timezone": tz, "words": line.explain(), "next_runs": times})
+        return
+    out.line(line.explain())
+    for at in times:
+        out.line(_told(at, line))
+
+
+@schedules.command()
+@name
+@click.argument("type")
+@click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--cron", required=True, help='Five fields, as in "0 9 * * MON-FRI", or @hourly, @daily, …')
+@click.option("--tz", help="Time zone, as in Europe/Prague.  [default: UTC]")
+@click.option("--catch-up", help="Of several firings missed: none, latest or all.  [default: latest]")
+@click.option("--catch-up-limit", type=int, help="With all: at most so many, the newest.  [default: 10]")
+@click.option("--overlap", help="While its last job is unfinished: allow, skip or queue.  [default: allow]")
+@click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
+@click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Whose jobs they are.")
+@click.option("--queue", help="Another queue than the task's own.")
+@click.option("--priority", help="A label such as high, or a number: smaller first.")
+@click.option("--raw", is_flag=True, help="By name alone: do not look the type up in the application.")
+@acts
+@at_store
+@prints
+def add(
+    name: str,
+    type: str,
+    pairs: tuple[str, ...],
+    payload: str | None,
+    tenant: str | None,
+    queue: str | None,
+    priority: str | None,
+    raw: bool,
+    at: At,
+    out: Printer,
+    by: str,
+    notes: str | None,
+    **timetable: Any,
+) -> None:
+    """Add a schedule, or change one that was added before."""
+    application = None if raw else at.application()
+    using = {"tenant": tenant, "queue": queue, "priority": priority}
+    given = {option: value for option, value in timetable.items() if value is not None}
+    with at.client(creates=True) as client:
+        call = _call(client, application, type, pairs, payload, using)
+        schedule = client.schedule_add(name, call, by=by, notes=notes, **given)
+    _said(out, schedule)
+
+
+@schedules.command()
+@name
+@acts
+@at_store
+@prints
+def pause(name: str, at: At, out: Printer, **about: Any) -> None:
+    """Let a schedule fire no more, until it is resumed."""
+    with at.client() as client:
+        _said(out, client.schedule_pause(name, **about))
+
+
+@schedules.command()
+@name
+@acts
+@at_store
+@prints
+def resume(name: str, at: At, out: Printer, **about: Any) -> None:
+    """Let a paused schedule fire again, from its next time on."""
+    with at.client() as client:
+        _said(out, client.schedule_resume(name, **about))
+
+
+@schedules.command("run")
+@name
+@acts
+@at_store
+@prints
+def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
+    """Enqueue a schedule's job now, beside its timetable."""
+    with at.client() as client:
+        handle = client.schedule_run_now(name, **about)
+        if out.as_json:
+            out.data({"id": str(handle.id), "job": handle.job()})
+        else:
+            out.line(str(handle.id))
+
+
+@schedules.command()
+@name
+@acts
+@at_store
+@prints
+def remove(name: str, at: At, out: Printer, **about: Any) -> None:
+    """Take a schedule away; its jobs stay."""
+    with at.client() as client:
+        schedule = client.schedule_remove(name, **about)
+    _said(out, schedule, "removed")
+    if schedule.source == "code":
+        out.note("code declares it: it comes back when a worker starts; `fairlane schedules pause` lasts")
+
+
+def _call(
+    client: Fairlane,
+    application: Fairlane | None,
+    type: str,
+    pairs: tuple[str, ...],
+    payload: str | None,
+    using: dict[str, Any],
+) -> Bound[Any]:
+    from fairlane.cli.by_name import TaskByName
+    from fairlane.cli.payloads import read_payload
+    from fairlane.client.options import Options
+    from fairlane.client.task import Bound
+
+    preparer = (application or client).preparer
+    task: Any = TaskByName(type, preparer) if application is None else application.require_task(type).definition
+    arguments = read_payload(type, pairs, payload, preparer.settings.limits)
+    if application is not None:
+        arguments = task.signature.bind((), arguments)
+    if (using["priority"] or "").isdecimal():
+        using["priority"] = int(using["priority"])
+    options = Options().changed(
+        {name: value for name, value in using.items() if value is not None}, preparer.priorities
+    )
+    return Bound(task, options, arguments, preparer.payload(task, arguments))
+
+
+def _row(schedule: Schedule, now: datetime) -> tuple[object, ...]:
+    last = "" if schedule.last_at is None else f"{span(now - schedule.last_at)} ago"
+    due = "" if schedule.next_at is None else instant(schedule.next_at)
+    return (
+        schedule.spec.name,
+        schedule.spec.type,
+        _words(schedule),
+        "" if schedule.paused_at is not None else due,
+        last,
+        _state(schedule),
+        schedule.source,
+    )
+
+
+def _state(schedule: Schedule) -> str:
+    if schedule.paused_at is not None:
+        return "paused"
+    return "over" if schedule.next_at is None else "active"
+
+
+def _words(schedule: Schedule) -> str:
+    cron = _cron(schedule)
+    return f"cannot be read: {schedule.spec.cron}" if cron is None else cron.explain()
+
+
+def _cron(schedule: Schedule) -> Cron | None:
+    """Its line; None for one that was written straight by SQL and means nothing."""
+    from fairlane.core.cron import Cron
+    from fairlane.errors import BadInput
+
+    try:
+        return Cron(schedule.spec.cron, schedule.spec.timezone)
+    except BadInput:
+        return None
+
+
+def _told(at: datetime, cron: Cron | None) -> str:
+    if cron is None or cron.timezone == "UTC":
+        return instant(at)
+    return f"{instant(at)}  {at.astimezone(cron.zone):%a %Y-%m-%d %H:%M} in {cron.timezone}"
+
+
+def _said(out: Printer, schedule: Schedule, state: str | None = None) -> None:
+    if out.as_json:
+        out.data({"schedule": schedule})
+        return
+    due = "" if state or schedule.paused_at is not None else f", next {instant(schedule.next_at)}"
+    out.line(f"{schedule.spec.name}  {_words(schedule)}  {state or _state(schedule)}{due}")
