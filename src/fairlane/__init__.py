@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.core.clock import FakeClock as FakeClock
+    from fairlane.core.cron import Cron as Cron
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
     from fairlane.core.retry import Retry as Retry
     from fairlane.core.routing import QueuePolicy as QueuePolicy
+    from fairlane.core.schedule import Schedule as Schedule
     from fairlane.core.validator import PayloadValidator as PayloadValidator
     from fairlane.errors import (
         AttemptCancelled as AttemptCancelled,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         QueueFull as QueueFull,
         RateLimited as RateLimited,
         ResultTimeout as ResultTimeout,
+        ScheduleNotFound as ScheduleNotFound,
         Snooze as Snooze,
         StillRunning as StillRunning,
         StoreClosed as StoreClosed,
@@ -72,9 +75,11 @@ _HOMES = {
     "fairlane.client.task": ("AsyncTask", "Bound", "SyncTask", "Task"),
     "fairlane.client.timeouts": ("timeout",),
     "fairlane.core.clock": ("FakeClock",),
+    "fairlane.core.cron": ("Cron",),
     "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
     "fairlane.core.retry": ("Retry",),
     "fairlane.core.routing": ("QueuePolicy",),
+    "fairlane.core.schedule": ("Schedule",),
     "fairlane.core.validator": ("PayloadValidator",),
     "fairlane.errors": (
         "AttemptCancelled",
@@ -96,6 +101,7 @@ _HOMES = {
         "QueueFull",
         "RateLimited",
         "ResultTimeout",
+        "ScheduleNotFound",
         "Snooze",
         "StillRunning",
         "StoreClosed",
@@ -117,6 +123,7 @@ __all__ = [
     "BreakerOpen",
     "Cancel",
     "ConfigError",
+    "Cron",
     "CurrentJob",
     "DeadLetter",
     "Draft",
@@ -141,6 +148,8 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "Retry",
+    "Schedule",
+    "ScheduleNotFound",
     "Settings",
     "Snapshot",
     "Snooze",

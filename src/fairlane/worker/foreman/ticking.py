@@ -43,4 +43,4 @@ class Ticker:
             name = state.lane.name
             figures[f"lane.{name}.slots"] = float(state.lane.slots)
             figures[f"lane.{name}.utilisation"] = round(state.utilisation(now_s, running_s.get(name, 0.0)), 3)
-        return figures
+        return figures | self._engine.duties.figures()
