@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from fairlane.core.ops import Bury, Cancel, Fail, JobAct
+from fairlane.core.ops import Bury, Cancel, Fail, JobAct, Reset
 from fairlane.stores.sqlite.auditing import write_audit
 from fairlane.stores.sqlite.facts import (
     Counters,
@@ -13,6 +13,7 @@ from fairlane.stores.sqlite.facts import (
     Waiting,
     done_by,
     finish,
+    make_ready,
     open_dead_letter,
     record,
     schedule,
@@ -111,6 +112,25 @@ def bury(tx: Transaction, op: Bury) -> JobAct:
     return with_audit.done()
 
 
+def reset(tx: Transaction, op: Reset) -> JobAct:
+    seq = find_job(tx, op.id, op.scope.tenant)
+    if seq is None:
+        return JobAct(refused="not_found")
+    job = _unfinished(tx, seq)
+    if job is None or job.leased_at is None:
+        return JobAct(refused="not_allowed", job=read_job(tx, seq))
+    with_audit = _Audited(tx, op, seq, "job_reset")
+    ended = Ended(job.attempt, "released", job.worker, job.leased_at, job.started_at, tx.now)
+    counters = Counters(job.attempt, job.attempts, job.crashes, job.suspect)
+    _leave(tx, seq, job)
+    if job.cancel_requested:
+        finish(tx, [done_by(ended, seq, "cancelled", job.due_at, counters, 1)])
+    else:
+        record(tx, [(seq, ended)])
+        make_ready(tx, [Waiting(seq, job.due_at, counters)])
+    return with_audit.done()
+
+
 def _unfinished(tx: Transaction, seq: int) -> Unfinished | None:
     rows = tx.db.execute(_UNFINISHED, (seq,))
     return Unfinished._make(rows[0]) if rows else None
@@ -130,7 +150,7 @@ def _ended_by_hand(tx: Transaction, job: Unfinished) -> Ended:
 class _Audited:
     """Remembers the job before an act and writes what became of it."""
 
-    def __init__(self, tx: Transaction, op: Cancel | Fail | Bury, seq: int, action: str) -> None:
+    def __init__(self, tx: Transaction, op: Cancel | Fail | Bury | Reset, seq: int, action: str) -> None:
         self._tx, self._op, self._seq, self._action = tx, op, seq, action
         self.before = read_job(tx, seq)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -10,12 +10,16 @@ from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Mark, Want
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import LATEST_US, from_us, span_us, to_us
+from fairlane.stores.sqlite.pauses import Paused, paused
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 LineName = tuple[str, int, str]
 """Queue, band, tenant."""
 Position = tuple[int, int, int]
 """Rank, due, seq: where a job stands in its line."""
+
+Wanted = Callable[[str], bool]
+"""Whether a job of this type is to be taken."""
 
 BEFORE_ALL: Position = (-1, 0, 0)
 
@@ -76,7 +80,7 @@ class Line:
             self._position, self._rows = BEFORE_ALL, iter(sorted(rows))
 
     def take(
-        self, tx: Transaction, types: frozenset[str] | None, count: int, page: int, after: Position = BEFORE_ALL
+        self, tx: Transaction, is_wanted: Wanted | None, count: int, page: int, after: Position = BEFORE_ALL
     ) -> list[int]:
         """The seqs of the next `count` jobs of wanted types, passing over others, within the want's `look`.
 
@@ -98,7 +102,7 @@ class Line:
                 continue
             self.looked += len(rows)
             self._position = self.last_looked = rows[-1][:3]
-            found += [seq for _, _, seq, job_type in rows if types is None or job_type in types]
+            found += [seq for _, _, seq, job_type in rows if is_wanted is None or is_wanted(job_type)]
         return found
 
 
@@ -136,7 +140,8 @@ def claim(
 
 def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
     seqs: list[int] = []
-    types = None if want.types is None else frozenset(want.types)
+    stopped = paused(tx)
+    is_wanted = _filter(want, stopped)
 
     def line_of(name: LineName) -> Line:
         line = lines.get(name)
@@ -145,15 +150,17 @@ def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
         return line
 
     for take in want.takes:
+        if take.queue in stopped.queues or take.tenant in stopped.tenants:
+            continue
         line = line_of((take.queue, take.band, take.tenant))
         after = BEFORE_ALL if take.after is None else _position(take.after)
         room = min(take.limit, want.limit - len(seqs))
-        seqs += line.take(tx, types, room, room, after)
+        seqs += line.take(tx, is_wanted, room, room, after)
 
     cursor = None
-    for queue, band in _bands(tx, want) if len(seqs) < want.limit else ():
+    for queue, band in _bands(tx, want, stopped) if len(seqs) < want.limit else ():
         room = want.limit - len(seqs)
-        names = _tenants(tx, queue, band, want.cursor, room)
+        names = _tenants(tx, queue, band, want.cursor, room, stopped)
         first = next(names, [])
         page = -(-room // max(len(first), 1))
         turns: Iterator[str] = chain(first, chain.from_iterable(names))
@@ -164,7 +171,7 @@ def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
         while len(seqs) < want.limit:
             served: list[str] = []
             for tenant in turns:
-                found = line_of((queue, band, tenant)).take(tx, types, each, page)
+                found = line_of((queue, band, tenant)).take(tx, is_wanted, each, page)
                 if found:
                     seqs += found
                     served.append(tenant)
@@ -181,15 +188,24 @@ def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
     return Chosen(seqs, cursor)
 
 
-def _bands(tx: Transaction, want: Want) -> Iterator[tuple[str, int]]:
+def _filter(want: Want, stopped: Paused) -> Wanted | None:
+    """Which types to take; None: any."""
+    if want.types is not None:
+        return (frozenset(want.types) - stopped.types).__contains__
+    return (lambda job_type: job_type not in stopped.types) if stopped.types else None
+
+
+def _bands(tx: Transaction, want: Want, stopped: Paused) -> Iterator[tuple[str, int]]:
     """Queues in the lane's order, lowest band first."""
     for queue in want.queues if want.discover else ():
+        if queue in stopped.queues:
+            continue
         band = -1
         while (band := tx.db.execute(_NEXT_BAND, (queue, band))[0][0]) is not None:
             yield queue, band
 
 
-def _tenants(tx: Transaction, queue: str, band: int, cursor: str, room: int) -> Iterator[list[str]]:
+def _tenants(tx: Transaction, queue: str, band: int, cursor: str, room: int, stopped: Paused) -> Iterator[list[str]]:
     """Tenants with ready jobs behind the cursor, then those up to it, in lists as long as there is room."""
     last, wrapped = cursor, False
     while True:
@@ -198,7 +214,8 @@ def _tenants(tx: Transaction, queue: str, band: int, cursor: str, room: int) -> 
         if wrapped and names and names[-1] > cursor:
             names, is_last = [name for name in names if name <= cursor], True
         if names:
-            yield names
+            if served := [name for name in names if name not in stopped.tenants]:
+                yield served
             last = names[-1]
         if is_last:
             if wrapped or not cursor:

@@ -12,7 +12,7 @@ _FINISHED = """
 select seq from fairlane_done where status <> 'dead' and finished_at < ? order by finished_at, seq limit ?
 """
 _CLOSED = "select seq from fairlane_dead_letter where closed_at < ? order by closed_at, seq limit ?"
-_FACTS = ("attempt", "done", "dead_letter", "job")
+_FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
 _KEYS = """
 delete from fairlane_idempotency_key where (tenant, key) in
@@ -73,11 +73,13 @@ def retain(tx: Transaction, op: Retain) -> Retained:
         tx.db.execute(_KEYS, (listed,))
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
+    if op.stats_before is not None:
+        tx.db.execute("delete from fairlane_stat where minute < ?", (to_us(op.stats_before),))
     return Retained(jobs=len(seqs))
 
 
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
-    for table in (*_TABLES, "worker", "audit"):
+    for table in (*_TABLES, "worker", "audit", "breaker", "schedule", "pause", "note", "stat"):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
     return Purged(jobs=jobs)

@@ -56,7 +56,9 @@ def list_pauses(tx: Transaction, op: ListPauses) -> Pauses:
 
 def _all(tx: Transaction, *, changed: bool) -> Pauses:
     rows = tx.db.execute("select kind, name, by, at, notes from fairlane_pause order by kind, name")
-    pauses = tuple(Pause(kind=kind, name=name, by=by, at=from_us(at), notes=notes) for kind, name, by, at, notes in rows)
+    pauses = tuple(
+        Pause(kind=kind, name=name, by=by, at=from_us(at), notes=notes) for kind, name, by, at, notes in rows
+    )
     return Pauses(pauses=pauses, changed=changed)
 
 

@@ -12,6 +12,7 @@ from fairlane.core.job import Attempt, DeadLetter, Job, Status
 from fairlane.core.ops import DeadLetterDetail, GetDeadLetter, GetJob, JobDetail
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us
+from fairlane.stores.sqlite.noting import read_note
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _decode_dict = msgspec.json.Decoder(dict).decode
@@ -108,7 +109,10 @@ def has_dead_letter(tx: Transaction, seq: int, tenant: str | None) -> bool:
 
 def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
     seq = find_job(tx, op.id, op.scope.tenant)
-    return None if seq is None else JobDetail(job=read_job(tx, seq), attempts=read_attempts(tx, seq))
+    if seq is None:
+        return None
+    progress, log = read_note(tx, seq)
+    return JobDetail(job=read_job(tx, seq), attempts=read_attempts(tx, seq), progress=progress, log=log)
 
 
 def get_dead_letter(tx: Transaction, op: GetDeadLetter) -> DeadLetterDetail | None:

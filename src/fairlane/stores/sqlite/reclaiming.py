@@ -71,6 +71,14 @@ def reclaim_lapsed(tx: Transaction, limit: int) -> list[Reclaimed]:
     return reclaimed
 
 
+def reclaim_all_of(tx: Transaction, worker: bytes) -> list[Reclaimed]:
+    """Take back every lease of a worker that is known to be gone, and its row."""
+    held = tx.db.execute(_OF_WORKER, (worker, -1))
+    reclaimed = [take_back(tx, Abandoned._make(row), "worker_gone") for row in held]
+    tx.db.execute("delete from fairlane_worker where id = ?", (worker,))
+    return reclaimed
+
+
 def reclaim(tx: Transaction, op: Reclaim) -> ReclaimResult:
     reclaimed = [
         take_back(tx, Abandoned._make(row), "worker_gone") for row in tx.db.execute(_OF_NOBODY, (max(op.limit, 0),))
@@ -83,7 +91,7 @@ def reclaim(tx: Transaction, op: Reclaim) -> ReclaimResult:
     return ReclaimResult(reclaimed=tuple(reclaimed))
 
 
-def take_back(tx: Transaction, lease: Abandoned, cause: ReclaimCause) -> Reclaimed:
+def take_back(tx: Transaction, lease: Abandoned, cause: ReclaimCause, ended_at: int | None = None) -> Reclaimed:
     attempts, crashes, suspect = lease.attempts, lease.crashes, lease.suspect
     status = "cancelled" if lease.cancel_requested else None
     failure = None
@@ -98,7 +106,14 @@ def take_back(tx: Transaction, lease: Abandoned, cause: ReclaimCause) -> Reclaim
         status = status or "dead"
         failure = own_failure(lease.type, "JobStuck", "transient", "Job exceeded timeout threshold")
     outcome = "released" if cause == "start_by_passed" else "lost"
-    ended = Ended(lease.attempt, outcome, lease.worker, lease.leased_at, lease.started_at, tx.now)
+    ended = Ended(
+        lease.attempt,
+        outcome,
+        lease.worker,
+        lease.leased_at,
+        lease.started_at,
+        tx.now if ended_at is None else ended_at,
+    )
     counters = Counters(lease.attempt, attempts, crashes, suspect)
     if failure is not None:
         ended = ended.because(failure)
@@ -108,7 +123,7 @@ def take_back(tx: Transaction, lease: Abandoned, cause: ReclaimCause) -> Reclaim
         make_ready(tx, [Waiting(lease.seq, lease.due_at, counters)])
     else:
         if status == "dead" and failure is not None:
-            open_dead_letter(tx, lease.seq, failure, tx.now)
+            open_dead_letter(tx, lease.seq, failure, ended.ended_at)
         finish(tx, [done_by(ended, lease.seq, status, lease.due_at, counters, lease.cancel_requested)])
     return Reclaimed(
         seq=Seq(lease.seq),

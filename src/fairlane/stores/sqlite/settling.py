@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Refusal, Start
-from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import (
     Counters,
@@ -22,6 +22,7 @@ from fairlane.stores.sqlite.facts import (
     schedule,
 )
 from fairlane.stores.sqlite.instants import after, before
+from fairlane.stores.sqlite.reclaiming import Abandoned, take_back
 from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
 
 RECORDED_AS = {
@@ -31,6 +32,7 @@ RECORDED_AS = {
     Cancelled: "cancelled",
     Snoozed: "snoozed",
     Released: "released",
+    Crashed: "lost",
 }
 
 _LEASED = """
@@ -82,6 +84,8 @@ def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> li
         del held[outcome.seq]
         if type(outcome) is Completed:
             ends.complete(tx, row, outcome)
+        elif type(outcome) is Crashed:
+            ends.crashed.append((Held._make(row), outcome))
         else:
             ends.add(tx, Held._make(row), outcome)
     ends.write(tx)
@@ -119,6 +123,7 @@ class Ends:
         self.snoozed: list[Waiting] = []
         self.retried: list[Waiting] = []
         self.died: list[tuple[Died, int]] = []
+        self.crashed: list[tuple[Held, Crashed]] = []
 
     def complete(self, tx: Transaction, row: Row, outcome: Completed) -> None:
         """The common case, kept short: a plain row of `done`, without the steps of the others."""
@@ -166,5 +171,28 @@ class Ends:
         make_ready(tx, self.ready)
         schedule(tx, self.snoozed, failed=False)
         schedule(tx, self.retried, failed=True)
+        for lease, crash in self.crashed:
+            self._crash(tx, lease, crash)
         for outcome, died_at in self.died:
             open_dead_letter(tx, outcome.seq, outcome.failure, died_at)
+
+    def _crash(self, tx: Transaction, lease: Held, crash: Crashed) -> None:
+        """As if its worker were gone, with nothing but this attempt in it."""
+        [(job_id, job_type)] = tx.db.execute("select id, type from fairlane_job where seq = ?", (lease.seq,))
+        started_at, ended_at = _instants(tx, lease.started_at, crash)
+        gone = Abandoned(
+            lease.seq,
+            job_id,
+            job_type,
+            lease.worker,
+            lease.attempt,
+            lease.attempts,
+            lease.crashes,
+            lease.suspect,
+            lease.due_at,
+            lease.leased_at,
+            lease.leased_at if started_at is None else started_at,
+            1,
+            lease.cancel_requested,
+        )
+        take_back(tx, gone, "worker_gone", ended_at)

@@ -26,9 +26,10 @@ _CANCELS = "select seq from fairlane_lease where worker = ? and cancel_requested
 _REGISTERED = "select waiting from fairlane_worker where id = ? and expires_at > ?"
 _MARK_WAITING = "update fairlane_worker set waiting = ? where id = ?"
 _RENEW = """
-insert into fairlane_worker (id, name, queues, types, wake_address, renewed_at, expires_at) values (?, ?, ?, ?, ?, ?, ?)
+insert into fairlane_worker (id, name, queues, types, wake_address, figures, registered_at, renewed_at, expires_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
 on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
-  wake_address = excluded.wake_address, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+  wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
 """
 
 
@@ -90,8 +91,8 @@ def promote(tx: Transaction, op: Promote) -> Promoted:
 def renew(tx: Transaction, op: Renew) -> Renewed:
     expires_at = after(tx.now, op.lease_s)
     fresh = not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,))
-    queues, types = (msgspec.json.encode(names).decode() for names in (op.queues, op.types))
-    tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, tx.now, expires_at))
+    queues, types, figures = (msgspec.json.encode(value).decode() for value in (op.queues, op.types, op.figures))
+    tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, figures, tx.now, expires_at))
     return Renewed(now=from_us(tx.now), expires_at=from_us(expires_at), fresh=fresh)
 
 
