@@ -89,7 +89,10 @@ class InterruptedLives(Lives):
         holders = [worker for worker, _ in self.running(data)]
         worker = data.draw(st.sampled_from(holders * 3 + self.workers[-2:]), label="worker")
         known = [lease for holder, lease in self.live() if holder == worker] * 2 + [lease for _, lease in self.leases]
-        told = data.draw(st.lists(st.sampled_from(known), max_size=3), label="begun") if known else []
+        begun = (
+            st.lists(st.sampled_from(known), max_size=3, unique_by=lambda lease: lease.seq) if known else st.just([])
+        )
+        told = data.draw(begun, label="begun")
         starts = [
             Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5.0, alone=data.draw(st.booleans())) for lease in told
         ]
