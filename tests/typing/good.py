@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any, assert_type
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 from fairlane import (
     AsyncTask,
     Bound,
+    Breaker,
     Draft,
     Fairlane,
     Handle,
@@ -20,8 +22,10 @@ from fairlane import (
     Task,
     current_job,
     tenant,
+    timeout,
 )
 from fairlane.core.job import Status
+from fairlane.core.ops import Pause
 
 app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
 
@@ -85,6 +89,34 @@ def score(draft: Draft) -> Draft | None:
 def _(payload: dict[str, Any]) -> dict[str, Any]:
     return payload
 
+
+@app.resource
+async def session() -> AsyncIterator[bytes]:
+    yield b""
+
+
+@app.resource(scope="worker")
+def client() -> Iterator[float]:
+    yield 1.0
+
+
+@app.task(breaker=Breaker("smtp", threshold=3, cooldown=timedelta(seconds=30)))
+async def guarded(user_id: int) -> None:
+    assert_type(await session(), bytes)
+    assert_type(client(), float)
+    async with app.breaker("web"), timeout(5):
+        current_job().progress(0.5)
+
+
+@app.task(breaker="smtp")
+def plain() -> None:
+    with app.breaker("web"), timeout(5), client.replaced(2.0) as replaced:
+        assert_type(replaced, float)
+
+
+assert_type(guarded.enqueue(7), Handle[None])
+assert_type(app.pause(queue="mail", by="ada"), tuple[Pause, ...])
+app.drain(tenant=5, timeout=60)
 
 for job in app.jobs(status=("pending", "failed"), queue="mail", limit=10, tenant=1).jobs:
     assert_type(job, Job)

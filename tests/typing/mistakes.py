@@ -39,6 +39,9 @@ app.jobs(status="done")  # E: not a status
 app.jobs(limit="10")  # E: ill-typed limit
 app.cancel(5)  # E: a job is not named by a number
 app.discard("x")  # E: a dead letter is not named by text
+app.task(breaker=5)  # E: a breaker is a name or a Breaker
+app.pause("mail")  # E: what is paused is said by name
+app.resource(scope="tenant")  # E: not a scope
 app.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
 
 

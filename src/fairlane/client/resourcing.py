@@ -89,6 +89,8 @@ class ResourceDecorator:
     """What `@app.resource(…)` returns: takes the function."""
 
     def __init__(self, scope: ResourceScope) -> None:
+        if scope not in get_args(ResourceScope):
+            raise InvalidOption("scope", scope, f"one of {', '.join(get_args(ResourceScope))}")
         self._scope = scope
 
     @overload
@@ -100,8 +102,6 @@ class ResourceDecorator:
 
 
 def registered(function: Callable[[], Any], scope: ResourceScope) -> Resource[Any]:
-    if scope not in get_args(ResourceScope):
-        raise InvalidOption("scope", scope, f"one of {', '.join(get_args(ResourceScope))}")
     is_async = inspect.isasyncgenfunction(function)
     if not is_async and not inspect.isgeneratorfunction(function):
         raise InvalidOption("resource", function, "a function, plain or async, that yields its value once")
@@ -130,6 +130,5 @@ class Resourcing:
         `yield` first. A job that returned but whose resource fails to close has failed.
         """
         self.has_resources = True
-        if function is None:
-            return ResourceDecorator(scope)
-        return registered(function, scope)
+        decorator = ResourceDecorator(scope)
+        return decorator if function is None else decorator(function)

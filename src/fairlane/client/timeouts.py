@@ -19,7 +19,8 @@ class timeout:  # noqa: N801 - used like a function
     """Raise `TimeoutError` in a block that takes longer than so many seconds.
 
     In a plain function the block is interrupted between two steps of Python code: a call into C, a read from a socket for instance, ends
-    first. `except Exception` inside the block does not catch the interruption. May be nested; may be used again once it is over.
+    first. `except Exception` inside the block does not catch the interruption, an `AttemptInterrupted`; should the time be over on the very
+    last step of the block, that may come out in place of the `TimeoutError`. May be nested; may be used again once it is over.
     """
 
     def __init__(self, seconds: float | timedelta) -> None:
@@ -31,7 +32,9 @@ class timeout:  # noqa: N801 - used like a function
         if _on_a_loop():
             raise InvalidOption("timeout", self._limit_s, "`async with timeout(…)` inside a coroutine")
         self._require_free(self._interruption)
-        self._interruption = _Interruption(self._limit_s)
+        self._interruption = interruption = _Interruption(self._limit_s)
+        # The last step before the block: no call follows in which the exception could be raised outside it.
+        interruption.is_armed = True
         return self
 
     def __exit__(
@@ -39,7 +42,11 @@ class timeout:  # noqa: N801 - used like a function
     ) -> None:
         interruption, self._interruption = self._interruption, None
         assert interruption is not None
-        if interruption.end() and (kind is None or issubclass(kind, interruption.kind)):
+        try:
+            is_over = interruption.end()
+        except interruption.kind:
+            is_over = True  # Delivered on the last few steps.
+        if is_over and (kind is None or issubclass(kind, interruption.kind)):
             raise self._error() from None
 
     async def __aenter__(self) -> Self:
@@ -75,24 +82,23 @@ class _Interruption:
         self.kind: type[BaseException] = type("BlockTimedOut", (AttemptInterrupted,), {})
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
-        self._has_ended = self._has_fired = False
+        self.is_armed = self._has_ended = self._has_fired = False
         self._timer = threading.Timer(limit_s, self._fire)
         self._timer.daemon = True
         self._timer.start()
 
     def end(self) -> bool:
         """No interruption after this; whether the time was over."""
-        try:
-            self._timer.cancel()
-            with self._lock:
-                self._has_ended = True
-                if self._has_fired:
-                    _raise_in(self._thread, None)  # Not delivered yet, or delivered already: then this does nothing.
-        except self.kind:
-            pass  # Delivered on the last few steps.
+        self._timer.cancel()
+        with self._lock:
+            self._has_ended = True
+            if self._has_fired:
+                _raise_in(self._thread, None)  # Not delivered yet, or delivered already: then this does nothing.
         return self._has_fired
 
     def _fire(self) -> None:
+        while not self.is_armed:
+            self._timer.finished.wait(0.001)
         with self._lock:
             if not self._has_ended:
                 self._has_fired = True

@@ -1,0 +1,145 @@
+"""Pausing, resuming and draining queues, tasks and tenants; resetting a job; listing workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, FakeClock, InvalidOption, NotAllowed, StillRunning
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
+from fairlane.core.ops import Renew, Turn, Want
+from fairlane.core.outcome import Completed
+from fairlane.testing import run_due
+from tests.client.conftest import MovingPause
+
+THINGS: list[dict[str, Any]] = [{"queue": "mail"}, {"type": "send"}, {"tenant": "acme"}]
+
+
+@pytest.fixture
+def send(app: Fairlane) -> Any:
+    @app.task(name="send", queue="mail")
+    def send() -> None: ...
+
+    return send
+
+
+class Hand:
+    """A worker moved by hand."""
+
+    def __init__(self, app: Fairlane) -> None:
+        self._app, self.id, self._claim_no = app, WorkerId(app.new_job_id()), 0
+        app.store.run(Renew(worker=self.id, lease_s=3600, name="by hand", figures={"rss_mb": 42.0}))
+
+    def claim(self) -> list[Lease]:
+        self._claim_no += 1
+        want = Want(lane="l", queues=("mail",), limit=10, start=10)
+        return list(self._app.store.run(Turn(worker=self.id, claim_no=self._claim_no, wants=(want,))).leases)
+
+    def complete(self, lease: Lease) -> None:
+        self._claim_no += 1
+        done = Completed(seq=lease.seq, attempt=lease.attempt)
+        self._app.store.run(Turn(worker=self.id, claim_no=self._claim_no, outcomes=(done,)))
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize("thing", THINGS)
+def test_nothing_paused_is_claimed_until_it_is_resumed(app: Fairlane, send: Any, thing: dict[str, Any]) -> None:
+    app.task(name="other")(lambda: None).enqueue()
+    [pause] = app.pause(**thing, by="ada", notes="maintenance")
+    assert (pause.by, pause.notes, {pause.kind: pause.name}) == ("ada", "maintenance", thing)
+    handle = send.using(tenant="acme").enqueue()
+    assert [ran.lease.type for ran in run_due(app)] == ["other"]
+    assert handle.status() == "pending"
+    assert app.pauses() == asyncio.run(app.apauses()) == (pause,)
+    assert asyncio.run(app.aresume(**thing, by="bob")) == ()
+    assert [ran.lease.type for ran in run_due(app)] == ["send"]
+    assert [(record.by, record.action) for record in app.audit().records] == [("bob", "resume"), ("ada", "pause")]
+
+
+@pytest.mark.requirement("L15")
+def test_a_pause_lasts_over_restarts(make_app: Callable[..., Fairlane]) -> None:
+    first = make_app()
+    first.pause(queue="mail")
+    second = make_app(store=first.store)
+    assert [pause.name for pause in second.pauses()] == ["mail"]
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize("thing", THINGS)
+def test_draining_pauses_and_waits_for_what_runs(
+    app: Fairlane, send: Any, pause: MovingPause, thing: dict[str, Any]
+) -> None:
+    worker = Hand(app)
+    running, waiting = send.using(tenant="acme").enqueue(), None
+    [lease] = worker.claim()
+    looks = 0
+
+    def meanwhile() -> None:
+        nonlocal looks, waiting
+        looks += 1
+        if looks == 5:
+            waiting = send.using(tenant="acme").enqueue()
+            assert worker.claim() == []
+            worker.complete(lease)
+
+    pause.before = meanwhile
+    app.drain(**thing, by="ada")
+    assert running.status() == "completed"
+    assert waiting is not None
+    assert waiting.status() == "pending"
+    assert sum(pause.pauses[5:]) >= 3.0
+    assert [each.kind for each in app.pauses()] == list(thing)
+
+
+@pytest.mark.requirement("L15")
+def test_draining_gives_up_in_time_and_leaves_it_paused(app: Fairlane, send: Any) -> None:
+    send.enqueue()
+    Hand(app).claim()
+    with pytest.raises(StillRunning, match='jobs of queue "mail" are still running after 10 s; it stays paused'):
+        app.drain(queue="mail", timeout=10)
+    with pytest.raises(StillRunning, match='task "send"'):
+        asyncio.run(app.adrain(type="send", timeout=1))
+    assert len(app.pauses()) == 2
+
+
+def test_draining_in_async_code_waits_likewise(app: Fairlane, send: Any, clock: FakeClock) -> None:
+    began = clock.monotonic()
+    asyncio.run(app.adrain(queue="mail"))
+    assert 3.0 <= clock.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize("given", [{}, {"queue": "a", "type": "b"}, {"queue": "no such name!"}, {"tenant": ""}])
+def test_what_to_pause_is_said_exactly_once(app: Fairlane, given: dict[str, Any]) -> None:
+    for act in (app.pause, app.resume, app.drain):
+        with pytest.raises(InvalidOption):
+            act(**given)
+    with pytest.raises(InvalidOption, match="by"):
+        app.pause(queue="mail", by="")
+    assert app.pauses() == ()
+
+
+@pytest.mark.requirement("L15")
+def test_a_job_is_taken_from_its_worker_by_hand(app: Fairlane, send: Any) -> None:
+    handle, worker = send.enqueue(), Hand(app)
+    [lease] = worker.claim()
+    job = app.reset(handle, by="ada")
+    assert (job.status, job.attempts, job.worker) == ("pending", 0, None)
+    worker.complete(lease)
+    assert handle.status() == "pending"
+    with pytest.raises(NotAllowed, match="cannot reset"):
+        asyncio.run(app.areset(handle))
+    assert [record.action for record in app.audit().records] == ["job_reset"]
+
+
+@pytest.mark.requirement("L21")
+def test_workers_are_listed_with_what_they_say_of_themselves(app: Fairlane, send: Any) -> None:
+    worker = Hand(app)
+    send.enqueue()
+    worker.claim()
+    [seen] = app.workers().workers
+    assert (seen.id, seen.name, seen.leases, seen.figures) == (worker.id, "by hand", 1, {"rss_mb": 42.0})
+    assert asyncio.run(app.aworkers()) == app.workers()
