@@ -10,19 +10,23 @@ from tests.worker.foreman.crew import Crew
 
 __all__ = ["ground"]
 
+LONG = pytest.mark.long
 
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    """On a SQLite file."""
-    crew = Crew(f"sqlite:///{tmp_path}/jobs.db", tmp_path)
+
+def crew_on(kind: str, ground: Ground, directory: Path) -> Iterator[Crew]:
+    address = ground.address(kind)
+    crew = Crew(address if kind == "postgres" else f"sqlite:///{address}", directory)
     yield crew
     crew.close()
 
 
-@pytest.fixture(params=["sqlite-apsw", "postgres"])
-def shared_crew(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Crew]:
-    """On every kind of store that survives its processes."""
-    address = ground.address(request.param)
-    crew = Crew(address if request.param == "postgres" else f"sqlite:///{address}", tmp_path)
-    yield crew
-    crew.close()
+@pytest.fixture(params=["sqlite-apsw", pytest.param("postgres", marks=LONG)])
+def crew(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Crew]:
+    """On SQLite in the quick run, on PostgreSQL too in the long one."""
+    yield from crew_on(request.param, ground, tmp_path)
+
+
+@pytest.fixture(params=["postgres", pytest.param("sqlite-apsw", marks=LONG)])
+def postgres_crew(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Crew]:
+    """The other way round."""
+    yield from crew_on(request.param, ground, tmp_path)

@@ -32,6 +32,14 @@ async def work(seconds: float = 0.0) -> str:
     return "worked"
 
 
+@app.task(name="yard.work_once", timeout=60)
+async def work_once(seconds: float) -> str:
+    """Takes long the first time only."""
+    diary("began")
+    await asyncio.sleep(seconds if current_job().attempt == 1 else 0.0)
+    return "worked"
+
+
 @app.task(name="yard.block", timeout=60)
 def block(seconds: float) -> str:
     diary("began")

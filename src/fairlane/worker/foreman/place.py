@@ -20,8 +20,6 @@ from fairlane.worker.foreman.restarting import Backoff
 log = logging.getLogger("fairlane.foreman")
 
 LOOK_S = 0.25
-ABANDONED_S = 10.0
-"""A thread that goes on this long with an attempt nobody waits for is got rid of with its process."""
 LAST_S = 5.0
 """Beyond the grace, for a worker to settle and leave."""
 AT_ONCE_S = 3.0
@@ -146,7 +144,8 @@ class Place:
             self._abandoned_since_s = None
         elif self._abandoned_since_s is None:
             self._abandoned_since_s = now_s
-        elif now_s - self._abandoned_since_s > ABANDONED_S:
+        elif now_s - self._abandoned_since_s > process.setup.config.lease_s:
+            # A thread that goes on this long with an attempt nobody waits for: only the end of its process ends it.
             self._abandoned_since_s = None
             self.recycle(f"{process.tick.abandoned} of its threads ignore that their attempts were ended")
 

@@ -142,7 +142,7 @@ class WorkerProcess:
         """SIGKILL; returns when the process is gone. Beside a stuck attempt the others get a moment to end, by SIGTERM."""
         self.ending = ending
         with contextlib.suppress(ProcessLookupError):
-            if ending == "stuck":
+            if ending == "stuck" and self._clock.monotonic() - (self.ticked_s or 0.0) < KILL_AFTER_S:
                 self.process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.process.wait(), KILL_AFTER_S)

@@ -1,0 +1,188 @@
+"""`fairlane worker` as an operator uses it: flags, mistakes, probes, replacement."""
+
+from __future__ import annotations
+
+import re
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairlane.cli.commands.worker import worker as command
+from fairlane.core.ops import ListWorkers
+from fairlane.worker.lanes import ANY, Lane
+from tests.worker.foreman.crew import Crew, ForemanProcess
+
+QUICK = ("-p", "1", "-s", "2")
+
+
+def ask(foreman: ForemanProcess, path: str) -> tuple[int, str]:
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/livez", foreman.log())
+    assert found
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+
+
+@pytest.mark.requirement("Q8")
+def test_draining_runs_everything_there_is_and_leaves(crew: Crew) -> None:
+    handles = crew.app.enqueue_many([crew.task("work").bind() for _ in range(30)])
+    foreman = crew.start("-p", "2", "-s", "4", "--drain")
+    assert foreman.wait() == 0
+    assert all(handle.status() == "completed" for handle in handles)
+
+
+def test_a_worker_is_replaced_after_its_share_of_jobs(crew: Crew) -> None:
+    handles = crew.app.enqueue_many([crew.task("work").bind() for _ in range(6)])
+    foreman = crew.start(*QUICK, "--max-jobs", "3", "--drain")
+    assert foreman.wait() == 0
+    assert all(handle.status() == "completed" for handle in handles)
+    by_process: dict[int, int] = {}
+    for entry in crew.diary("began"):
+        by_process[entry.pid] = by_process.get(entry.pid, 0) + 1
+    assert sorted(by_process.values()) == [3, 3]
+
+
+@pytest.mark.requirement("L21")
+def test_a_worker_past_its_memory_cap_is_replaced_once_its_job_has_ended_and_dumps_its_heap_when_asked(
+    crew: Crew,
+) -> None:
+    foreman = crew.start(*QUICK, "--max-memory", "200MB", TMPDIR=str(crew.directory))
+    grown = crew.task("grow").enqueue(1)
+    [entry] = crew.eventually(lambda: crew.diary("grown"))
+    foreman.signal(signal.SIGUSR1)
+    crew.eventually(lambda: "heap dump written to" in foreman.log())
+    [dump] = crew.directory.glob("fairlane-heap-*.txt")
+    assert f"process {entry.pid}" in dump.read_text()
+    crew.task("grow").enqueue(300)
+    crew.eventually(lambda: "more than the 200 MB" in foreman.log())
+    after = crew.task("grow").enqueue(1)
+    crew.eventually(lambda: after.status() == "completed")
+    assert after.result() != grown.result()
+    [worker] = crew.eventually(lambda: [w for w in crew.app.store.run(ListWorkers()).workers if w.figures])
+    assert 0 < worker.figures["memory_mb"] < 200
+    assert worker.figures["lane.general.slots"] == 2
+    assert foreman.stop() == 0
+
+
+def test_probes_say_whether_it_lives_and_whether_jobs_would_run(crew: Crew) -> None:
+    foreman = crew.start(*QUICK, "--probe-port", "0")
+    crew.eventually(lambda: "/livez" in foreman.log())
+    assert ask(foreman, "/livez") == (200, "ok")
+    crew.eventually(lambda: ask(foreman, "/readyz") == (200, "ok"))
+    [pid] = foreman.workers()
+    handle = crew.task("work").enqueue(30.0)
+    crew.began(handle)
+    foreman.signal(signal.SIGTERM)
+    crew.eventually(lambda: ask(foreman, "/readyz") == (503, "stopping"))
+    assert ask(foreman, "/livez") == (200, "ok")
+    assert ask(foreman, "/")[0] == 404
+    foreman.signal(signal.SIGTERM)
+    assert foreman.wait() == 0
+    assert pid not in foreman.workers()
+
+
+def test_changed_code_is_loaded_in_development(crew: Crew, tmp_path: Path) -> None:
+    source = "from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'])\n@app.task(name='{}')\nasync def f() -> int:\n    return 1\n"
+    (tmp_path / "shed.py").write_text(source.format("shed.old"))
+    foreman = crew.start(*QUICK, "--reload", app="shed", cwd=tmp_path)
+    types = lambda: [worker.types for worker in crew.app.store.run(ListWorkers()).workers]  # noqa: E731
+    crew.eventually(lambda: types() == [("shed.old",)])
+    (tmp_path / "shed.py").write_text("this is no Python")
+    crew.eventually(lambda: "SyntaxError" in foreman.log())
+    (tmp_path / "shed.py").write_text(source.format("shed.new"))
+    crew.eventually(lambda: types() == [("shed.new",)])
+    assert foreman.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "code"),
+    [
+        ((), "lives in one process", 2),
+        (("--queues", "criticl"), 'Nearest: "critical"', 2),
+        (("--types", "yard.wrk"), 'Nearest: "yard.work"', 2),
+    ],
+)
+def test_a_mistake_ends_in_one_line_before_anything_is_claimed(
+    tmp_path: Path, flags: tuple[str, ...], said: str, code: int
+) -> None:
+    url = "memory://" if not flags else f"sqlite:///{tmp_path}/jobs.db"
+    crew = Crew(url, tmp_path)
+    foreman = crew.start("-p", "2", *flags)
+    assert foreman.wait() == code
+    assert said in foreman.log()
+    assert len(foreman.log().splitlines()) == 1
+    crew.close()
+
+
+def test_an_application_that_cannot_be_found_or_has_no_tasks_is_named(tmp_path: Path) -> None:
+    crew = Crew(f"sqlite:///{tmp_path}/jobs.db", tmp_path)
+    (tmp_path / "empty.py").write_text("from fairlane import Fairlane\napp = Fairlane('sqlite:///x.db')\n")
+    for app, said in (("nowhere", 'no module "nowhere"'), ("empty", "has no tasks")):
+        foreman = crew.start("-p", "1", app=app, cwd=tmp_path)
+        assert foreman.wait() == 2
+        assert said in foreman.log()
+    crew.close()
+
+
+@pytest.mark.requirement("L11")
+@pytest.mark.parametrize(
+    ("flags", "env", "lanes", "batch"),
+    [
+        ((), {}, (Lane("fast", 3, ("critical",), prompt=True), Lane("general", 5)), 20),
+        (
+            ("--profile", "development"),
+            {"WORKER_FAST_THREADS": "2", "WORKER_GENERAL_THREADS": "7"},
+            (Lane("fast", 2, ("critical",), prompt=True), Lane("general", 7)),
+            None,
+        ),
+        (("--fast-slots", "0"), {}, (Lane("general", 5),), None),
+        (("--slots", "40"), {}, (Lane("general", 40, (ANY,)),), None),
+        (("--queues", "bulk,default"), {}, (Lane("general", 8, ("bulk", "default")),), None),
+        (("--lane", "a:1:bulk", "--lane", "b:2"), {}, (Lane("a", 1, ("bulk",)), Lane("b", 2)), None),
+        (("--slots", "4", "--batch", "9"), {}, (Lane("general", 4),), 9),
+    ],
+)
+def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    flags: tuple[str, ...],
+    env: dict[str, str],
+    lanes: tuple[Lane, ...],
+    batch: int | None,
+) -> None:
+    from fairlane.worker.foreman import foreman
+
+    started = []
+
+    async def remember(self: foreman.Foreman) -> None:
+        started.append(self.config)
+
+    monkeypatch.setattr(foreman.Foreman, "run", remember)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command, ["shop", *flags], env=env, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    [config] = started
+    assert (config.lanes, config.batch, config.app) == (lanes, batch, "shop")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--lane", "fast"), "NAME:SLOTS:QUEUE"),
+        (("--lane", "a:0"), "1 to 10,000 slots"),
+        (("--lane", "a:1", "--slots", "2"), "leave --slots out"),
+        (("--max-memory", "lots"), "512MB or 2GB"),
+        (("--grace", "soon"), "90s, 5m"),
+    ],
+)
+def test_a_flag_that_makes_no_sense_says_what_would(flags: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(command, ["shop", *flags])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())

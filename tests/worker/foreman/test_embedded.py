@@ -1,0 +1,76 @@
+"""Workers inside the application's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fairlane import Fairlane
+from fairlane.core.ops import ListWorkers
+from fairlane.errors import StoreUnavailable, UnknownTask
+
+
+@pytest.fixture
+def app() -> Iterator[Fairlane]:
+    with Fairlane("memory://", profile="development") as app:
+
+        @app.task(name="add")
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        @app.task(name="wait")
+        async def wait(seconds: float) -> str:
+            await asyncio.sleep(seconds)
+            return "waited"
+
+        yield app
+
+
+def test_jobs_run_while_the_block_lasts_and_nobody_is_left_behind(app: Fairlane) -> None:
+    with app.running(slots=2):
+        assert app.tasks["add"].enqueue(1, 2).result(timeout=10) == 3
+        assert len(app.store.run(ListWorkers()).workers) == 1
+    assert app.store.run(ListWorkers()).workers == ()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("fairlane-")]
+    assert app.tasks["add"].enqueue(1, 2).status() == "pending"
+
+
+def test_a_coroutine_runs_jobs_on_its_own_loop(app: Fairlane) -> None:
+    async def serve() -> object:
+        async with app.running(slots=2):
+            return await (await app.tasks["add"].aenqueue(3, 4)).aresult(timeout=10)
+
+    assert asyncio.run(serve()) == 7
+    assert app.store.run(ListWorkers()).workers == ()
+
+
+@pytest.mark.requirement("Q8")
+def test_draining_leaves_when_nothing_is_left_to_do(app: Fairlane) -> None:
+    handles = [app.tasks["add"].enqueue(n, n) for n in range(20)]
+    with app.running(drain=True):
+        pass
+    assert [handle.result(timeout=0) for handle in handles] == [2 * n for n in range(20)]
+
+
+def test_leaving_interrupts_after_the_grace_and_gives_back_uncharged(app: Fairlane) -> None:
+    handle = app.tasks["wait"].enqueue(60.0)
+    with app.running(slots=1, grace=0.0):
+        while handle.status() == "pending":
+            pass
+    assert handle.status() == "pending"
+    assert handle.job().attempts == 0
+
+
+def test_a_task_that_does_not_exist_is_named(app: Fairlane) -> None:
+    with pytest.raises(UnknownTask, match='Nearest: "add"'):
+        app.running(types=["ad"])
+
+
+def test_a_store_that_cannot_be_reached_is_told_at_once() -> None:
+    app = Fairlane("postgresql://nobody@127.0.0.1:9/none")
+    with pytest.raises(StoreUnavailable), app.running():
+        pass
+    app.close()
