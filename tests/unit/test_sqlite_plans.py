@@ -18,7 +18,7 @@ from tests.support.making import Making
 
 T = TypeVar("T")
 
-SMALL = {"fairlane_lease", "l", "fairlane_worker", "c", "t", "line", "json_each"}
+SMALL = {"fairlane_pause", "fairlane_lease", "l", "fairlane_worker", "c", "t", "line", "json_each"}
 """Tables no bigger than what workers hold, and lists we pass ourselves."""
 
 
