@@ -294,9 +294,7 @@ class Schedulers:
             self._alive.remove(process)
         for process in self._alive:
             self._hear(process, "done")
-        for _ in range(kills):
-            self._alive.append(self._start())
-            self._hear(self._alive[-1], "ready")
+        self._alive += [self._start() for _ in range(kills)]
 
     def close(self) -> None:
         for process in self._alive:
