@@ -219,7 +219,6 @@ class Race:
         asyncio.run(run())
 
 
-@pytest.mark.requirement("Q7")
 def test_a_duty_that_fails_is_tried_again_for_ever_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     broken, sound, once = Counter("broken", fails=10**9), Counter("sound"), Counter("once", every_s=None)
     race = Race(broken, sound, once)
@@ -271,7 +270,6 @@ def test_workers_that_start_together_do_not_call_at_once() -> None:
     assert max(sum(1 for at in moments if low <= at < low + 0.1) for low in (n / 10 for n in range(10))) < 50
 
 
-@pytest.mark.requirement("Q8")
 def test_duties_run_beside_jobs_and_end_with_the_engine(works: Works, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 

@@ -127,7 +127,6 @@ class Unsure(MemoryStore):
         return answer
 
 
-@pytest.mark.requirement("L13")
 def test_figures_whose_reply_was_lost_are_sent_again_and_count_once() -> None:
     office = Office()
     store = Unsure(clock=office.clock)
@@ -171,7 +170,7 @@ def test_payload_sizes_are_counted_in_powers_of_two(office: Office) -> None:
     assert counted == {0: 1, 1: 1, 10: 1, 11: 1}
 
 
-@pytest.mark.requirement("L13", "L21")
+@pytest.mark.requirement("L21")
 def test_an_engine_leaves_its_figures_behind(works: Works) -> None:
     for number in range(5):
         works.task("add").enqueue(number, number)
