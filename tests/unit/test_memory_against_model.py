@@ -13,7 +13,7 @@ from msgspec import Raw
 from fairlane.core import ops
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, STATUSES, Lease
-from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Released, Retried, Snoozed
+from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Released, Retried, Snoozed
 from fairlane.stores.memory import MemoryStore
 from tests.model import Model
 from tests.support.making import NOON, Making
@@ -37,6 +37,7 @@ class Wanderer:
         self.last_turn: ops.Turn | None = None
         steps = {self.enqueue: 6, self.turn: 20, self.repeat_turn: 1, self.renew: 7, self.retire: 1, self.promote: 1}
         steps |= {self.reclaim: 2, self.act: 3, self.act_on_letter: 4, self.read: 5, self.retain: 1}
+        steps |= {self.interrupt: 2, self.tell: 3}
         self.steps: list[Callable[[], Any]] = list(steps)
         self.weights = list(steps.values())
 
@@ -127,6 +128,7 @@ class Wanderer:
             Cancelled(**ended, reason=self.some(None, "no need")),
             Snoozed(**ended, delay_s=5.0),
             Released(**ended),
+            Crashed(**ended),
         )
 
     def start(self, lease: Lease) -> ops.Start:
@@ -178,7 +180,28 @@ class Wanderer:
             ops.Cancel(**who),
             ops.Fail(**who, reason="no", retry_delay_s=self.some(None, 0.0, 9.0)),
             ops.Bury(**who, reason="enough"),
+            ops.Reset(**who),
         )
+
+    def interrupt(self) -> Any:
+        kind, name = self.some(("queue", QUEUES[0]), ("type", TYPES[0]), ("tenant", TENANTS[0]), ("tenant", TENANTS[1]))
+        who: dict[str, Any] = {"now": self.now, "kind": kind, "name": name, "by": "ada"}
+        begun = {lease.seq: lease for _, lease in self.leases[-4:]}.values()
+        lapse = ops.Lapse(now=self.now, worker=self.some(*self.workers), starts=tuple(self.start(one) for one in begun))
+        return self.some(ops.PauseClaims(**who), ops.ResumeClaims(**who), ops.ResumeClaims(**who), lapse)
+
+    def tell(self) -> Any:
+        worker, lease = self.some(*self.leases[-10:]) if self.leases else (self.workers[0], None)
+        figures = ops.StatRow(minute=NOON, type="t", queue="q", tenant="a", completed=1, run_buckets={1: 2})
+        told = [
+            ops.AddStats(now=self.now, worker=worker, batch=self.rng.randint(1, 9), rows=(figures,)),
+            ops.ReadStats(now=self.now, since=NOON, until=self.now + timedelta(days=1)),
+            ops.ListWorkers(now=self.now),
+        ]
+        if lease is not None:
+            said: dict[str, Any] = {"progress": self.some(None, 0.5), "log": self.some((), ("a", "b"))}
+            told += [ops.Note(now=self.now, worker=worker, seq=lease.seq, attempt=lease.attempt, **said)] * 3
+        return self.some(*told)
 
     def act_on_letter(self) -> Any:
         letter = self.some(self.rng.randint(1, self.top_seq), *self.letters[-3:])
@@ -272,9 +295,11 @@ def test_the_walk_reaches_every_place_and_every_refusal() -> None:
 EXPECTED = {f"Enqueue:{word}" for word in ("created", "replayed", "duplicate", "conflict", "full")}
 EXPECTED |= {f"Turn:{word}" for word in ("leases", "refused", "cancels", "marks", "reclaimed:ready", "reclaimed:dead")}
 EXPECTED |= {f"Reclaim:reclaimed:{word}" for word in ("ready", "dead", "cancelled")}
-EXPECTED |= {f"{act}:{word}" for act in ("Cancel", "Fail", "Bury") for word in ("not_found", "not_allowed", "done")}
+EXPECTED |= {
+    f"{act}:{word}" for act in ("Cancel", "Fail", "Bury", "Reset") for word in ("not_found", "not_allowed", "done")
+}
 EXPECTED |= {f"{act}:{word}" for act in ("Discard", "Resolve", "Reprocess") for word in ("not_allowed", "done")}
-EXPECTED |= {"Reprocess:repeated", "Acknowledge:done"}
+EXPECTED |= {"Reprocess:repeated", "Acknowledge:done", "Lapse:reclaimed:ready"}
 
 
 def _parts(answer: Any) -> set[str]:

@@ -16,7 +16,8 @@ from fairlane.core.outcome import Completed, Snoozed
 from fairlane.errors import InvalidOption, StoreClosed, StoreRefused, UnsupportedConnection
 from fairlane.stores.memory import MemoryStore
 from tests.support.acting import Scene
-from tests.support.making import Making
+from tests.support.making import NOON, Making
+from tests.support.scheduling import declare, fire, firing, spec
 
 NEVER_S = 30.0
 """Longer than any wake-up takes; a test that waits this long has failed."""
@@ -94,6 +95,32 @@ def test_who_is_woken_is_the_enqueue_callers_choice(
     scene.turn(worker, waiting=waiting)
     store.run(ops.Enqueue(jobs=(scene.job(),), notify=notify))
     assert listener.wait(0) is woken
+
+
+@pytest.mark.parametrize("how", ["a pause is lifted", "a schedule fires", "a schedule is run by hand"])
+def test_work_that_appears_otherwise_wakes_a_waiting_worker(store: MemoryStore, scene: Scene, how: str) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    declare(scene, spec())
+    scene.run(ops.PauseClaims(kind="queue", name="default", by="ada"))
+    scene.turn(worker, waiting=True)
+    if how == "a pause is lifted":
+        scene.run(ops.ResumeClaims(kind="queue", name="bulk", by="ada"))
+        assert not listener.wait(0)
+        scene.run(ops.ResumeClaims(kind="queue", name="default", by="ada"))
+    elif how == "a schedule fires":
+        fire(scene, firing(scene))
+    else:
+        scene.run(ops.RunSchedule(name="nightly", job=scene.job(), by="ada"))
+    assert listener.wait(0)
+
+
+def test_a_firing_that_was_lost_wakes_nobody(store: MemoryStore, scene: Scene) -> None:
+    worker = scene.hire()
+    listener = store.listener(worker)
+    scene.turn(worker, waiting=True)
+    assert fire(scene, firing(scene)).outcome == "lost"
+    assert not listener.wait(0)
 
 
 def test_a_worker_that_works_again_is_not_woken(store: MemoryStore, scene: Scene) -> None:
@@ -204,6 +231,38 @@ def test_what_a_caller_does_to_its_dictionaries_changes_no_job(store: MemoryStor
     again = store.run(ops.GetJob(scope=ops.ALL_TENANTS, id=receipt.id))
     assert again is not None
     assert again.job.refs == {"order": 7}
+
+
+def test_what_a_caller_does_to_figures_changes_none(scene: Scene) -> None:
+    said, buckets = {"rss_bytes": 1.0}, {3: 1}
+    worker = scene.making.worker_id()
+    scene.run(ops.Renew(worker=worker, figures=said))
+    row = ops.StatRow(minute=NOON, type="t", queue="q", tenant="a", run_buckets=buckets)
+    scene.run(ops.AddStats(worker=worker, batch=1, rows=(row,)))
+    said["rss_bytes"], buckets[3] = 2.0, 2
+    asked = ops.ReadStats(since=NOON, until=NOON + timedelta(minutes=1))
+    scene.run(asked).rows[0].run_buckets[3] = 3
+    scene.run(ops.ListWorkers()).workers[0].figures["rss_bytes"] = 3.0
+    assert scene.run(asked).rows[0].run_buckets == {3: 1}
+    assert scene.run(ops.ListWorkers()).workers[0].figures == {"rss_bytes": 1.0}
+
+
+def test_an_instant_without_a_zone_is_refused_wherever_it_stands(scene: Scene) -> None:
+    zoneless, worker = datetime(2026, 1, 1), scene.hire()  # noqa: DTZ001 - the point of it
+    declare(scene, spec())
+    before = scene.run(ops.ListSchedules())
+    row = ops.StatRow(minute=zoneless, type="t", queue="q", tenant="a")
+    for refused in (
+        ops.DeclareSchedules(schedules=(ops.Planned(spec=spec("other"), next_at=zoneless),)),
+        ops.Fire(name="nightly", expected_at=NOON, jobs=(firing(scene),), fired_at=NOON, next_at=zoneless),
+        ops.Fire(name="nightly", expected_at=NOON, jobs=(scene.job(run_at=zoneless),), fired_at=NOON, next_at=NOON),
+        ops.PauseSchedule(name="nightly", by="ada", next_at=zoneless),
+        ops.AddStats(worker=worker, batch=1, rows=(row,)),
+    ):
+        with pytest.raises(StoreRefused, match="nothing was changed"):
+            scene.run(refused)
+    assert scene.run(ops.ListSchedules()) == before
+    assert scene.run(ops.AddStats(worker=worker, batch=1, rows=())).added
 
 
 def test_the_clock_is_the_injected_one_unless_the_operation_brings_its_own() -> None:
