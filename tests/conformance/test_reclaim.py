@@ -165,6 +165,7 @@ def test_a_prefetched_job_that_never_starts_goes_back_uncharged(scene: Scene) ->
     assert scene.start(worker, lease).refused
 
 
+@pytest.mark.requirement("I9")
 def test_a_job_past_twice_its_timeout_is_dead(scene: Scene) -> None:
     worker, lease = scene.leased(timeout_s=30)
     scene.renew(worker, 600)
@@ -201,6 +202,7 @@ def test_an_overrun_job_that_was_asked_to_stop_is_cancelled(scene: Scene) -> Non
     assert [(gone.cause, gone.became) for gone in scene.reclaim()] == [("deadline_passed", "cancelled")]
 
 
+@pytest.mark.requirement("I9")
 def test_deadlines_are_enforced_by_number_and_within_the_limit(scene: Scene) -> None:
     jobs = scene.put_many(4, timeout_s=10)
     scene.claim(scene.hire(lease_s=600), 4)
