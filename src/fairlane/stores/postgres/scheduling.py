@@ -38,8 +38,8 @@ _DUE = _LIST.replace("{order}", "s.next_at, s.name").replace(
 
 def _declare(op: DeclareSchedules) -> Call[Declared]:
     return Call(
-        "select {schema}.declare_schedules_v1(%s::json, %s, %s, %s::timestamptz)::text",
-        (msgspec.json.encode(op.schedules).decode(), op.source, op.prune, instant(op.now)),
+        "select {schema}.declare_schedules_v1(%s::json, %s, %s, %s, %s, %s::timestamptz)::text",
+        (msgspec.json.encode(op.schedules).decode(), op.source, op.prune, op.by, op.notes, instant(op.now)),
         _declared,
     )
 

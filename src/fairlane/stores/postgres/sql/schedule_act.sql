@@ -26,8 +26,8 @@ begin
   end if;
   update schedule set paused_at = case when _paused then _now end, next_at = case when _paused then next_at else _next_at end
   where name = _name returning * into _s;
-  perform write_audit(case when _paused then 'schedule_pause' else 'schedule_resume' end, _by, _notes, _s.spec->>'tenant', 'schedule:' || _name,
-                      json_build_object('paused', not _paused), json_build_object('paused', _paused), _now);
+  perform audit_schedule(case when _paused then 'schedule_pause' else 'schedule_resume' end, _by, _notes, _name, _s.spec->>'tenant',
+                         json_build_object('paused', not _paused), json_build_object('paused', _paused), _now);
   return schedule_act(null, _s, null);
 end
 $$;
@@ -50,7 +50,7 @@ begin
   end if;
   _id := enqueue_v1(jobs, _now)->'receipts'->0->>'id';
   update schedule set last_job_id = _id where name = _name returning * into _s;
-  perform write_audit('schedule_run', _by, _notes, _s.spec->>'tenant', 'schedule:' || _name, null, json_build_object('job_id', _id), _now);
+  perform audit_schedule('schedule_run', _by, _notes, _name, _s.spec->>'tenant', null, json_build_object('job_id', _id), _now);
   return schedule_act(null, _s, _id);
 end
 $$;
@@ -69,8 +69,8 @@ begin
   if not found then
     return schedule_act('not_found', null, null);
   end if;
-  perform write_audit('schedule_remove', _by, _notes, _s.spec->>'tenant', 'schedule:' || _name,
-                      json_build_object('cron', _s.spec->>'cron'), null, _now);
+  perform audit_schedule('schedule_remove', _by, _notes, _name, _s.spec->>'tenant',
+                         json_build_object('cron', _s.spec->>'cron'), null, _now);
   return schedule_act(null, _s, null);
 end
 $$;
