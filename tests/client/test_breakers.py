@@ -204,14 +204,16 @@ def test_one_guard_may_surround_many_calls_at_once(app: Fairlane) -> None:
 
 
 def test_a_cancelled_call_speaks_neither_for_nor_against(app: Fairlane) -> None:
-    async def call() -> None:
+    async def call(has_begun: asyncio.Event) -> None:
         async with app.breaker(SMTP):
+            has_begun.set()
             await asyncio.Event().wait()
 
     async def cancelled() -> None:
         for _ in range(5):
-            task = asyncio.create_task(call())
-            await asyncio.sleep(0.001)
+            has_begun = asyncio.Event()
+            task = asyncio.create_task(call(has_begun))
+            await has_begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -24,6 +24,14 @@ COMMANDS = {
     "schedules": Entry(
         "fairlane.cli.commands.schedules:schedules", "List schedules, look at one, add, pause, run or remove it."
     ),
+    "pause": Entry("fairlane.cli.commands.pauses:pause", "Stop claiming jobs of a queue, a task or a tenant."),
+    "resume": Entry("fairlane.cli.commands.pauses:resume", "Let a queue, a task or a tenant be claimed again."),
+    "drain": Entry("fairlane.cli.commands.pauses:drain", "Pause something and wait until nothing of it runs."),
+    "pauses": Entry("fairlane.cli.commands.pauses:pauses", "List what is paused, by whom and why."),
+    "breakers": Entry(
+        "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
+    ),
+    "workers": Entry("fairlane.cli.commands.workers:workers", "See who is at work."),
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
     "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),

@@ -7,8 +7,9 @@ from datetime import datetime
 
 from fairlane.cli.documents import indented
 from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, shortened, span
+from fairlane.cli.words import instant, one_line, shortened, span
 from fairlane.core.job import FINAL, Attempt, DeadLetter, Job
+from fairlane.core.ops import JobDetail
 
 JOB_TITLES = ("id", "type", "status", "tenant", "queue", "failed", "age", "due")
 DEAD_LETTER_TITLES = ("id", "status", "tenant", "type", "died", "acknowledged by", "error", "reason")
@@ -82,6 +83,14 @@ def dead_letter_facts(letter: DeadLetter) -> Iterator[tuple[str, object]]:
     yield "notes", letter.resolution_notes
     if letter.reprocess_count:
         yield "reprocessed", f"{letter.reprocess_count} times, last as {letter.reprocessed_as}"
+
+
+def show_notes(out: Printer, detail: JobDetail) -> None:
+    """What its attempts said of themselves."""
+    if detail.progress is not None:
+        out.facts([("progress", f"{detail.progress:.0%}")])
+    for line in detail.log:
+        out.line(f"{instant(line.at)}  attempt {line.attempt}  {one_line(line.message)}")
 
 
 def show_attempts(out: Printer, attempts: Iterable[Attempt]) -> None:

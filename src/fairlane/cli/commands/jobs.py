@@ -1,4 +1,4 @@
-"""`fairlane jobs`: list, show, cancel, fail, bury."""
+"""`fairlane jobs`: list, show, cancel, fail, bury, reset."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def list_jobs(
 @prints
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one job with all its attempts."""
-    from fairlane.cli.showing import job_facts, show_attempts
+    from fairlane.cli.showing import job_facts, show_attempts, show_notes
 
     target = read_job_id(id)
     with at.client() as client:
@@ -98,6 +98,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
         out.data(detail)
         return
     out.facts(job_facts(detail.job))
+    show_notes(out, detail)
     show_attempts(out, detail.attempts)
 
 
@@ -147,6 +148,18 @@ def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None
 def bury(ids: tuple[str, ...], reason: str, **given: Any) -> None:
     """Send unfinished jobs to the dead letters now."""
     _act("bury", ids, lambda client, job, about: client.bury(job, reason, **about), **given)
+
+
+@jobs.command()
+@ids
+@yes
+@acts
+@in_scope
+@at_store
+@prints
+def reset(ids: tuple[str, ...], **given: Any) -> None:
+    """Take running jobs from their worker: ready again at once, uncharged. What the old attempt writes no longer counts."""
+    _act("reset", ids, lambda client, job, about: client.reset(job, **about), **given)
 
 
 def _act(

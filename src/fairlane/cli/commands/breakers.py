@@ -1,0 +1,88 @@
+"""`fairlane breakers`: list, reset, open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.exits import NOT_FOUND, Failed
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.words import span
+from fairlane.errors import nearest
+
+if TYPE_CHECKING:
+    from fairlane.core.breaker import Breaker
+
+TITLES = ("name", "state", "failures", "tries again", "last failure")
+
+name = click.argument("name")
+
+
+@click.group(cls=SuggestingGroup)
+def breakers() -> None:
+    """See which dependencies are spared; open and reset breakers."""
+
+
+@breakers.command("list")
+@at_store
+@prints
+def list_breakers(at: At, out: Printer) -> None:
+    """List breakers by name: closed, open, or half open while calls are tried."""
+    with at.client() as client:
+        found, now = client.breakers(), client.clock.now()
+    if out.as_json:
+        out.data({"breakers": found})
+    elif found:
+        out.table(TITLES, [_row(breaker, now) for breaker in found])
+    else:
+        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breaker(…) makes one")
+
+
+@breakers.command()
+@name
+@acts
+@at_store
+@prints
+def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Close a breaker; jobs it put off run when their time comes."""
+    with at.client() as client:
+        known = [breaker.name for breaker in client.breakers()]
+        if name not in known:
+            raise Failed(f'no breaker named "{name}" has been used, so it is closed.{nearest(name, known)}', NOT_FOUND)
+        breaker = client.reset_breaker(name, by=by, notes=notes)
+    _say(breaker, out)
+
+
+@breakers.command("open")
+@name
+@acts
+@at_store
+@prints
+def force(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Open a breaker until somebody resets it: jobs behind it are put off."""
+    with at.client() as client:
+        known = [breaker.name for breaker in client.breakers()]
+        breaker = client.force_breaker(name, by=by, notes=notes)
+    if name not in known:
+        out.note(f'no breaker named "{name}" had been used before.{nearest(name, known)}')
+    _say(breaker, out)
+
+
+def _say(breaker: Breaker, out: Printer) -> None:
+    if out.as_json:
+        out.data(breaker)
+    else:
+        out.line(f"{breaker.name}  {breaker.state.replace('_', ' ')}")
+
+
+def _row(breaker: Breaker, now: datetime) -> tuple[object, ...]:
+    again = ""
+    if breaker.state == "open":
+        again = "when reset" if breaker.retry_at is None else f"in {span(breaker.retry_at - now)}"
+    last = "" if breaker.last_failure_at is None else f"{span(now - breaker.last_failure_at)} ago"
+    return breaker.name, breaker.state.replace("_", " "), breaker.failures, again, last

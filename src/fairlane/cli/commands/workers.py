@@ -1,0 +1,52 @@
+"""`fairlane workers`: who is at work."""
+
+from __future__ import annotations
+
+import click
+
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.opening import At
+from fairlane.cli.options import at_store, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.words import shortened, span
+
+TITLES = ("id", "name", "state", "jobs", "up", "heard of", "queues", "figures")
+
+
+@click.group(cls=SuggestingGroup)
+def workers() -> None:
+    """See who is at work."""
+
+
+@workers.command("list")
+@at_store
+@prints
+def list_workers(at: At, out: Printer) -> None:
+    """List workers, oldest first: how many jobs each holds, when it was last heard of, what it says of itself."""
+    with at.client() as client:
+        found = client.workers()
+    if out.as_json:
+        out.data(found)
+        return
+    if not found.workers:
+        out.note("no worker is registered; `fairlane worker` starts one")
+        return
+    rows = []
+    for worker in found.workers:
+        state = (
+            "gone" if worker.expires_at <= found.now else "idle" if worker.waiting and not worker.leases else "at work"
+        )
+        figures = ", ".join(f"{name} {value:g}" for name, value in sorted(worker.figures.items()))
+        rows.append(
+            (
+                worker.id,
+                worker.name,
+                state,
+                worker.leases,
+                span(found.now - worker.registered_at),
+                f"{span(found.now - worker.renewed_at)} ago",
+                shortened(", ".join(worker.queues)),
+                shortened(figures, 80),
+            )
+        )
+    out.table(TITLES, rows)

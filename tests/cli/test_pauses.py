@@ -1,0 +1,94 @@
+"""`fairlane pause`, `resume`, `drain`, `pauses`; `jobs reset`; `workers list`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Note, Renew, Turn, Want
+from tests.cli.conftest import Run, Scene
+
+THINGS = [("--queue", "default", "queue"), ("--type", "mail.send", "task"), ("--tenant", "globex", "tenant")]
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize(("option", "name", "word"), THINGS)
+def test_a_queue_a_task_or_a_tenant_is_paused_and_resumed(
+    scene: Scene, run: Run, answer: Callable[..., Any], option: str, name: str, word: str
+) -> None:
+    thing = (option, name, "--url", scene.url)
+    assert run("pause", *thing, "--notes", "deploy").stdout == f'{word} "{name}" is paused\n'
+    [pause] = answer("pauses", "--url", scene.url)["pauses"]
+    assert (pause["name"], pause["by"], pause["notes"]) == (name, "olga", "deploy")
+    assert name in run("pauses", "--url", scene.url).stdout
+    assert run("resume", *thing).stdout == f'{word} "{name}" is resumed\n'
+    assert run("resume", *thing).stdout == f'{word} "{name}" was not paused\n'
+    empty = run("pauses", "--url", scene.url)
+    assert (empty.stdout, empty.stderr) == ("", "nothing is paused\n")
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "drain"])
+def test_one_thing_is_paused_at_a_time(scene: Scene, run: Run, command: str) -> None:
+    for options in ((), ("--queue", "a", "--type", "b")):
+        result = run(command, *options, "--url", scene.url)
+        assert result.exit_code == 2
+        assert "give one of --queue, --type and --tenant" in result.stderr
+    assert run(command, "--queue", "no such!", "--url", scene.url).exit_code == 2
+
+
+class Holding:
+    """A worker that holds the waiting job."""
+
+    def __init__(self, scene: Scene) -> None:
+        with Fairlane(scene.url) as app:
+            self.id = WorkerId(app.new_job_id())
+            app.store.run(Renew(worker=self.id, lease_s=3600, name="host:7", figures={"rss_mb": 42.5}))
+            want = Want(lane="l", queues=("default",), limit=1, start=1, types=("mail.send",))
+            [lease] = app.store.run(Turn(worker=self.id, claim_no=1, wants=(want,))).leases
+            assert str(lease.id) == scene.waiting
+            app.store.run(
+                Note(worker=self.id, seq=lease.seq, attempt=lease.attempt, progress=0.5, log=("half \x1b way",))
+            )
+
+
+@pytest.mark.requirement("L15")
+def test_draining_says_when_something_still_runs(scene: Scene, run: Run) -> None:
+    Holding(scene)
+    result = run("drain", "--type", "mail.send", "--timeout", "0s", "--url", scene.url)
+    assert result.exit_code == 1
+    assert 'jobs of task "mail.send" are still running' in result.stderr
+    assert "mail.send" in run("pauses", "--url", scene.url).stdout
+
+
+@pytest.mark.requirement("L15")
+def test_a_running_job_is_reset_by_hand(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
+    Holding(scene)
+    assert run("jobs", "reset", scene.waiting, "--url", scene.url).stdout == f"{scene.waiting}  mail.send  pending\n"
+    again = run("jobs", "reset", scene.waiting, "--url", scene.url)
+    assert (again.exit_code, again.stdout) == (4, "")
+    [record] = answer("audit", "list", "--url", scene.url)["records"]
+    assert (record["action"], record["by"]) == ("job_reset", "olga")
+
+
+def test_what_a_running_job_said_is_shown(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
+    Holding(scene)
+    shown = run("jobs", "show", scene.waiting, "--url", scene.url).stdout
+    assert "progress  50%" in shown
+    assert "attempt 1  half \\x1b way" in shown
+    detail = answer("jobs", "show", scene.waiting, "--url", scene.url)
+    assert (detail["progress"], len(detail["log"])) == (0.5, 1)
+
+
+@pytest.mark.requirement("L21")
+def test_workers_are_listed(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
+    assert "no worker is registered" in run("workers", "list", "--url", scene.url).stderr
+    worker = Holding(scene)
+    _, row = run("workers", "list", "--url", scene.url).stdout.splitlines()
+    assert row.split()[:5] == [str(worker.id), "host:7", "at", "work", "1"]
+    assert "rss_mb 42.5" in row
+    [seen] = answer("workers", "list", "--url", scene.url)["workers"]
+    assert (seen["name"], seen["leases"], seen["figures"]) == ("host:7", 1, {"rss_mb": 42.5})
