@@ -35,7 +35,10 @@ def of_one_thing(command: F) -> F:
 @at_store
 @prints
 def pause(at: At, out: Printer, by: str, notes: str | None, **thing: str | None) -> None:
-    """Stop claiming jobs of a queue, a task or a tenant. What runs goes on, enqueueing too; it lasts until resumed."""
+    """Stop claiming jobs of a queue, a task or a tenant.
+
+    What runs goes on, and so does enqueueing. It lasts until resumed, over restarts too.
+    """
     what = _checked(thing)
     with at.client() as client:
         pauses = client.pause(**thing, by=by, notes=notes)
@@ -63,7 +66,10 @@ def resume(at: At, out: Printer, by: str, notes: str | None, **thing: str | None
 @at_store
 @prints
 def drain(at: At, out: Printer, timeout: timedelta | None, by: str, notes: str | None, **thing: str | None) -> None:
-    """Pause a queue, a task or a tenant, and wait until nothing of it runs. It stays paused."""
+    """Pause something and wait until nothing of it runs.
+
+    A queue, a task or a tenant; it stays paused.
+    """
     what = _checked(thing)
     with at.client() as client:
         client.drain(**thing, timeout=timeout, by=by, notes=notes)
@@ -75,7 +81,7 @@ def drain(at: At, out: Printer, timeout: timedelta | None, by: str, notes: str |
 @at_store
 @prints
 def pauses(at: At, out: Printer) -> None:
-    """List what is paused, since when, by whom and why."""
+    """List what is paused, by whom and why."""
     with at.client() as client:
         found = client.pauses()
     if out.as_json:
