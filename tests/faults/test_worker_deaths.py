@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import closing
+from pathlib import Path
 
 import psutil
 import pytest
 
-from fairlane.core.ops import ListWorkers
+from fairlane.core.ops import Check, ListWorkers
+from tests.faults.places import Place
+from tests.servers.proxy import BLACKHOLE, PASS, Proxy
+from tests.support.stores import Ground
 from tests.worker.foreman.conftest import crew, ground, postgres_crew
 from tests.worker.foreman.crew import Crew
 
@@ -47,6 +52,7 @@ def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(postgr
     }
     assert foreman.stop() == 0
     assert "SIGKILL" in foreman.log()
+    assert crew.app.store.run(ListWorkers()).workers == (), "nobody is left registered"
 
 
 @pytest.mark.requirement("Q17")
@@ -81,6 +87,7 @@ def test_a_halted_worker_is_killed_and_its_job_runs_elsewhere(crew: Crew) -> Non
 
 
 @pytest.mark.requirement("Q17")
+@pytest.mark.long
 def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew) -> None:
     handle = crew.task("work").enqueue(1.0)
     asleep = crew.start("-p", "1", "-s", "2", "--lease", "2s")
@@ -111,8 +118,42 @@ def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobod
     assert foreman.stop() == 0
 
 
-def test_nobody_is_left_registered_when_a_foreman_has_stopped(crew: Crew) -> None:
-    foreman = crew.start("-p", "2", "-s", "2")
-    crew.eventually(lambda: len(crew.app.store.run(ListWorkers()).workers) == 2)
+@pytest.mark.requirement("L17")
+@pytest.mark.long
+def test_workers_told_to_go_or_hung_up_finish_what_they_run_and_are_replaced(crew: Crew) -> None:
+    handle = crew.task("work").enqueue(0.5)
+    foreman = crew.start("-p", "1", "-s", "2")
+    [first] = crew.began(handle)
+    os.kill(first.pid, signal.SIGTERM)
+    second = crew.eventually(lambda: [pid for pid in foreman.workers() if pid != first.pid])
+    assert crew.attempts(handle) == [("completed", None)]
+    crew.eventually(lambda: len(crew.app.store.run(ListWorkers()).workers) == 1)
+    foreman.signal(signal.SIGHUP)
+    third = crew.task("grow").enqueue(1)
+    crew.eventually(lambda: foreman.workers() and foreman.workers() != second)
+    crew.eventually(lambda: third.status() == "completed")
     assert foreman.stop() == 0
-    assert crew.app.store.run(ListWorkers()).workers == ()
+
+
+@pytest.mark.requirement("Q17")
+@pytest.mark.long
+def test_cut_off_from_its_store_a_foreman_ends_what_runs_before_anybody_else_may_run_it(
+    ground: Ground, tmp_path: Path
+) -> None:
+    place = Place(ground.server, ground.address("postgres").rpartition("/")[2])
+    with Proxy(place.server.port) as proxy, closing(Crew(place.dsn, tmp_path)) as crew:
+        handle = crew.task("work_once").enqueue(60.0)
+        cut_off = crew.start("-p", "1", "-s", "2", "--lease", "5s", YARD_URL=place.through(proxy.port))
+        [entry] = crew.began(handle)
+        worker = handle.job().worker
+        proxy.plan = BLACKHOLE
+        proxy.cut_all("silent")
+        crew.eventually(lambda: is_gone(entry.pid))
+        [record] = [r for r in crew.app.store.run(ListWorkers()).workers if r.id == worker]
+        assert crew.app.store.run(Check()).now < record.expires_at, "dead while its lease still stood"
+        proxy.plan = PASS
+        proxy.cut_all("reset")
+        crew.eventually(lambda: handle.status() == "completed", 30)
+        assert [outcome for outcome, _ in crew.attempts(handle)] in (["released", "completed"], ["lost", "completed"])
+        assert "could not be renewed in time" in cut_off.log()
+        assert cut_off.stop() == 0

@@ -57,6 +57,7 @@ def test_a_task_that_ignores_cancellation_is_buried_and_what_shared_its_process_
 
 
 @pytest.mark.requirement("I9")
+@pytest.mark.long
 def test_a_thread_that_ignores_its_timeout_is_fenced_and_its_process_replaced(crew: Crew) -> None:
     handle = crew.task("block_for_ever").enqueue()
     foreman = crew.start("-p", "1", "-s", "4", "--lease", "1s", "--grace", "1s")

@@ -12,7 +12,7 @@ from tests.worker.foreman.crew import Crew
 
 __all__ = ["crew", "ground", "postgres_crew"]
 
-RESTARTS = 100 if os.environ.get("FAIRLANE_LONG") else 2
+RESTARTS = 100 if os.environ.get("FAIRLANE_LONG") else 1
 JOBS_EACH = 40
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ops import Check
-from fairlane.errors import ConfigError, StoreUnavailable, UnknownTask, nearest
+from fairlane.errors import ConfigError, SchemaOutOfDate, StoreUnavailable, UnknownTask, nearest
 from fairlane.stores.url import redacted
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.desk import known_queues
@@ -34,7 +34,10 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
             f"url = {app.settings.url} ({app.settings.source('url')}) lives in one process, and workers have processes of "
             "their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
         )
-    app.store.run(Check())
+    health, migrator = app.store.run(Check()), app.store.migrator()
+    if migrator is not None and health.schema_version < migrator.needed:
+        # A newer schema is fine: old workers go on while new ones are rolled out.
+        raise SchemaOutOfDate(health.schema_version, migrator.needed)
     if app.store.name == "memory":
         raise StoreUnavailable(
             app.settings.url.partition(":")[0],

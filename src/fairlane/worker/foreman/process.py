@@ -115,6 +115,10 @@ class WorkerProcess:
             self.has_lapsed = True
         self.renewed_s = self.board.renewed_s = sent_s
         if is_first:
+            assert self.hello is not None
+            log.info(
+                "worker %d is ready: %d tasks, queues %s", self.pid, len(self.hello.types), ", ".join(self.hello.queues)
+            )
             self.ticked_s = self._clock.monotonic()
             self.tell(Registered())
 
