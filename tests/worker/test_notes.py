@@ -13,6 +13,7 @@ from fairlane.core.ops import LOG_LINES, Note, Op
 from fairlane.stores.memory import MemoryStore
 from fairlane.worker import noting
 from fairlane.worker.lanes import ANY, Lane
+from tests.worker import studio
 from tests.worker.conftest import Works, eventually
 
 ONCE = Retry(max_attempts=1)
@@ -94,6 +95,22 @@ def test_a_job_in_a_thread_speaks_too_and_what_failing_jobs_said_is_kept(works: 
         0.5,
         ["about to fail"],
     )
+
+
+@pytest.mark.requirement("L6", "Q9")
+def test_an_isolated_job_speaks_and_has_resources_like_any_other(works: Works) -> None:
+    works.app.tasks.update({name: works._moved(task) for name, task in studio.app.tasks.items()})
+    works.app.has_resources = True
+    handles = [works.app.tasks["studio.recite"].enqueue(f"song {n}") for n in range(2)]
+    works.drain(Lane("one", 1, (ANY,)), app="tests.worker.studio:app")
+    for n, handle in enumerate(handles):
+        detail = works.app.detail(handle)
+        assert detail is not None
+        assert [line.message for line in detail.log] == ["the booth is open", f"song {n}", "the booth is closed"]
+        assert detail.progress == 1.0
+        assert 15 < handle.result(timeout=0) <= 20
+    [breaker] = works.app.breakers()
+    assert (breaker.name, breaker.state, breaker.failures) == ("smtp", "closed", 0)
 
 
 def test_an_attempt_that_lost_its_lease_writes_nothing_and_stops(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,9 +147,11 @@ def current_job() -> CurrentJob:
 
 
 @contextmanager
-def running(lease: Lease, notes: NoteTaker | None = None) -> Iterator[CurrentJob]:
+def running(
+    lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
+) -> Iterator[CurrentJob]:
     """Make an attempt the current job, and its tenant the one in force, until the block ends."""
-    job = CurrentJob(lease, notes)
+    job = CurrentJob(lease, notes, clock, until_s)
     job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
     try:
         yield job

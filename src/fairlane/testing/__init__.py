@@ -15,6 +15,7 @@ from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
 from fairlane.worker.attempting import run_here
+from fairlane.worker.exceptions import remember_failure
 
 LANE = "run_due"
 LEASE_S = 3600.0
@@ -62,7 +63,9 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
 
 def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
     """Run one leased attempt in this thread and decide how it ended; settles nothing."""
-    return run_here(app, lease)
+    outcome = run_here(app, lease)
+    remember_failure(app, lease, outcome)
+    return outcome
 
 
 def _queues_with_work(app: Fairlane) -> tuple[str, ...]:

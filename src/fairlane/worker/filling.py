@@ -75,7 +75,7 @@ class Filler:
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         try:
             if (task.isolated or lease.suspect) and self._children is not None:
-                return await self._children.run(lease)
+                return await self._children.run(lease, self._noter)
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)

@@ -2,6 +2,6 @@
 
 worker process                       child process (one attempt at a time, kept warm)
   Children.run(lease) ──frame──▶  decode, run as the current job, decide
-                      ◀──frame──  the outcome
+                      ◀──frames─  what it says of itself, then the outcome
   past its timeout: SIGTERM, then SIGKILL to the child's whole group
 """

@@ -7,11 +7,14 @@ import os
 import resource
 import signal
 import sys
+import threading
+from typing import BinaryIO
 
+from fairlane.core.job import Lease
 from fairlane.worker.application import load_application
 from fairlane.worker.attempting import run_here
 from fairlane.worker.isolated.frames import read_frame, write_frame
-from fairlane.worker.isolated.messages import READY, read_call, write_answer
+from fairlane.worker.isolated.messages import READY, Said, read_call, write_answer, write_said
 
 PR_SET_PDEATHSIG = 1
 
@@ -28,9 +31,24 @@ def main() -> int:
         cap = int(memory_mb * 2**20)
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     write_frame(answers, READY)
+    voice = Voice(answers)
     while (body := read_frame(calls)) is not None:
-        write_frame(answers, write_answer(run_here(app, read_call(body))))
+        voice.say(write_answer(run_here(app, read_call(body), voice)))
     return 0
+
+
+class Voice:
+    """Sends what attempts say to the worker, which writes it down."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+
+    def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None:
+        self.say(write_said(Said(progress, line)))
+
+    def say(self, body: bytes) -> None:
+        with self._lock:
+            write_frame(self._stream, body)
 
 
 def die_with(parent: int) -> None:

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 
+from fairlane.client.noting import NoteTaker
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
 from fairlane.worker.isolated.frames import aread_frame, frame
-from fairlane.worker.isolated.messages import READY, read_answer, write_call
+from fairlane.worker.isolated.messages import READY, Said, read_answer, write_call
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
@@ -35,17 +36,19 @@ class Child:
         self.process = process
         self.jobs = 0
 
-    async def run(self, lease: Lease) -> Outcome:
+    async def run(self, lease: Lease, notes: NoteTaker) -> Outcome:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.jobs += 1
         with contextlib.suppress(ConnectionError):
             self.process.stdin.write(frame(write_call(lease)))
             await self.process.stdin.drain()
-        body = await aread_frame(self.process.stdout)
-        if body is None:
-            raise ChildDied(await self.process.wait())
-        return read_answer(body)
+        while (body := await aread_frame(self.process.stdout)) is not None:
+            answer = read_answer(body)
+            if not isinstance(answer, Said):
+                return answer
+            notes.take(lease, progress=answer.progress, line=answer.line)
+        raise ChildDied(await self.process.wait())
 
     async def kill(self) -> None:
         """Ask it to end, then end it, with everything it started."""
@@ -71,12 +74,12 @@ class Children:
         self._spec, self._memory_mb = spec, memory_mb
         self._idle: list[Child] = []
 
-    async def run(self, lease: Lease) -> Outcome:
+    async def run(self, lease: Lease, notes: NoteTaker) -> Outcome:
         """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first."""
         child = self._idle.pop() if self._idle else await self._start()
         kept = False
         try:
-            outcome = await child.run(lease)
+            outcome = await child.run(lease, notes)
             kept = child.jobs < JOBS_EACH
             return outcome
         finally:

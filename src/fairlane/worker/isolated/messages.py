@@ -1,4 +1,4 @@
-"""What a worker and its children say to each other. Raw JSON travels as text: msgspec reads no `Raw | None`."""
+"""What a worker and its children say to each other: a call, then what the attempt says of itself, then the answer. Raw JSON travels as text: msgspec reads no `Raw | None`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ class _Call(Struct, frozen=True):
     retry: str | None
 
 
-class _Answer(Struct, frozen=True):
+class _Answer(Struct, frozen=True, tag="answer"):
     outcome: Outcome
     result: str | None
 
 
+class Said(Struct, frozen=True, omit_defaults=True, tag="said"):
+    """What a running attempt says of itself, ahead of its answer."""
+
+    progress: float | None = None
+    line: str | None = None
+
+
 _read_call = msgspec.json.Decoder(_Call).decode
-_read_answer = msgspec.json.Decoder(_Answer).decode
+_read_answer = msgspec.json.Decoder(_Answer | Said).decode
 
 
 def write_call(lease: Lease) -> bytes:
@@ -42,8 +49,14 @@ def write_answer(outcome: Outcome) -> bytes:
     return msgspec.json.encode(_Answer(outcome, None))
 
 
-def read_answer(body: bytes) -> Outcome:
-    answer = _read_answer(body)
+def write_said(said: Said) -> bytes:
+    return msgspec.json.encode(said)
+
+
+def read_answer(body: bytes) -> Outcome | Said:
+    answer: _Answer | Said = _read_answer(body)
+    if isinstance(answer, Said):
+        return answer
     if isinstance(answer.outcome, Completed) and answer.result is not None:
         return replace(answer.outcome, result=Raw(answer.result.encode()))
     return answer.outcome
