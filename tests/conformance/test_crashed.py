@@ -94,3 +94,11 @@ def test_crashes_seen_by_the_worker_and_by_others_add_up(scene: Scene) -> None:
     scene.later(60)
     [gone] = scene.reclaim()
     assert (gone.id, gone.became) == (job.id, "dead")
+
+
+def test_a_crash_whose_run_was_never_timed_counts_all_the_same(scene: Scene) -> None:
+    worker, lease = scene.leased(start=False)
+    scene.later(3)
+    assert scene.settle(worker, crashed(lease)).refused == ()
+    assert (scene.see(lease.id).crashes, scene.attempts(lease.id)[0].started_at) == (1, None)
+    assert [again.suspect for again in scene.claim(worker)] == [True]

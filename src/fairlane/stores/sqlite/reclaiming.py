@@ -91,11 +91,14 @@ def reclaim(tx: Transaction, op: Reclaim) -> ReclaimResult:
     return ReclaimResult(reclaimed=tuple(reclaimed))
 
 
-def take_back(tx: Transaction, lease: Abandoned, cause: ReclaimCause, ended_at: int | None = None) -> Reclaimed:
+def take_back(
+    tx: Transaction, lease: Abandoned, cause: ReclaimCause, ended_at: int | None = None, *, started: bool = False
+) -> Reclaimed:
+    """End a lease its worker has lost; `started` where the lease does not say so and somebody else knows."""
     attempts, crashes, suspect = lease.attempts, lease.crashes, lease.suspect
     status = "cancelled" if lease.cancel_requested else None
     failure = None
-    if cause == "worker_gone" and lease.started_at is not None:
+    if cause == "worker_gone" and (started or lease.started_at is not None):
         suspect, crashes = 1, crashes + lease.alone
         failure = own_failure(lease.type, "WorkerLost", "transient", "its worker is gone")
         if status is None and lease.alone and crashes >= MAX_CRASHES:

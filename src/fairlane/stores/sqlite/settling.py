@@ -191,8 +191,8 @@ class Ends:
             lease.suspect,
             lease.due_at,
             lease.leased_at,
-            lease.leased_at if started_at is None else started_at,
+            started_at,
             1,
             lease.cancel_requested,
         )
-        take_back(tx, gone, "worker_gone", ended_at)
+        take_back(tx, gone, "worker_gone", ended_at, started=True)
