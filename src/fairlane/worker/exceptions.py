@@ -11,12 +11,14 @@ from fairlane.core.outcome import Died, Outcome, Retried
 
 log = logging.getLogger("fairlane.jobs")
 
+FAILED = (Retried, Died)
+
 
 def remember_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None:
-    """Note an attempt that failed; anything else passes by."""
-    if not isinstance(outcome, (Retried, Died)):
+    """Keep what a failed attempt raised; anything else passes by."""
+    if not isinstance(outcome, FAILED):
         return
-    failure, is_final = outcome.failure, isinstance(outcome, Died)
+    failure = outcome.failure
     caught = CaughtException(
         id=lease.id,
         task=lease.type,
@@ -25,13 +27,19 @@ def remember_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> No
         type=failure.error_type,
         error=failure.message,
         error_class=failure.error_class,
-        is_final=is_final,
+        is_final=isinstance(outcome, Died),
         at=app.clock.now(),
     )
     app.last_exceptions.add(caught)
+
+
+def log_failure(lease: Lease, outcome: Outcome | None) -> None:
+    if not isinstance(outcome, FAILED):
+        return
+    failure = outcome.failure
     next_step = "dead" if isinstance(outcome, Died) else f"runs again in {outcome.delay_s:.1f} s"
     log.log(
-        logging.ERROR if is_final else logging.WARNING,
+        logging.ERROR if isinstance(outcome, Died) else logging.WARNING,
         "job %s (%s) failed: %s: %s; %s",
         lease.id,
         lease.type,

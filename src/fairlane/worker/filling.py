@@ -11,7 +11,7 @@ from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released
 from fairlane.errors import AttemptInterrupted
 from fairlane.worker.desk import Desk
-from fairlane.worker.exceptions import remember_failure
+from fairlane.worker.exceptions import FAILED, log_failure, remember_failure
 from fairlane.worker.isolated.children import ChildDied, Children
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.prepared import PreparedTask
@@ -63,7 +63,9 @@ class Filler:
             now_s = desk.monotonic()
             state.ended(now_s - began_s)
             desk.put(outcome, lease, now_s - began_s)
-            remember_failure(desk.app, lease, outcome)
+            if isinstance(outcome, FAILED):
+                remember_failure(desk.app, lease, outcome)
+                log_failure(lease, outcome)
             if now_s - breath_s > YIELD_S:
                 await asyncio.sleep(0)
                 breath_s = desk.monotonic()
