@@ -53,6 +53,7 @@ def test_a_worker_past_its_memory_cap_is_replaced_once_its_job_has_ended_and_dum
     assert f"process {entry.pid}" in dump.read_text()
     crew.task("grow").enqueue(300)
     crew.eventually(lambda: "more than the 200 MB" in foreman.log())
+    crew.eventually(lambda: entry.pid not in foreman.workers())
     after = crew.task("grow").enqueue(1)
     crew.eventually(lambda: after.status() == "completed")
     assert after.result() != grown.result()

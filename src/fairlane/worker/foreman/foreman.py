@@ -69,7 +69,7 @@ class Foreman:
     async def run(self, *, hears_signals: bool = True) -> None:
         """Until everybody has left. Raises `CannotRun` when the application could not be run from the start.
 
-        Signals are heard in a process's main thread alone; elsewhere, call `stop`.
+        Signals are heard in a process's main thread alone; elsewhere, call `stop` on its loop.
         """
         loop = asyncio.get_running_loop()
         signals = self._signals() if hears_signals else {}
@@ -139,7 +139,7 @@ class Foreman:
     def refused(self, refusal: Refused) -> bool:
         if self._store is not None:
             # It has run before: new code may be mended, an absent store comes back.
-            log.error("%s", refusal.message)
+            log.error("a worker could not start, another is tried later: %s", refusal.message)
             return True
         if self._refusal is None:
             self._refusal = refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Protocol
 
@@ -19,7 +20,8 @@ from fairlane.worker.foreman.restarting import Backoff
 
 log = logging.getLogger("fairlane.foreman")
 
-LOOK_S = 0.25
+LOOK_S = 0.5
+LOOKS_A_LEASE = 12
 LAST_S = 5.0
 """Beyond the grace, for a worker to settle and leave."""
 AT_ONCE_S = 3.0
@@ -60,6 +62,7 @@ class Place:
         self._backoff = Backoff()
         self._abandoned_since_s: float | None = None
         self._is_woken = asyncio.Event()
+        self._renewer: Renewer | None = None
 
     async def keep(self) -> None:
         """Until the worker here leaves for good."""
@@ -92,11 +95,13 @@ class Place:
 
     async def _see_through(self, process: WorkerProcess) -> Ending:
         """Watch over one worker from its start to its end, and give back what it held."""
+        self._renewer = None
         renewing = asyncio.create_task(self._renew(process), name=f"renew-{process.pid}")
         exited = asyncio.create_task(process.process.wait(), name=f"exit-{process.pid}")
+        every_s = min(LOOK_S, process.setup.config.lease_s / LOOKS_A_LEASE)
         try:
             while not exited.done():
-                await asyncio.wait({exited}, timeout=LOOK_S)
+                await asyncio.wait({exited}, timeout=every_s)
                 if renewing.done():
                     renewing.result()
                 if not exited.done():
@@ -104,8 +109,7 @@ class Place:
         finally:
             if not exited.done():
                 await asyncio.shield(process.end("overstayed"))
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            await self._end_renewing(renewing)
         ending = await process.ended()
         if process.hello is not None and process.is_registered:
             store, clock = await self._site.store_for(process.hello), self._site.clock
@@ -121,7 +125,15 @@ class Place:
         await process.news.wait()
         assert process.hello is not None
         store = await self._site.store_for(process.hello)
-        await Renewer(store, self._site.clock, process).renew_until_ended()
+        self._renewer = Renewer(store, self._site.clock, process)
+        await self._renewer.renew_until_ended()
+
+    async def _end_renewing(self, renewing: asyncio.Task[None]) -> None:
+        if self._renewer is not None:
+            self._renewer.end()
+            await asyncio.wait({renewing}, timeout=1.0)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
 
     async def _look(self, process: WorkerProcess) -> None:
         now_s = self._site.clock.monotonic()
@@ -137,8 +149,8 @@ class Place:
             self._look_for_wear(process, now_s)
 
     def _look_for_wear(self, process: WorkerProcess, now_s: float) -> None:
-        cap_mb, used_mb = process.setup.config.max_memory_mb, process.memory_mb()
-        if cap_mb is not None and used_mb is not None and used_mb > cap_mb and process.is_registered:
+        cap_mb = process.setup.config.max_memory_mb
+        if cap_mb is not None and process.is_registered and (used_mb := process.memory_mb() or 0.0) > cap_mb:
             self.recycle(f"it uses {used_mb:.0f} MB, more than the {cap_mb:g} MB it may")
         if not process.tick.abandoned:
             self._abandoned_since_s = None
@@ -151,25 +163,24 @@ class Place:
 
     async def _replaces(self, process: WorkerProcess, ending: Ending) -> bool:
         """Whether another worker is started here, and not before it is time."""
-        if self._site.is_stopping:
-            return False
+        is_stopping = self._site.is_stopping
         if ending == "left":
-            return process.left is not None and process.left.why != "drained"
-        if ending == "refused":
+            return not is_stopping and process.left is not None and process.left.why != "drained"
+        if ending == "refused" and not is_stopping:
             assert process.refused is not None
             if not self._site.refused(process.refused):
                 return False
         pause_s = self._backoff.died_after(process.lived_s)
-        log.error(
-            "worker %d %s; another is started %s",
-            process.pid,
-            in_words(process.process.returncode),
-            f"in {pause_s:g} s" if pause_s else "at once",
-        )
+        if is_stopping:
+            following = "it was leaving"
+        else:
+            following = f"another is started {f'in {pause_s:g} s' if pause_s else 'at once'}"
+        if ending != "refused":
+            log.error("worker %d %s; %s", process.pid, in_words(process.process.returncode), following)
+        if is_stopping:
+            return False
         self._is_woken.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._is_woken.wait()
-        except TimeoutError:
-            pass
         return not self._site.is_stopping

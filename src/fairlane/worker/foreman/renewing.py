@@ -23,10 +23,16 @@ class Renewer:
         self._store, self._clock, self._process = store, clock, process
         self._every_s = process.setup.config.lease_s / 3
         self._has_failed = False
+        self._is_ended = False
+
+    def end(self) -> None:
+        """No heartbeat is sent after this one: a late one would register again who has just been signed off."""
+        self._is_ended = True
+        self._process.news.set()
 
     async def renew_until_ended(self) -> None:
         news = self._process.news
-        while True:
+        while not self._is_ended:
             news.clear()
             pause_s = self._every_s if await self.run_once() else min(RETRY_S, self._every_s)
             try:
