@@ -15,7 +15,7 @@ ROWS ?=
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(READY) ## Watch jobs of three tenants run, fail, retry and die, on SQLite
+demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
 	@$(BIN)/fairlane demo
 
 test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests

@@ -1,159 +1,274 @@
-"""`fairlane demo`: true numbers, and an end of its own."""
+"""`fairlane demo`: a real foreman, true numbers, and an end of its own that leaves nothing behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
-from fairlane import Fairlane, FakeClock
-from fairlane.cli.demo.running import run_demo
-from fairlane.cli.demo.story import FLOOD, TENANTS
-from fairlane.cli.demo.summary import Summary
-from fairlane.cli.printing import Printer
+from fairlane import Fairlane
+from fairlane.cli.demo.crew import Crew
+from fairlane.cli.demo.interrupts import Interrupts
+from fairlane.cli.demo.story import ACCOUNTS, CODES, FLOOD, TENANTS
+from fairlane.cli.exits import Failed
+from fairlane.client.waiting import SystemPause
 from fairlane.core.job import STATUSES
-from tests.cli.conftest import Command, Run
+from tests.cli.conftest import Run
+from tests.faults.waiting import eventually
 
 
-@pytest.fixture(autouse=True)
-def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return place
+class Told(NamedTuple):
+    code: int
+    said: str
+    notes: str
+    place: Path
+    """Where its temporary directory was."""
 
 
-class MovingPause:
-    """Waiting moves the clock: the whole story takes no time."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.advance(seconds)
-
-    async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
-
-
-@pytest.fixture
-def play() -> Callable[..., Summary]:
-    def run(*, seconds: float = 60.0, keep: bool = False, as_json: bool = True) -> Summary:
-        clock = FakeClock()
-        out = Printer(as_json=as_json)
-        return run_demo(out, seconds=seconds, keep=keep, clock=clock, pause=MovingPause(clock))
-
-    return run
-
-
-def assert_adds_up(summary: Summary) -> None:
-    for numbers in summary.tenants:
-        assert numbers.enqueued == sum(getattr(numbers, status) for status in STATUSES)
-        assert numbers.processing == 0
-    assert sum(summary.dead_letters.values()) == sum(numbers.dead for numbers in summary.tenants)
-
-
-def test_the_whole_story_shows_every_way_a_job_can_end(play: Callable[..., Summary]) -> None:
-    summary = play()
-    assert_adds_up(summary)
-    acme, globex, initech = summary.tenants
-    assert (acme.enqueued, acme.completed, acme.dead) == (FLOOD + 1, FLOOD, 1)
-    assert (globex.enqueued, globex.completed, globex.dead, globex.cancelled) == (7, 5, 1, 1)
-    # The duplicate made no job; three syncs failed once and one import slept once before they went well.
-    assert (initech.enqueued, initech.completed, initech.attempts) == (5, 5, 9)
-    assert acme.attempts == FLOOD + 3
-    assert summary.acts == 1
-
-
-def test_the_flood_of_one_tenant_does_not_hold_up_the_others(play: Callable[..., Summary]) -> None:
-    acme, globex, initech = play().tenants
-    assert acme.mean_wait_s is not None
-    for small in (globex, initech):
-        assert small.mean_wait_s is not None
-        assert small.mean_wait_s < acme.mean_wait_s / 2
-
-
-@pytest.mark.parametrize("seconds", [0.1, 0.7, 1.9, 2.5, 4.0])
-def test_the_numbers_add_up_whenever_it_ends(play: Callable[..., Summary], seconds: float) -> None:
-    summary = play(seconds=seconds)
-    assert_adds_up(summary)
-    assert summary.ran_s == pytest.approx(seconds, abs=0.2)
-
-
-def test_the_summary_says_what_the_store_says(play: Callable[..., Summary], capsys: pytest.CaptureFixture[str]) -> None:
-    summary = play(keep=True, as_json=False)
-    said = capsys.readouterr().out
-    assert summary.url is not None
-    with Fairlane(summary.url) as app:
-        for numbers in summary.tenants:
-            stats = app.stats(tenant=numbers.tenant)
-            unfinished = sum(queue.ready + queue.scheduled for queue in stats.queues)
-            assert (numbers.completed, numbers.dead, numbers.cancelled) == (
-                stats.completed,
-                stats.dead,
-                stats.cancelled,
-            )
-            assert numbers.pending + numbers.failed == unfinished
-            row = next(line for line in said.splitlines() if line.startswith(f"{numbers.tenant} ")).split()
-            assert row[1] == str(numbers.enqueued)
-        total = sum(numbers.enqueued for numbers in summary.tenants)
-        assert len(app.jobs(limit=200).jobs) == total
-    assert f"{total} jobs in" in said
-    assert f"fairlane dlq list --url {summary.url}" in said
-
-
-def test_the_commands_it_names_work(run: Run, play: Callable[..., Summary], capsys: pytest.CaptureFixture[str]) -> None:
-    play(keep=True, as_json=False)
-    named = [line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.startswith("  fairlane ")]
-    assert named
-    for words in named:
-        result = run(*words)
-        assert result.exit_code == 0
-        assert result.stdout
-
-
-def test_nothing_is_left_behind_unless_asked(play: Callable[..., Summary], temporary: Path) -> None:
-    assert play(seconds=0.5).url is None
-    assert list(temporary.iterdir()) == []
-    assert play(seconds=0.5, keep=True).url is not None
-    assert len(list(temporary.iterdir())) == 1
-
-
-def test_settings_around_it_do_not_change_it(run: Run, temporary: Path) -> None:
-    env = {"FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x", "FAIRLANE_STRICT_PAYLOAD": "true"}
-    result = run("demo", "--seconds", "0.3", "--json", env=env)
-    assert result.exit_code == 0, result.stderr
-    assert [numbers["tenant"] for numbers in json.loads(result.stdout)["tenants"]] == list(TENANTS)
-
-
-def test_away_from_a_terminal_it_prints_plain_lines_and_ends_by_itself(command: Command) -> None:
-    ran = command("demo", "--seconds", "1")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "\x1b" not in ran.stdout
-    assert "acme     enqueued   40 × mail.send" in ran.stdout
-    assert "behind that flood" in ran.stdout
-
-
-def test_an_interrupt_ends_it_in_order_with_its_summary(temporary: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "fairlane", "demo", "--seconds", "60"],
+def start(place: Path, *flags: str, **env: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
+    return subprocess.Popen(
+        [sys.executable, "-u", "-W", "error", "-m", "fairlane", "demo", *flags],
+        cwd=place,
+        env={**kept, "TMPDIR": str(place), **env},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=dict(os.environ),
     )
+
+
+def ended(process: subprocess.Popen[str], place: Path) -> Told:
+    said, notes = process.communicate(timeout=60)
+    return Told(process.returncode, said, notes, place)
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def at_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The foreman and its two workers, once jobs complete."""
     assert process.stdout is not None
-    assert any("completed" in line for line in iter(process.stdout.readline, ""))
-    process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "interrupted: giving back what runs\n")
-    assert "MEAN WAIT" in said
-    assert list(temporary.iterdir()) == []
+    assert any(" completed " in line for line in iter(process.stdout.readline, ""))
+    crew = descendants(process)
+    assert len(crew) == 3
+    return crew
+
+
+def all_gone(crew: list[psutil.Process]) -> bool:
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in crew)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where a demonstration makes its directory."""
+    found = tmp_path / "temporary"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Told]:
+    """The whole story, told in lines and kept."""
+    place = Path(tempfile.mkdtemp())
+    yield ended(start(place, "--keep", "--seconds", "60"), place)
+    shutil.rmtree(place)
+
+
+def kept_in(told: Told) -> Path:
+    [directory] = told.place.iterdir()
+    return directory
+
+
+def rows(told: Told) -> dict[str, list[str]]:
+    """The summary's table: by tenant, its cells."""
+    table = told.said[told.said.index("TENANT ") :].splitlines()[1:5]
+    return {cells[0]: cells[1:] for cells in (line.split() for line in table)}
+
+
+@pytest.fixture
+def store(whole: Told) -> Iterator[Fairlane]:
+    with Fairlane(f"sqlite:///{kept_in(whole)}/demo.db") as app:
+        yield app
+
+
+def test_away_from_a_terminal_it_prints_plain_lines_and_ends_by_itself(whole: Told) -> None:
+    assert whole.code == 0, whole.notes
+    assert "\x1b" not in whole.said
+    assert re.search(rf"acme +enqueued +{FLOOD} × mail\.send", whole.said)
+    assert "the foreman has left" in whole.said
+    assert whole.notes.startswith("starting a foreman with two workers")
+
+
+def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairlane) -> None:
+    jobs = store.jobs(limit=200).jobs
+    ends = {tenant: [job.status for job in jobs if job.tenant == tenant] for tenant in TENANTS}
+    assert (ends["acme"].count("completed"), ends["acme"].count("dead")) == (FLOOD, 1)
+    # Five mails, two login codes and the digest; a charge that dies, a rendering that is cancelled.
+    assert sorted(ends["globex"]) == ["cancelled", *["completed"] * 8, "dead"]
+    # The duplicate made no job.
+    assert ends["initech"] == ["completed"] * (ACCOUNTS + 2 + len(CODES) // 2)
+    assert "the key is taken, the same job answers" in whole.said
+    assert re.search(r"snoozed +files\.import", whole.said)
+    [act] = store.audit().records
+    assert (act.action, act.by) == ("cancel", "dana")
+
+
+def test_the_summary_says_what_the_store_says_and_adds_up(whole: Told, store: Fairlane) -> None:
+    told = rows(whole)
+    assert list(told) == [*TENANTS, "all"]
+    for tenant in TENANTS:
+        enqueued, pending, completed, failed, dead, cancelled, attempts = map(int, told[tenant][:7])
+        stats = store.stats(tenant=tenant)
+        assert (completed, dead, cancelled) == (stats.completed, stats.dead, stats.cancelled)
+        assert enqueued == pending + completed + failed + dead + cancelled
+        jobs = store.jobs(tenant=tenant, limit=200).jobs
+        details = [detail for job in jobs if (detail := store.detail(job)) is not None]
+        assert (enqueued, attempts) == (len(jobs), sum(len(detail.attempts) for detail in details))
+    sums = [sum(int(told[tenant][at]) for tenant in TENANTS) for at in range(7)]
+    assert sums == [int(cell) for cell in told["all"][:7]]
+    found = re.search(r"(\d+) attempts by 2 workers \((\d+) \+ (\d+)\): (.*)\.", whole.said)
+    assert found is not None
+    ways = [int(number) for number in re.findall(r"\d+", found[4])]
+    assert int(found[1]) == int(found[2]) + int(found[3]) == sum(ways) == sums[6]
+
+
+@pytest.mark.requirement("W14")
+def test_the_flood_of_one_tenant_does_not_hold_up_the_others(whole: Told) -> None:
+    waits = {tenant: float(cells[-1].rstrip("s")) for tenant, cells in rows(whole).items()}
+    assert waits["globex"] < waits["acme"] / 2
+    assert waits["initech"] < waits["acme"] / 2
+    urgent = re.search(rf"{len(CODES)} login codes .* waited ([\d.]+) s", whole.said)
+    assert urgent is not None
+    assert float(urgent[1]) < waits["acme"] / 4
+
+
+def test_the_breaker_opens_puts_jobs_off_and_closes_again(whole: Told, store: Fairlane) -> None:
+    states = re.findall(r"breaker +(open|half open|closed)", whole.said)
+    assert (states[0], states[-1]) == ("open", "closed")
+    [breaker] = store.breakers()
+    assert (breaker.name, breaker.state) == ("crm", "closed")
+    syncs = store.jobs(type="crm.sync", limit=200).jobs
+    details = [detail for job in syncs if (detail := store.detail(job)) is not None]
+    put_off = sum(attempt.outcome == "snoozed" for detail in details for attempt in detail.attempts)
+    assert put_off > 0
+    assert f"put off {put_off} attempt" in whole.said
+    for detail in details:
+        charged = sum(attempt.outcome == "failed" for attempt in detail.attempts)
+        assert detail.job.attempts == charged
+
+
+def test_the_schedule_that_was_missed_is_made_up_for_once(whole: Told, store: Fairlane) -> None:
+    [job] = store.jobs(created_by="schedule:digest").jobs
+    [schedule] = store.schedules()
+    assert schedule.last_job_id == job.id
+    assert schedule.last_at is not None
+    assert schedule.next_at is not None
+    assert (schedule.last_at.hour, schedule.next_at.hour) == (6, 6)
+    assert schedule.last_at < job.enqueued_at < schedule.next_at
+    assert "schedule fired" in whole.said
+
+
+def test_the_commands_it_names_work_in_the_directory_it_keeps(
+    whole: Told, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line.split() for line in whole.said.splitlines() if line.startswith("  ")]
+    [[_, directory]] = [words for words in lines if words[0] == "cd"]
+    named = [words[1:] for words in lines if words[0] == "fairlane" and words != ["fairlane", "worker"]]
+    assert len(named) > 5
+    monkeypatch.chdir(directory)
+    for words in named:
+        result = run(*words)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout
+    assert " is ready: " in (kept_in(whole) / "worker.log").read_text()
+
+
+def test_ended_early_under_odd_settings_its_numbers_still_add_up_and_nothing_is_left(place: Path) -> None:
+    (place.parent / "fairlane.toml").write_text('url = "memory://"\n')
+    odd = {"FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x", "FAIRLANE_PROFILE": "nonsense", "REDIS_URL": "x"}
+    process = start(place, "--seconds", "0.8", "--json", FAIRLANE_CONFIG=str(place.parent / "fairlane.toml"), **odd)
+    told = ended(process, place)
+    assert (told.code, told.notes) == (0, "")
+    summary: dict[str, Any] = json.loads(told.said)
+    *tenants, everybody = summary["tenants"]
+    assert [numbers["tenant"] for numbers in tenants] == list(TENANTS)
+    for numbers in summary["tenants"]:
+        assert numbers["enqueued"] == sum(numbers[status] for status in STATUSES)
+        assert numbers["processing"] == 0
+    assert everybody["pending"] > 0
+    assert everybody["enqueued"] == sum(numbers["enqueued"] for numbers in tenants)
+    assert everybody["attempts"] == sum(summary["outcomes"].values()) == sum(summary["workers"].values())
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path, number: signal.Signals, code: int) -> None:
+    process = start(place, "--seconds", "60")
+    crew = at_work(process)
+    process.send_signal(number)
+    told = ended(process, place)
+    assert told.code == code, told.notes
+    assert "interrupted: the foreman is told to stop" in told.said
+    assert "MEAN WAIT" in told.said
+    assert all_gone(crew)
+    assert list(place.iterdir()) == []
+
+
+def test_a_killed_demonstration_takes_its_foreman_and_workers_along(place: Path) -> None:
+    process = start(place, "--seconds", "60")
+    crew = at_work(process)
+    process.kill()
+    process.communicate(timeout=60)
+    eventually(lambda: all_gone(crew))
+
+
+def test_on_a_terminal_it_draws_one_table_in_place(place: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "CI"}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlane", "demo", "--seconds", "1.2"],
+        env={**env, "TMPDIR": str(place), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    drawn = b""
+    try:
+        while got := os.read(ours, 65536):
+            drawn += got
+    except OSError:
+        pass  # how Linux tells that the other side is closed
+    finally:
+        os.close(ours)
+    assert process.wait(60) == 0
+    text = drawn.decode()
+    for part in ("Fairlane demo", "processing", *TENANTS, "worker", "schedule", "At 06:00 every day", "60 × mail.send"):
+        assert part in text
+    assert text.count("Fairlane demo") > 3
+    assert "\x1b[1A" in text
+
+
+def test_a_foreman_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/demo.db"
+    with (
+        Fairlane(url) as app,
+        Interrupts() as interrupts,
+        Crew(tmp_path, url, SystemPause(), app="fairlane.cli.demo.shop:nothing") as crew,
+        pytest.raises(Failed, match='the foreman has ended: .*has no "nothing"'),
+    ):
+        crew.wait_until_ready(app, interrupts)

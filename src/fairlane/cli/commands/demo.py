@@ -13,17 +13,20 @@ from fairlane.cli.printing import Printer
     "--seconds",
     type=click.FloatRange(0.1, 600.0),
     metavar="NUMBER",
-    default=8.0,
+    default=10.0,
     show_default=True,
-    help="End after this long, done or not.",
+    help="End so long after the workers are ready, done or not.",
 )
-@click.option("--keep", is_flag=True, help="Keep the database and print its URL.")
+@click.option(
+    "--keep", is_flag=True, help="Keep the directory with the database and the workers' log, and print where it is."
+)
 @prints
 def demo(seconds: float, keep: bool, out: Printer) -> None:
     """Watch jobs of three tenants run, fail, retry and die.
 
-    On a SQLite file in a temporary directory; ends by itself. Every number shown is read back from the store.
+    A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a schedule. Ends by
+    itself, or in order after Ctrl-C. Every number shown is read back from the store.
     """
     from fairlane.cli.demo.running import run_demo
 
-    run_demo(out, seconds=seconds, keep=keep)
+    click.get_current_context().exit(run_demo(out, seconds=seconds, keep=keep))

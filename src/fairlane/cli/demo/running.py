@@ -1,4 +1,4 @@
-"""Plays the story: enqueue, work, look, until everything has ended or the time is up."""
+"""Plays the story: start a foreman, enqueue, look, until everything has ended or the time is up."""
 
 from __future__ import annotations
 
@@ -7,59 +7,71 @@ import tempfile
 from pathlib import Path
 
 from fairlane.cli.demo import summary
+from fairlane.cli.demo.crew import Crew
+from fairlane.cli.demo.events import Event, Teller
+from fairlane.cli.demo.interrupts import Interrupts
 from fairlane.cli.demo.screen import screen_for
-from fairlane.cli.demo.shift import Shift
-from fairlane.cli.demo.story import scenes
-from fairlane.cli.demo.tasks import register
-from fairlane.cli.demo.watching import Watcher
+from fairlane.cli.demo.story import DIGEST_FOR, declare_missed, scenes
+from fairlane.cli.demo.tasks import Tasks, register
+from fairlane.cli.demo.watching import look_at
 from fairlane.cli.printing import Printer
 from fairlane.client.app import Fairlane
 from fairlane.client.settings import Settings
-from fairlane.client.waiting import Pause, SystemPause
-from fairlane.core.clock import Clock
+from fairlane.client.waiting import SystemPause
 from fairlane.core.job import FINAL
 
-TICK_S = 0.1
+TICK_S = 0.15
 
 
-def run_demo(
-    out: Printer, *, seconds: float, keep: bool, clock: Clock | None = None, pause: Pause | None = None
-) -> summary.Summary:
-    """Run it, show it, and return what the store holds at the end. Interrupted, it ends in order."""
-    directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
-    url = f"sqlite:///{directory}/demo.db"
-    try:
-        # Settings of its own: the demonstration is the same in every directory.
-        with Fairlane(settings=Settings(url=url), clock=clock, pause=pause) as app:
-            ran_s = _play(app, out, seconds, pause or SystemPause())
-            told = summary.summarise(app, ran_s=ran_s, url=url if keep else None)
-    finally:
-        if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-    summary.show(told, out)
-    return told
+def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
+    """Run it, show it, end with its summary; the exit code. Interrupted, it ends in order, too."""
+    with Interrupts() as interrupts:
+        directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
+        try:
+            # Settings of its own: the demonstration is the same in every directory.
+            url = f"sqlite:///{directory}/demo.db"
+            with Fairlane(settings=Settings(url=url)) as app:
+                tasks = register(app, digest_for=DIGEST_FOR)
+                declare_missed(app)
+                with Crew(directory, url, SystemPause()) as crew:
+                    if not out.as_json:
+                        out.note(f"starting a foreman with two workers on {url}")
+                    crew.wait_until_ready(app, interrupts)
+                    ran_s = play(app, tasks, crew, out, seconds, interrupts)
+                # Nothing runs any more: what is read now stays true.
+                told = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
+        finally:
+            if not keep:
+                shutil.rmtree(directory, ignore_errors=True)
+        summary.show(told, out)
+        return interrupts.exit_code
 
 
-def _play(app: Fairlane, out: Printer, seconds: float, pause: Pause) -> float:
-    shift, watcher = Shift(app), Watcher(app)
-    coming = list(scenes(app, register(app)))
+def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
+    """The story, and the foreman's end; how long the story took."""
+    teller, pause, coming = Teller(app), SystemPause(), scenes(app, tasks)
     began_s = app.clock.monotonic()
     elapsed_s = 0.0
-    with screen_for(out) as screen:
-        try:
-            while elapsed_s < seconds:
-                said = []
-                while coming and coming[0].at_s <= elapsed_s:
-                    said += [line for line in [coming.pop(0).play()] if line is not None]
-                shift.step()
-                look = watcher.look()
-                screen.show(elapsed_s, look, said)
-                if not coming and all(job.status in FINAL for job in look.jobs):
-                    break
-                pause.sleep(TICK_S)
-                elapsed_s = app.clock.monotonic() - began_s
-        except KeyboardInterrupt:
-            out.note("interrupted: giving back what runs")
-        shift.end()
-        screen.show(app.clock.monotonic() - began_s, watcher.look(), [])
-    return app.clock.monotonic() - began_s
+    with screen_for(out, seconds) as screen:
+        while elapsed_s < seconds and not interrupts.heard:
+            said: list[str | None] = []
+            while coming and coming[0].at_s <= elapsed_s:
+                said.append(coming.pop(0).play())
+            look = look_at(app)
+            happened: list[Event | str] = [*teller.tell(look, elapsed_s), *(line for line in said if line is not None)]
+            screen.show(elapsed_s, look, happened)
+            if not coming and all(job.status in FINAL for job in look.jobs):
+                break
+            crew.require_alive()
+            pause.sleep(TICK_S)
+            elapsed_s = app.clock.monotonic() - began_s
+        ran_s = elapsed_s
+        why = "interrupted: the foreman is told to stop" if interrupts.heard else "the foreman is told to stop"
+        screen.show(elapsed_s, look_at(app), [why])
+        interrupts.ending()
+        crew.stop(interrupts)
+        elapsed_s = app.clock.monotonic() - began_s
+        look = look_at(app)
+        last: list[Event | str] = [*teller.tell(look, elapsed_s), *teller.rest(), "the foreman has left"]
+        screen.show(elapsed_s, look, last)
+    return ran_s

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
-from fairlane.cli.demo.tasks import Tasks
+from fairlane.cli.demo.tasks import DIGEST, Tasks, outage_of
 from fairlane.client.app import Fairlane
+from fairlane.core.cron import Cron
+from fairlane.core.ops import DeclareSchedules, Planned
 from fairlane.errors import NotAllowed
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")
-FLOOD = 40
+DIGEST_FOR = SECOND
+FLOOD = 60
+ACCOUNTS = 5
 OPERATOR = "dana"
 KEY = "welcome-7"
+CODES = ((0.9, SECOND), (1.5, THIRD), (2.1, SECOND), (2.7, THIRD))
 
 
 class Scene(NamedTuple):
@@ -21,9 +27,24 @@ class Scene(NamedTuple):
     """Returns a line for what only the answer tells; the rest is seen in the store."""
 
 
-def scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
+def declare_missed(app: Fairlane) -> None:
+    """The digest's timetable as it would stand had the last worker left before its last nominal time, which is a true one.
+
+    Nobody would watch until six in the morning. What follows is real: a worker finds it due and makes up for it.
+    """
+    spec, now = app.code_schedules.specs[DIGEST], app.check().now
+    [missed] = Cron(spec.cron, spec.timezone).latest(1, now - timedelta(days=2), now)
+    app.store.run(DeclareSchedules(schedules=(Planned(spec=spec, next_at=missed),)))
+
+
+def scenes(app: Fairlane, tasks: Tasks) -> list[Scene]:
     """In the order of their time."""
+    return sorted(_scenes(app, tasks), key=lambda scene: scene.at_s)
+
+
+def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
     render = tasks.render.using(tenant=SECOND, idempotency_key="render-1")
+    outage = outage_of(app)
 
     def flood() -> None:
         send, build = tasks.send.using(tenant=FLOODING), tasks.build.using(tenant=FLOODING)
@@ -34,16 +55,22 @@ def scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
         app.enqueue_many([*(send.bind(to=user) for user in range(5)), charge.bind(invoice=42)])
         render.enqueue(video=1)
 
-    def third_tenant() -> None:
+    def third_tenant() -> str:
+        outage.touch()
         sync, load = tasks.sync.using(tenant=THIRD), tasks.load.using(tenant=THIRD)
-        app.enqueue_many([*(sync.bind(account=number) for number in range(3)), load.bind(file=9)])
+        app.enqueue_many([*(sync.bind(account=number) for number in range(ACCOUNTS)), load.bind(file=9)])
         tasks.send.using(tenant=THIRD, idempotency_key=KEY).enqueue(to=7)
+        return "the CRM goes down"
 
     def same_request_again() -> str | None:
         handle = tasks.send.using(tenant=THIRD, idempotency_key=KEY).enqueue(to=7)
         if not handle.duplicate:
             return None
-        return f'the key "{KEY}" is taken: {THIRD} gets job {handle.id} again, nothing new is enqueued'
+        return f'{THIRD} asks for "{KEY}" again: the key is taken, the same job answers'
+
+    def crm_answers() -> str:
+        outage.unlink(missing_ok=True)
+        return "the CRM is up again"
 
     def cancel_rendering() -> str | None:
         handle = render.enqueue(video=1)  # its key is taken: a handle on the job that is there
@@ -53,8 +80,16 @@ def scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
             return str(error)
         return f"{OPERATOR} cancels {job.type} of {SECOND}: {'asked to stop' if job.cancel_requested else job.status}"
 
+    def code(tenant: str, user: int) -> Callable[[], None]:
+        def play() -> None:
+            tasks.code.using(tenant=tenant).enqueue(to=user)
+
+        return play
+
     yield Scene(0.0, flood)
     yield Scene(0.3, second_tenant)
     yield Scene(0.6, third_tenant)
     yield Scene(1.2, same_request_again)
+    yield Scene(2.0, crm_answers)
     yield Scene(2.4, cancel_rendering)
+    yield from (Scene(at_s, code(tenant, user)) for user, (at_s, tenant) in enumerate(CODES))

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from fairlane.cli.demo.story import TENANTS
+from fairlane.cli.demo.story import FLOODING, TENANTS
+from fairlane.cli.demo.tasks import CODE, CRM, DIGEST
 from fairlane.cli.demo.watching import all_jobs
 from fairlane.cli.printing import Printer
-from fairlane.cli.words import plural
+from fairlane.cli.words import instant, plural
 from fairlane.client.app import Fairlane
 from fairlane.core.job import STATUSES, Job
+from fairlane.core.ops import JobDetail
+from fairlane.core.schedule import Schedule
 
-NEXT = ("queues", "jobs list status:completed", "dlq list", "audit list", "doctor")
+NEXT = (
+    "queues",
+    "jobs list status:completed",
+    "dlq list",
+    "breakers list",
+    "schedules list",
+    "audit list",
+    "doctor",
+)
+ALL = "all"
 
 
 class TenantNumbers(Struct, frozen=True, kw_only=True):
@@ -33,21 +46,67 @@ class TenantNumbers(Struct, frozen=True, kw_only=True):
 
 class Summary(Struct, frozen=True, kw_only=True):
     ran_s: float
-    url: str | None
-    """None: the file was removed."""
+    directory: str | None
+    """None: it was removed."""
     tenants: tuple[TenantNumbers, ...]
+    """The last one is all of them together."""
+    outcomes: dict[str, int]
+    """Attempts by how they ended."""
+    workers: dict[str, int]
+    """Attempts by the worker that ran them."""
     dead_letters: dict[str, int]
     acts: int
+    urgent: int
+    """Jobs of the fast lane that completed at once."""
+    urgent_wait_s: float | None
+    breaker_state: str
+    put_off: int
+    """Attempts the breaker snoozed."""
+    fired: int
+    """Jobs made by the schedule."""
+    fired_at: str
+    """The nominal time of the last of them."""
+    next_at: str
 
 
-def summarise(app: Fairlane, *, ran_s: float, url: str | None) -> Summary:
-    jobs = all_jobs(app)
+def summarise(app: Fairlane, *, ran_s: float, directory: str | None) -> Summary:
+    details = [detail for job in all_jobs(app) if (detail := app.detail(job)) is not None]
+    attempts = [attempt for detail in details for attempt in detail.attempts]
+    urgent = [detail for detail in details if detail.job.type == CODE]
+    [schedule] = app.schedules()
     return Summary(
         ran_s=round(ran_s, 1),
-        url=url,
-        tenants=tuple(_numbers(app, tenant, [job for job in jobs if job.tenant == tenant]) for tenant in TENANTS),
+        directory=directory,
+        tenants=(
+            *(numbers(tenant, [detail for detail in details if detail.job.tenant == tenant]) for tenant in TENANTS),
+            numbers(ALL, details),
+        ),
+        outcomes=dict(Counter(attempt.outcome for attempt in attempts).most_common()),
+        workers=dict(Counter(str(attempt.worker) for attempt in attempts).most_common()),
         dead_letters=app.stats().dead_letters,
         acts=len(app.audit().records),
+        urgent=len(list(_waits(urgent))),
+        urgent_wait_s=_mean(_waits(urgent)),
+        breaker_state=next((breaker.state for breaker in app.breakers() if breaker.name == CRM.name), "closed"),
+        put_off=sum(
+            attempt.outcome == "snoozed"
+            for detail in details
+            if detail.job.type == "crm.sync"
+            for attempt in detail.attempts
+        ),
+        fired=sum(detail.job.created_by == f"schedule:{DIGEST}" for detail in details),
+        **_timetable(schedule),
+    )
+
+
+def numbers(tenant: str, details: list[JobDetail]) -> TenantNumbers:
+    counts = Counter(detail.job.status for detail in details)
+    return TenantNumbers(
+        tenant=tenant,
+        enqueued=len(details),
+        attempts=sum(len(detail.attempts) for detail in details),
+        mean_wait_s=_mean(_waits(details)),
+        **{status: counts[status] for status in STATUSES},
     )
 
 
@@ -55,50 +114,88 @@ def show(summary: Summary, out: Printer) -> None:
     if out.as_json:
         out.data(summary)
         return
-    # Nothing is processing any more: the shift has given back what it held.
+    # Nothing is processing any more: the foreman has given back what its workers held.
     ended = [status for status in STATUSES if status != "processing"]
     rows = [
         (
-            numbers.tenant,
-            numbers.enqueued,
-            *(getattr(numbers, status) for status in ended),
-            "" if numbers.mean_wait_s is None else f"{numbers.mean_wait_s:.2f}s",
+            row.tenant,
+            row.enqueued,
+            *(getattr(row, status) for status in ended),
+            row.attempts,
+            "" if row.mean_wait_s is None else f"{row.mean_wait_s:.2f}s",
         )
-        for numbers in summary.tenants
+        for row in summary.tenants
     ]
     out.line("")
-    out.table(("tenant", "enqueued", *ended, "mean wait"), rows)
+    out.table(("tenant", "enqueued", *ended, "attempts", "mean wait"), rows)
+    out.line("")
     for line in sentences(summary):
         out.line(line)
 
 
 def sentences(summary: Summary) -> Iterator[str]:
-    enqueued = sum(numbers.enqueued for numbers in summary.tenants)
+    *tenants, everybody = summary.tenants
+    yield f"{plural(everybody.enqueued, 'job')} in {summary.ran_s:.1f} s."
+    yield from _attempts(summary)
+    yield from _fairness(tenants, summary)
+    if summary.put_off:
+        state = summary.breaker_state.replace("_", " ")
+        yield f"The breaker {CRM.name} put off {plural(summary.put_off, 'attempt')}, uncharged; it is {state} now."
+    if summary.fired:
+        yield (
+            f"The schedule {DIGEST} had missed {summary.fired_at}, when no worker ran: "
+            f"made up for by {plural(summary.fired, 'job')}."
+        )
     waiting = summary.dead_letters.get("pending_review", 0)
-    yield f"{enqueued} jobs in {summary.ran_s:.1f} s; {plural(waiting, 'dead letter')} waiting for a person."
-    first, *others = summary.tenants
-    waits = [f"{numbers.tenant} {numbers.mean_wait_s:.2f} s" for numbers in others if numbers.mean_wait_s is not None]
-    if waits and first.mean_wait_s is not None:
-        flood = f"{first.tenant} came first with {first.enqueued} jobs and waited {first.mean_wait_s:.2f} s on average"
-        yield f"{flood}; behind that flood: {', '.join(waits)}."
+    yield f"{plural(waiting, 'dead letter')} for a person to look at; {plural(summary.acts, 'act')} by a person on record."
     yield ""
-    if summary.url is None:
-        yield "The database is gone. `fairlane demo --keep` leaves it there, to be looked at with:"
+    if summary.directory is None:
+        yield "All of it is gone. `fairlane demo --keep` leaves its directory there, to look around in with:"
     else:
-        yield "The database is still there. Look around:"
-    address = "URL" if summary.url is None else summary.url
-    yield from (f"  fairlane {command} --url {address}" for command in NEXT)
+        yield "Database, settings and the workers' log are still there. Look around, or let a worker go on:"
+        yield f"  cd {summary.directory}"
+    yield from (f"  fairlane {command}" for command in NEXT)
+    if summary.directory is not None:
+        yield "  fairlane worker"
 
 
-def _numbers(app: Fairlane, tenant: str, jobs: list[Job]) -> TenantNumbers:
-    counts = {status: sum(job.status == status for job in jobs) for status in STATUSES}
-    straight = [job for job in jobs if job.status == "completed" and job.attempt == 1 and job.started_at is not None]
-    waits = [(job.started_at - job.enqueued_at).total_seconds() for job in straight if job.started_at is not None]
-    details = [detail for job in jobs if (detail := app.detail(job)) is not None]
-    return TenantNumbers(
-        tenant=tenant,
-        enqueued=len(jobs),
-        attempts=sum(len(detail.attempts) for detail in details),
-        mean_wait_s=round(sum(waits) / len(waits), 2) if waits else None,
-        **counts,
-    )
+def _attempts(summary: Summary) -> Iterator[str]:
+    if not summary.outcomes:
+        return
+    ways = ", ".join(f"{number} {outcome.replace('_', ' ')}" for outcome, number in summary.outcomes.items())
+    shares = " + ".join(str(number) for number in summary.workers.values())
+    total, who = plural(sum(summary.outcomes.values()), "attempt"), plural(len(summary.workers), "worker")
+    yield f"{total} by {who} ({shares}): {ways}."
+
+
+def _fairness(tenants: Iterable[TenantNumbers], summary: Summary) -> Iterator[str]:
+    waits = {row.tenant: row.mean_wait_s for row in tenants if row.mean_wait_s is not None}
+    first = next(row for row in tenants if row.tenant == FLOODING)
+    others = [f"{tenant} {wait_s:.2f} s" for tenant, wait_s in waits.items() if tenant != FLOODING]
+    if FLOODING in waits and others:
+        flood = f"{FLOODING} came first with {first.enqueued} jobs, which waited {waits[FLOODING]:.2f} s on average"
+        yield f"{flood}."
+        yield f"Behind that flood: {', '.join(others)}."
+    if summary.urgent_wait_s is not None:
+        yield f"{plural(summary.urgent, 'login code')} had the fast lane for themselves and waited {summary.urgent_wait_s:.2f} s."
+
+
+def _timetable(schedule: Schedule) -> dict[str, str]:
+    return {"fired_at": instant(schedule.last_at), "next_at": instant(schedule.next_at)}
+
+
+def _waits(details: Iterable[JobDetail]) -> Iterator[float]:
+    for job in (detail.job for detail in details):
+        if (wait_s := _wait_s(job)) is not None:
+            yield wait_s
+
+
+def _wait_s(job: Job) -> float | None:
+    if job.status != "completed" or job.attempt > 1 or job.started_at is None:
+        return None
+    return (job.started_at - job.enqueued_at).total_seconds()
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return round(sum(found) / len(found), 2) if found else None

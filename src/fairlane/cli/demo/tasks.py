@@ -1,10 +1,13 @@
-"""The tasks of the demonstration: one goes well, the others fail in a way of their own."""
+"""The tasks of the demonstration: some go well, the others fail in a way of their own."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlane.client.app import Fairlane
+from fairlane.client.breaking import Breaker
 from fairlane.client.context import current_job
 from fairlane.client.task import Task
 from fairlane.core.retry import Retry
@@ -12,13 +15,16 @@ from fairlane.errors import NonRetryable, Snooze
 
 SOON = Retry(max_attempts=3, delays=(0.6, 1.2))
 SNOOZE_S = 1.0
-TAKES_S = {"mail.send": 0.22, "crm.sync": 0.35, "billing.charge": 0.3, "report.build": 0.3, "files.import": 0.25}
-"""How long an attempt of a type holds its lease."""
-RENDER_S = 4.0
+RENDER_STEPS, RENDER_STEP_S = 100, 0.3
+CRM = Breaker("crm", threshold=3, cooldown=2.0)
+DIGEST = "digest"
+CODE = "login.code"
+"""Urgent: its queue has a slot of its own in every worker."""
 
 
 class Tasks(NamedTuple):
     send: Task[..., Any]
+    code: Task[..., Any]
     sync: Task[..., Any]
     charge: Task[..., Any]
     build: Task[..., Any]
@@ -26,14 +32,28 @@ class Tasks(NamedTuple):
     render: Task[..., Any]
 
 
-def register(app: Fairlane) -> Tasks:
+def outage_of(app: Fairlane) -> Path:
+    """While this file is there, the CRM does not answer."""
+    return Path(app.settings.url.removeprefix("sqlite:///")).with_name("crm-is-down")
+
+
+def register(app: Fairlane, *, digest_for: str) -> Tasks:
+    outage = outage_of(app)
+
     @app.task(name="mail.send", retry=SOON)
-    def send(to: int) -> str:
+    async def send(to: int) -> str:
+        await asyncio.sleep(0.25)
         return f"sent to user {to}"
 
-    @app.task(name="crm.sync", retry=SOON)
-    def sync(account: int) -> str:
-        if current_job().attempts == 0:
+    @app.task(name=CODE, queue="critical", retry=SOON)
+    async def code(to: int) -> str:
+        await asyncio.sleep(0.05)
+        return f"code sent to user {to}"
+
+    @app.task(name="crm.sync", retry=SOON, breaker=CRM)
+    async def sync(account: int) -> str:
+        await asyncio.sleep(0.3)
+        if outage.exists():
             raise ConnectionError("the CRM did not answer")
         return f"account {account} is in step"
 
@@ -42,17 +62,28 @@ def register(app: Fairlane) -> Tasks:
         raise NonRetryable(f"invoice {invoice}: the card has expired")
 
     @app.task(name="report.build", retry=SOON)
-    def build(month: str) -> None:
+    async def build(month: str) -> None:
+        await asyncio.sleep(0.3)
         raise TimeoutError(f"the figures for {month} took too long")
 
     @app.task(name="files.import", retry=SOON)
-    def load(file: int) -> str:
+    async def load(file: int) -> str:
         if current_job().attempt == 1:
             raise Snooze(SNOOZE_S)
+        await asyncio.sleep(0.2)
         return f"file {file} imported"
 
     @app.task(name="video.render", retry=SOON)
-    def render(video: int) -> str:
+    async def render(video: int) -> str:
+        for step in range(RENDER_STEPS):
+            current_job().progress(step / RENDER_STEPS)
+            await asyncio.sleep(RENDER_STEP_S)
         return f"video {video} rendered"
 
-    return Tasks(send, sync, charge, build, load, render)
+    @app.task(name="mail.digest", retry=SOON)
+    async def digest() -> str:
+        await asyncio.sleep(0.2)
+        return "digest sent"
+
+    app.schedule(DIGEST, cron="0 6 * * *")(digest.using(tenant=digest_for))
+    return Tasks(send, code, sync, charge, build, load, render)

@@ -1,68 +1,44 @@
-"""Reads the store back: what changed since the last look, and how each tenant stands."""
+"""Reads the store back: how each tenant, worker, breaker and schedule stands, all in one look."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 
-from fairlane.cli.words import instant, shortened
 from fairlane.client.app import Fairlane
+from fairlane.core.breaker import Breaker
 from fairlane.core.job import STATUSES, Job
-
-
-class Event(NamedTuple):
-    tenant: str
-    word: str
-    says: str
+from fairlane.core.ops import WorkerRecord
+from fairlane.core.schedule import Schedule
 
 
 class Look(NamedTuple):
-    """The store at one moment."""
-
-    jobs: tuple[Job, ...]
-    events: tuple[Event, ...]
+    now: datetime
+    """The store's."""
+    jobs: tuple[Job, ...] = ()
+    workers: tuple[WorkerRecord, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
         found = Counter(job.status for job in self.jobs if tenant in (None, job.tenant))
         return {status: found[status] for status in STATUSES}
 
+    def running(self, worker: WorkerRecord) -> dict[str, int]:
+        """What it runs, by type."""
+        return Counter(job.type for job in self.jobs if job.worker == worker.id and job.status == "processing")
 
-class Watcher:
-    def __init__(self, app: Fairlane) -> None:
-        self._app = app
-        self._seen: dict[int, Job] = {}
 
-    def look(self) -> Look:
-        jobs = all_jobs(self._app)
-        events = [*self._enqueued(jobs), *(event for job in jobs if (event := self._changed(job)) is not None)]
-        self._seen = {job.seq: job for job in jobs}
-        return Look(jobs, tuple(events))
-
-    def _enqueued(self, jobs: tuple[Job, ...]) -> Iterator[Event]:
-        new = Counter((job.tenant, job.type) for job in jobs if job.seq not in self._seen)
-        for (tenant, kind), number in new.items():
-            yield Event(tenant, "enqueued", f"{number} × {kind}" if number > 1 else kind)
-
-    def _changed(self, job: Job) -> Event | None:
-        before = self._seen.get(job.seq)
-        status = "pending" if before is None else before.status
-        if job.status == "failed" and (before is None or job.attempts > before.attempts):
-            wait_s = (job.run_at - job.last_error_at).total_seconds() if job.last_error_at else 0.0
-            why = shortened(f"{job.error_type}: {job.last_error}", 70)
-            return Event(job.tenant, "failed", f"{job.type}: {why}; again in {wait_s:.1f} s")
-        if job.status == "dead" and status != "dead":
-            return Event(job.tenant, "dead", f"{job.type}: {shortened(job.last_error or '', 70)}")
-        if job.status == "completed" and status != "completed":
-            tries = f" at attempt {job.attempt}" if job.attempt > 1 else ""
-            return Event(job.tenant, "completed", f"{job.type}{tries}")
-        if job.status == "cancelled" and status != "cancelled":
-            return Event(job.tenant, "cancelled", job.type)
-        if job.status == "pending" and job.attempt > 0 and status == "processing":
-            detail = self._app.detail(job)
-            ended = detail.attempts[-1].outcome if detail is not None and detail.attempts else "released"
-            return Event(job.tenant, ended, f"{job.type}, due {instant(job.run_at)}")
-        return None
+def look_at(app: Fairlane) -> Look:
+    at_work = app.workers()
+    return Look(
+        now=at_work.now,
+        jobs=all_jobs(app),
+        workers=at_work.workers,
+        breakers=app.breakers(),
+        schedules=app.schedules(),
+    )
 
 
 def all_jobs(app: Fairlane) -> tuple[Job, ...]:
@@ -75,3 +51,8 @@ def all_jobs(app: Fairlane) -> tuple[Job, ...]:
         before = page.next
         if before is None:
             return tuple(reversed(found))
+
+
+def process_of(worker: WorkerRecord) -> str:
+    """A worker's name is `host:pid`."""
+    return worker.name.rpartition(":")[2]

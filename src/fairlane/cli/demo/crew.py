@@ -1,0 +1,81 @@
+"""The foreman's process as the demonstration has it: started, waited for, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from fairlane.cli.demo.interrupts import Interrupts
+from fairlane.cli.exits import Failed
+from fairlane.client.app import Fairlane
+from fairlane.client.waiting import Pause
+
+PROCESSES = 2
+GRACE_S = 1.0
+APP = "fairlane.cli.demo.shop:app"
+START_S = 40.0
+LEAVE_S = 15.0
+"""Far beyond the grace: a foreman ends its workers itself long before."""
+LOOK_S = 0.05
+
+
+class Crew:
+    """Leaves no process behind, whichever way its block ends."""
+
+    def __init__(self, directory: Path, url: str, pause: Pause, app: str = APP) -> None:
+        self._pause = pause
+        self.log = directory / "worker.log"
+        # Found by the workers, and by whoever looks around in a directory that was kept.
+        (directory / "fairlane.toml").write_text(f'url = "{url}"\napp = "{app}"\n', "utf-8")
+        self._process = self._started(directory, app)
+
+    def _started(self, directory: Path, app: str) -> subprocess.Popen[bytes]:
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "fairlane.cli.demo.foreman", str(os.getpid()), app],
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,  # a terminal's Ctrl-C is ours to hear: we tell it when to stop
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()  # its workers die with it
+            self._process.wait()
+
+    def wait_until_ready(self, app: Fairlane, interrupts: Interrupts) -> None:
+        """Until every worker has registered, or somebody interrupts."""
+        give_up_s = app.clock.monotonic() + START_S
+        while not interrupts.heard and len(app.workers().workers) < PROCESSES:
+            self.require_alive()
+            if app.clock.monotonic() > give_up_s:
+                raise Failed(f"the workers did not start within {START_S:g} s: {self._last_words()}")
+            self._pause.sleep(LOOK_S)
+
+    def require_alive(self) -> None:
+        if self._process.poll() is not None:
+            raise Failed(f"the foreman has ended: {self._last_words()}")
+
+    def stop(self, interrupts: Interrupts) -> None:
+        """As SIGTERM stops any foreman: running jobs get the grace, everything else is given back. Interrupted meanwhile: at once."""
+        told = 0
+        for _ in range(int(LEAVE_S / LOOK_S)):
+            if self._process.poll() is not None:
+                return
+            if told < (wanted := 1 + interrupts.heard_again):
+                told = wanted
+                self._process.send_signal(signal.SIGTERM)
+            self._pause.sleep(LOOK_S)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text("utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")

@@ -1,0 +1,39 @@
+"""The demonstration's foreman, in a process of its own: `python -m fairlane.cli.demo.foreman PARENT MODULE:NAME`.
+
+What `fairlane worker --profile development --processes 2 --batch 1 --grace 1s` would be, but that it hears no settings of its surroundings
+and does not outlive the demonstration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+from msgspec.structs import replace
+
+from fairlane.cli.demo.crew import GRACE_S, PROCESSES
+from fairlane.worker.config import profile_config
+from fairlane.worker.foreman.foreman import CannotRun, Foreman, ForemanConfig
+from fairlane.worker.foreman.messages import LOG_FORMAT
+from fairlane.worker.isolated.child import die_with
+
+
+async def work(app: str) -> None:
+    # The profile's lanes: in each process one slot for urgent jobs and two for all. One job a claim: each looks at all tenants.
+    worker = replace(profile_config("development"), app=app, grace_s=GRACE_S, batch=1)
+    await Foreman(ForemanConfig(app=app, worker=worker, processes=PROCESSES)).run()
+
+
+def main() -> None:
+    parent, app = sys.argv[1:3]
+    die_with(int(parent))
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO)
+    try:
+        asyncio.run(work(app))
+    except CannotRun as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

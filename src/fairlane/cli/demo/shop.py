@@ -1,0 +1,14 @@
+"""The demonstration's application as its workers load it: `fairlane worker fairlane.cli.demo.shop:app`.
+
+Its settings are those of `fairlane.toml` in the working directory, beside the database, whatever else surrounds it.
+"""
+
+from __future__ import annotations
+
+from fairlane.cli.demo.story import DIGEST_FOR
+from fairlane.cli.demo.tasks import register
+from fairlane.client.app import Fairlane
+from fairlane.client.loading import load
+
+app = Fairlane(settings=load(environ={}))
+register(app, digest_for=DIGEST_FOR)
