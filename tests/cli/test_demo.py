@@ -56,13 +56,13 @@ def ended(process: subprocess.Popen[str], place: Path) -> Told:
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
+    return list(psutil.Process(process.pid).children(recursive=True))
 
 
 def at_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The foreman and its two workers, once jobs complete."""
+    """The foreman and its two workers, once there are jobs."""
     assert process.stdout is not None
-    assert any(" completed " in line for line in iter(process.stdout.readline, ""))
+    assert any(" enqueued " in line for line in iter(process.stdout.readline, ""))
     crew = descendants(process)
     assert len(crew) == 3
     return crew
@@ -80,12 +80,22 @@ def place(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def whole() -> Iterator[Told]:
-    """The whole story, told in lines and kept."""
+@pytest.fixture(scope="module", autouse=True)
+def playing() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """The whole story, begun while the tests of shorter ones run."""
     place = Path(tempfile.mkdtemp())
-    yield ended(start(place, "--keep", "--seconds", "60"), place)
+    process = start(place, "--keep", "--seconds", "60")
+    yield process, place
+    if process.poll() is None:
+        process.terminate()
+        process.communicate(timeout=60)
     shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def whole(playing: tuple[subprocess.Popen[str], Path]) -> Told:
+    """The whole story, told in lines and kept."""
+    return ended(*playing)
 
 
 def kept_in(told: Told) -> Path:
@@ -103,6 +113,96 @@ def rows(told: Told) -> dict[str, list[str]]:
 def store(whole: Told) -> Iterator[Fairlane]:
     with Fairlane(f"sqlite:///{kept_in(whole)}/demo.db") as app:
         yield app
+
+
+def test_ended_early_under_odd_settings_its_numbers_still_add_up_and_nothing_is_left(place: Path) -> None:
+    (place.parent / "fairlane.toml").write_text('url = "memory://"\n')
+    odd = {"FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x", "FAIRLANE_PROFILE": "nonsense", "REDIS_URL": "x"}
+    process = start(place, "--seconds", "0.8", "--json", FAIRLANE_CONFIG=str(place.parent / "fairlane.toml"), **odd)
+    told = ended(process, place)
+    assert (told.code, told.notes) == (0, "")
+    summary: dict[str, Any] = json.loads(told.said)
+    *tenants, everybody = summary["tenants"]
+    assert [numbers["tenant"] for numbers in tenants] == list(TENANTS)
+    for numbers in summary["tenants"]:
+        assert numbers["enqueued"] == sum(numbers[status] for status in STATUSES)
+        assert numbers["processing"] == 0
+    assert everybody["pending"] > 0
+    assert everybody["enqueued"] == sum(numbers["enqueued"] for numbers in tenants)
+    assert everybody["attempts"] == sum(summary["outcomes"].values()) == sum(summary["workers"].values())
+    assert list(place.iterdir()) == []
+
+
+def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path) -> None:
+    process = start(place, "--seconds", "60")
+    crew = at_work(process)
+    process.send_signal(signal.SIGINT)
+    told = ended(process, place)
+    assert told.code == 130, told.notes
+    assert "interrupted: the foreman is told to stop" in told.said
+    assert "MEAN WAIT" in told.said
+    assert all_gone(crew)
+    assert list(place.iterdir()) == []
+
+
+def test_a_killed_demonstration_takes_its_foreman_and_workers_along(place: Path) -> None:
+    process = start(place, "--seconds", "60")
+    crew = at_work(process)
+    process.kill()
+    process.communicate(timeout=60)
+    eventually(lambda: all_gone(crew))
+
+
+def test_on_a_terminal_it_draws_one_table_in_place(place: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "CI"}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlane", "demo", "--seconds", "1.2"],
+        env={**env, "TMPDIR": str(place), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    drawn = b""
+    try:
+        while got := os.read(ours, 65536):
+            drawn += got
+    except OSError:
+        pass  # how Linux tells that the other side is closed
+    finally:
+        os.close(ours)
+    assert process.wait(60) == 0
+    text = drawn.decode()
+    for part in ("Fairlane demo", "processing", *TENANTS, "worker", "schedule", "At 06:00 every day", "60 × mail.send"):
+        assert part in text
+    assert text.count("Fairlane demo") > 3
+    assert "\x1b[1A" in text
+
+
+def test_a_foreman_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/demo.db"
+    with (
+        Fairlane(url) as app,
+        Interrupts() as interrupts,
+        Crew(tmp_path, url, SystemPause(), app="fairlane.cli.demo.shop:nothing") as crew,
+        pytest.raises(Failed, match=r'the foreman has ended: .*has no "nothing"'),
+    ):
+        crew.wait_until_ready(app, interrupts)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_every_signal_that_ends_programs_is_heard_and_told_by_the_exit_code(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    with Interrupts() as interrupts:
+        assert (interrupts.heard, interrupts.exit_code) == (False, 0)
+        signal.raise_signal(number)
+        assert (interrupts.heard, interrupts.exit_code) == (True, code)
+        interrupts.ending()
+        assert not interrupts.heard_again
+        signal.raise_signal(number)
+        assert interrupts.heard_again
+    assert signal.getsignal(number) == before
 
 
 def test_away_from_a_terminal_it_prints_plain_lines_and_ends_by_itself(whole: Told) -> None:
@@ -124,7 +224,7 @@ def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairl
     assert "the key is taken, the same job answers" in whole.said
     assert re.search(r"snoozed +files\.import", whole.said)
     [act] = store.audit().records
-    assert (act.action, act.by) == ("cancel", "dana")
+    assert (act.action, act.by) == ("job_cancel", "dana")
 
 
 def test_the_summary_says_what_the_store_says_and_adds_up(whole: Told, store: Fairlane) -> None:
@@ -195,80 +295,3 @@ def test_the_commands_it_names_work_in_the_directory_it_keeps(
         assert result.exit_code == 0, result.stderr
         assert result.stdout
     assert " is ready: " in (kept_in(whole) / "worker.log").read_text()
-
-
-def test_ended_early_under_odd_settings_its_numbers_still_add_up_and_nothing_is_left(place: Path) -> None:
-    (place.parent / "fairlane.toml").write_text('url = "memory://"\n')
-    odd = {"FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x", "FAIRLANE_PROFILE": "nonsense", "REDIS_URL": "x"}
-    process = start(place, "--seconds", "0.8", "--json", FAIRLANE_CONFIG=str(place.parent / "fairlane.toml"), **odd)
-    told = ended(process, place)
-    assert (told.code, told.notes) == (0, "")
-    summary: dict[str, Any] = json.loads(told.said)
-    *tenants, everybody = summary["tenants"]
-    assert [numbers["tenant"] for numbers in tenants] == list(TENANTS)
-    for numbers in summary["tenants"]:
-        assert numbers["enqueued"] == sum(numbers[status] for status in STATUSES)
-        assert numbers["processing"] == 0
-    assert everybody["pending"] > 0
-    assert everybody["enqueued"] == sum(numbers["enqueued"] for numbers in tenants)
-    assert everybody["attempts"] == sum(summary["outcomes"].values()) == sum(summary["workers"].values())
-    assert list(place.iterdir()) == []
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path, number: signal.Signals, code: int) -> None:
-    process = start(place, "--seconds", "60")
-    crew = at_work(process)
-    process.send_signal(number)
-    told = ended(process, place)
-    assert told.code == code, told.notes
-    assert "interrupted: the foreman is told to stop" in told.said
-    assert "MEAN WAIT" in told.said
-    assert all_gone(crew)
-    assert list(place.iterdir()) == []
-
-
-def test_a_killed_demonstration_takes_its_foreman_and_workers_along(place: Path) -> None:
-    process = start(place, "--seconds", "60")
-    crew = at_work(process)
-    process.kill()
-    process.communicate(timeout=60)
-    eventually(lambda: all_gone(crew))
-
-
-def test_on_a_terminal_it_draws_one_table_in_place(place: Path) -> None:
-    ours, theirs = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "CI"}}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fairlane", "demo", "--seconds", "1.2"],
-        env={**env, "TMPDIR": str(place), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    drawn = b""
-    try:
-        while got := os.read(ours, 65536):
-            drawn += got
-    except OSError:
-        pass  # how Linux tells that the other side is closed
-    finally:
-        os.close(ours)
-    assert process.wait(60) == 0
-    text = drawn.decode()
-    for part in ("Fairlane demo", "processing", *TENANTS, "worker", "schedule", "At 06:00 every day", "60 × mail.send"):
-        assert part in text
-    assert text.count("Fairlane demo") > 3
-    assert "\x1b[1A" in text
-
-
-def test_a_foreman_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/demo.db"
-    with (
-        Fairlane(url) as app,
-        Interrupts() as interrupts,
-        Crew(tmp_path, url, SystemPause(), app="fairlane.cli.demo.shop:nothing") as crew,
-        pytest.raises(Failed, match='the foreman has ended: .*has no "nothing"'),
-    ):
-        crew.wait_until_ready(app, interrupts)

@@ -54,9 +54,9 @@ def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, 
     elapsed_s = 0.0
     with screen_for(out, seconds) as screen:
         while elapsed_s < seconds and not interrupts.heard:
-            said: list[str | None] = []
-            while coming and coming[0].at_s <= elapsed_s:
-                said.append(coming.pop(0).play())
+            due = [scene for scene in coming if scene.at_s <= elapsed_s and scene.is_time()]
+            said = [scene.play() for scene in due]
+            coming = [scene for scene in coming if scene not in due]
             look = look_at(app)
             happened: list[Event | str] = [*teller.tell(look, elapsed_s), *(line for line in said if line is not None)]
             screen.show(elapsed_s, look, happened)

@@ -25,6 +25,8 @@ class Scene(NamedTuple):
     at_s: float
     play: Callable[[], str | None]
     """Returns a line for what only the answer tells; the rest is seen in the store."""
+    is_time: Callable[[], bool] = lambda: True
+    """What it waits for besides."""
 
 
 def declare_missed(app: Fairlane) -> None:
@@ -68,6 +70,9 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
             return None
         return f'{THIRD} asks for "{KEY}" again: the key is taken, the same job answers'
 
+    def breaker_has_opened() -> bool:
+        return any(breaker.state == "open" for breaker in app.breakers())
+
     def crm_answers() -> str:
         outage.unlink(missing_ok=True)
         return "the CRM is up again"
@@ -90,6 +95,6 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
     yield Scene(0.3, second_tenant)
     yield Scene(0.6, third_tenant)
     yield Scene(1.2, same_request_again)
-    yield Scene(2.0, crm_answers)
+    yield Scene(2.0, crm_answers, breaker_has_opened)
     yield Scene(2.4, cancel_rendering)
     yield from (Scene(at_s, code(tenant, user)) for user, (at_s, tenant) in enumerate(CODES))
