@@ -275,6 +275,14 @@ def test_the_clock_is_the_injected_one_unless_the_operation_brings_its_own() -> 
     assert answered.tzinfo is UTC
 
 
+def test_nothing_is_left_of_what_a_removed_job_said(store: MemoryStore, scene: Scene) -> None:
+    worker, lease = scene.leased()
+    scene.run(ops.Note(worker=worker, seq=lease.seq, attempt=1, log=("hello",)))
+    scene.settle(worker, Completed(seq=lease.seq, attempt=1))
+    assert scene.retain(finished_before=scene.at(1)) == 1
+    assert store._facts.notes == {}
+
+
 def test_numbers_are_not_given_again_after_a_purge(store: MemoryStore, scene: Scene) -> None:
     scene.put_many(3)
     assert store.run(ops.Purge()).jobs == 3
