@@ -140,7 +140,7 @@ def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path) -> None:
     told = ended(process, place)
     assert told.code == 130, told.notes
     assert "interrupted: the foreman is told to stop" in told.said
-    assert "MEAN WAIT" in told.said
+    assert "ATTEMPTS  WAIT" in told.said
     assert all_gone(crew)
     assert list(place.iterdir()) == []
 
@@ -221,7 +221,7 @@ def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairl
     assert sorted(ends["globex"]) == ["cancelled", *["completed"] * 8, "dead"]
     # The duplicate made no job.
     assert ends["initech"] == ["completed"] * (ACCOUNTS + 2 + len(CODES) // 2)
-    assert "the key is taken, the same job answers" in whole.said
+    assert "gets the same job: the key is taken" in whole.said
     assert re.search(r"snoozed +files\.import", whole.said)
     [act] = store.audit().records
     assert (act.action, act.by) == ("job_cancel", "dana")

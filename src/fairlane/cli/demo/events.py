@@ -69,9 +69,7 @@ class Teller:
         for schedule in look.schedules:
             before = self._schedules.get(schedule.spec.name)
             if schedule.last_at is not None and (before is None or schedule.last_at != before.last_at):
-                late = (
-                    f"{schedule.spec.name} of {schedule.last_at:%H:%M} UTC, missed while no worker ran, is made up for"
-                )
+                late = f"{schedule.spec.name} of {schedule.last_at:%H:%M} UTC, set up as missed, is made up for"
                 yield Event("schedule", "fired", late)
 
     def _of_workers(self, look: Look) -> Iterator[Event]:
@@ -84,7 +82,7 @@ class Teller:
         if breaker.state == ("closed" if before is None else before.state):
             return None
         says = {
-            "open": f"{breaker.name}, {breaker.failures} failures in a row: its jobs are snoozed, uncharged",
+            "open": f"{breaker.name}, {breaker.failures} failures in a row: its jobs are snoozed",
             "half_open": f"{breaker.name}: one call is tried",
             "closed": f"{breaker.name}: the call went well, all may go on",
         }

@@ -35,7 +35,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
                 declare_missed(app)
                 with Crew(directory, url, SystemPause()) as crew:
                     if not out.as_json:
-                        out.note(f"starting a foreman with two workers on {url}")
+                        out.note("starting a foreman with two workers on a SQLite file of its own")
                     crew.wait_until_ready(app, interrupts)
                     ran_s = play(app, tasks, crew, out, seconds, interrupts)
                 # Nothing runs any more: what is read now stays true.

@@ -96,7 +96,7 @@ class Table:
         total = look.counts()
         table.add_column("tenant", "all", min_width=9)
         for status in SHOWN:
-            table.add_column(status, str(total[status]), justify="right", style=STYLES[status], min_width=10)
+            table.add_column(status, str(total[status]), justify="right", style=STYLES[status])
         for tenant in TENANTS:
             counts = look.counts(tenant)
             table.add_row(tenant, *(str(counts[status] or "·") for status in SHOWN))

@@ -68,7 +68,7 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
         handle = tasks.send.using(tenant=THIRD, idempotency_key=KEY).enqueue(to=7)
         if not handle.duplicate:
             return None
-        return f'{THIRD} asks for "{KEY}" again: the key is taken, the same job answers'
+        return f'{THIRD} asks for "{KEY}" again and gets the same job: the key is taken'
 
     def breaker_has_opened() -> bool:
         return any(breaker.state == "open" for breaker in app.breakers())

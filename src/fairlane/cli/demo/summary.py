@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from textwrap import fill
 
 from msgspec import Struct
 
@@ -127,10 +129,11 @@ def show(summary: Summary, out: Printer) -> None:
         for row in summary.tenants
     ]
     out.line("")
-    out.table(("tenant", "enqueued", *ended, "attempts", "mean wait"), rows)
+    out.table(("tenant", "jobs", *ended, "attempts", "wait"), rows)
     out.line("")
+    width = sys.maxsize if out.console is None else out.console.width
     for line in sentences(summary):
-        out.line(line)
+        out.line(line if line.startswith(" ") else fill(line, width))
 
 
 def sentences(summary: Summary) -> Iterator[str]:
@@ -143,7 +146,7 @@ def sentences(summary: Summary) -> Iterator[str]:
         yield f"The breaker {CRM.name} put off {plural(summary.put_off, 'attempt')}, uncharged; it is {state} now."
     if summary.fired:
         yield (
-            f"The schedule {DIGEST} had missed {summary.fired_at}, when no worker ran: "
+            f"The schedule {DIGEST} was set up as if no worker had run at {summary.fired_at}: "
             f"made up for by {plural(summary.fired, 'job')}."
         )
     waiting = summary.dead_letters.get("pending_review", 0)
