@@ -65,10 +65,10 @@ class Bench:
         began = clock.monotonic()
         while settled < limit:
             claim_no += 1
-            want = planner.want(batch, start=batch)
             sent = clock.monotonic()
+            want = planner.want(batch, sent, start=batch)
             answer = self.store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
-            planner.learn(want, answer, clock.monotonic() - sent)
+            planner.learn(want, answer, clock.monotonic() - sent, clock.monotonic())
             settled += len(outcomes)
             outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in answer.leases])
             if not outcomes:

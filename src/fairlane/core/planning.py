@@ -2,8 +2,8 @@
 
 Claiming from known lines skips what lies behind their marks: rows claimed long ago that the database cannot forget yet
 (an old snapshot held on PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Looking round finds new tenants,
-more urgent bands and jobs that came back behind a mark; it runs when woken, after a short batch, and else within
-a fifth of the time spent claiming.
+more urgent bands and jobs that came back behind a mark; it runs when woken, after a short batch, and else as often as keeps it
+within a fifth of the time, but never more rarely than every half second: nobody waits unseen for long, however slow a look was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections import Counter
 
 from fairlane.core.ops import Mark, Take, TurnResult, Want
 
-DISCOVERY_SHARE = 0.2
+PAUSE_PER_LOOK = 4.0
+"""After a look round, known lines serve for so many times as long as it took: a fifth of the time goes into looking."""
+LONGEST_PAUSE_S = 0.5
 
 Line = tuple[str, int, str]
 
@@ -25,12 +27,12 @@ class ClaimPlanner:
         self._marks: dict[Line, Mark] = {}
         """Lines of one queue and band, the most urgent with anything left, and every tenant that has jobs there."""
         self._cursor = ""
-        self._claiming_s = 0.0
-        self._discovering_s = 0.0
+        self._look_again_s = 0.0
+        """When to look round again."""
 
-    def want(self, limit: int, *, start: int = 0, woken: bool = False) -> Want:
-        """The next Want: by discovery, or from the lines known."""
-        discover = woken or not self._marks or self._discovering_s <= DISCOVERY_SHARE * self._claiming_s
+    def want(self, limit: int, now_s: float, *, start: int = 0, woken: bool = False) -> Want:
+        """The next Want: by discovery, or from the lines known. `now_s` is monotonic."""
+        discover = woken or not self._marks or now_s >= self._look_again_s
         return Want(
             lane=self._lane,
             queues=self._queues,
@@ -42,13 +44,13 @@ class ClaimPlanner:
             cursor=self._cursor,
         )
 
-    def learn(self, want: Want, answer: TurnResult, took_s: float) -> None:
-        """Take in what a Turn with this Want brought, and how long it took."""
+    def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float) -> None:
+        """Take in what a Turn with this Want brought, how long it took, and that it is over now."""
         mine = [lease for lease in answer.leases if lease.lane == self._lane]
         given = Counter((lease.queue, lease.band, lease.tenant) for lease in mine)
         marks = {(mark.queue, mark.band, mark.tenant): mark for mark in answer.marks}
-        self._claiming_s += took_s
-        self._discovering_s += took_s if want.discover else 0.0
+        if want.discover:
+            self._look_again_s = now_s + min(PAUSE_PER_LOOK * took_s, LONGEST_PAUSE_S)
         self._cursor = answer.cursors.get(self._lane, mine[-1].tenant if mine else self._cursor)
         if len(mine) < want.limit:
             self._marks = {}

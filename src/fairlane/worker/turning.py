@@ -75,7 +75,7 @@ class Turner:
             by_lane.setdefault(lease.lane, []).append(lease)
         for state, want in asked:
             leases = by_lane.get(want.lane, [])
-            state.planner.learn(want, answer, self.answered_s - sent_s)
+            state.planner.learn(want, answer, self.answered_s - sent_s, self.answered_s)
             state.empty = len(leases) < want.limit
             state.give(leases)
         self._heed(answer)
@@ -92,7 +92,12 @@ class Turner:
             left -= room
             if room > 0 and (woken or not state.empty or desk.outcomes):
                 limit = room if desk.config.batch is None else min(room, desk.config.batch)
-                asked.append((state, state.planner.want(limit, start=min(limit, state.free_slots()), woken=woken)))
+                asked.append(
+                    (
+                        state,
+                        state.planner.want(limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken),
+                    )
+                )
         return tuple(asked)
 
     async def _sleep(self) -> None:

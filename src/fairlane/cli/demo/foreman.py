@@ -1,6 +1,6 @@
 """The demonstration's foreman, in a process of its own: `python -m fairlane.cli.demo.foreman PARENT MODULE:NAME`.
 
-What `fairlane worker --profile development --processes 2 --batch 1 --grace 1s` would be, but that it hears no settings of its surroundings
+What `fairlane worker --profile development --processes 2 --grace 1s` would be, but that it hears no settings of its surroundings
 and does not outlive the demonstration.
 """
 
@@ -20,8 +20,8 @@ from fairlane.worker.isolated.child import die_with
 
 
 async def work(app: str) -> None:
-    # The profile's lanes: in each process one slot for urgent jobs and two for all. One job a claim: each looks at all tenants.
-    worker = replace(profile_config("development"), app=app, grace_s=GRACE_S, batch=1)
+    # The profile's lanes: in each process one slot for urgent jobs and two for all.
+    worker = replace(profile_config("development"), app=app, grace_s=GRACE_S)
     await Foreman(ForemanConfig(app=app, worker=worker, processes=PROCESSES)).run()
 
 
