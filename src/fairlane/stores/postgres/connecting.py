@@ -24,6 +24,7 @@ _OPTIONS = " ".join(
         "statement_timeout={statement_timeout_ms}",
         "lock_timeout={lock_timeout_ms}",
         "idle_in_transaction_session_timeout=60000",
+        "intervalstyle=iso_8601",  # reported back by the server, unlike the others: tells whether these settings arrived
     )
 )
 
@@ -57,10 +58,10 @@ class Connector:
     def __init__(self, params: dict[str, Any], answer_within_s: float) -> None:
         self._params, self._answer_within_s = params, answer_within_s
         self.pooled = False
-        """A pooler refused start-up settings: the server's own hold."""
+        """A pooler refused or dropped our start-up settings: the server's own hold, and nothing may be kept in a session."""
 
     def connect(self, *, patient: bool = False) -> Connection:
-        """A new connection; a `patient` one waits for an answer as long as it takes."""
+        """A new connection; a `patient` one waits for an answer as long as it takes, and prepares nothing."""
         given = self._given()
         try:
             conn = Connection.connect(**given, autocommit=True, prepare_threshold=None)
@@ -69,6 +70,8 @@ class Connector:
                 raise unreachable(error) from error
             return self.connect(patient=patient)
         conn.answer_within_s = None if patient else self._answer_within_s
+        if not patient:
+            self._look_at(conn)
         return conn
 
     async def aconnect(self) -> AsyncConnection:
@@ -80,7 +83,15 @@ class Connector:
                 raise unreachable(error) from error
             return await self.aconnect()
         conn.answer_within_s = self._answer_within_s
+        self._look_at(conn)
         return conn
+
+    def _look_at(self, conn: Connection | AsyncConnection) -> None:
+        """Prepare statements where the session is ours: it saves a tenth of an enqueue. Behind a pooler the next call may meet another."""
+        if conn.info.parameter_status("IntervalStyle") == "iso_8601":
+            conn.prepare_threshold = 0
+        else:
+            self.pooled = True
 
     def _given(self) -> dict[str, Any]:
         return without_options(self._params) if self.pooled else self._params

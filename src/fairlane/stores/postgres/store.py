@@ -106,8 +106,7 @@ class PostgresStore:
     def _send(self, call: Call[T], *, proven: bool) -> Rows:
         conn = self._shelf.take(proven=proven)
         try:
-            with conn.cursor(binary=True) as cursor:
-                return cursor.execute(self._text(call), call.params).fetchall()
+            return conn.kept_cursor().execute(self._text(call), call.params).fetchall()
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
@@ -116,9 +115,9 @@ class PostgresStore:
     async def _asend(self, call: Call[T], *, proven: bool) -> Rows:
         conn = await self._shelf.atake(proven=proven)
         try:
-            async with conn.cursor(binary=True) as cursor:
-                await cursor.execute(self._text(call), call.params)
-                return await cursor.fetchall()
+            cursor = conn.kept_cursor()
+            await cursor.execute(self._text(call), call.params)
+            return await cursor.fetchall()
         except psycopg.Error as error:
             raise translated(error) from error
         finally:

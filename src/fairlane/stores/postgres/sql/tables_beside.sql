@@ -72,7 +72,7 @@ create table schedule (
   paused_at    timestamptz,
   declared_at  timestamptz not null,
   constraint schedule_source_check check (source in ('code', 'person')),
-  constraint schedule_next_at_check check (is_usable(next_at))
+  constraint schedule_next_at_check check (next_at between '0002-01-01 00:00+00' and '9998-12-31 00:00+00')
 );
 create index schedule_due on schedule (next_at, name) where paused_at is null;
 
