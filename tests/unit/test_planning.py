@@ -10,7 +10,7 @@ from fairlane.core.chance import FixedChance
 from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
-from fairlane.core.outcome import Completed
+from fairlane.core.outcome import Completed, Released
 from fairlane.core.planning import ClaimPlanner
 from fairlane.stores.memory import MemoryStore
 from tests.support.making import Raw
@@ -27,11 +27,11 @@ class Lane:
         self.look_s, self.claim_no, self.now_s = look_s, 0, 100.0
         self.store.run(Renew(worker=WORKER, lease_s=1e6))
 
-    def put(self, count: int, tenant: str, queue: str = "default", priority: int = 5) -> None:
+    def put(self, count: int, tenant: str, queue: str = "default", priority: int = 5, type: str = "noop") -> None:
         jobs = tuple(
             JobSpec(
                 id=JobId(uuid7(1, CHANCE.entropy(10))),
-                type="noop",
+                type=type,
                 payload=Raw(b"{}"),
                 tenant=tenant,
                 queue=queue,
@@ -41,13 +41,15 @@ class Lane:
         )
         self.store.run(Enqueue(jobs=jobs))
 
-    def turn(self, limit: int, *, woken: bool = False) -> tuple[Want, TurnResult]:
+    def turn(self, limit: int, *, woken: bool = False, settle: bool = True) -> tuple[Want, TurnResult]:
         self.claim_no += 1
         want = self.planner.want(limit, self.now_s, start=limit, woken=woken)
         answer = self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, wants=(want,)))
         took_s = self.look_s if want.discover else 0.01
         self.now_s += took_s
         self.planner.learn(want, answer, took_s, self.now_s)
+        if not settle:
+            return want, answer
         self.claim_no += 1
         ended = tuple(Completed(seq=lease.seq, attempt=lease.attempt) for lease in answer.leases)
         self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, outcomes=ended))
@@ -132,3 +134,50 @@ def test_nothing_is_left_behind_whatever_the_marks() -> None:
     for _ in range(60):
         done += len(lane.turn(4)[1].leases)
     assert done == 74
+
+
+@pytest.mark.requirement("L15", "L17")
+@pytest.mark.parametrize("hidden_by", [999, 1000, 3500])
+def test_jobs_of_unknown_types_hide_nothing_however_many_come_before(hidden_by: int) -> None:
+    lane = Lane()
+    lane.put(hidden_by, "acme", type="unknown")
+    lane.put(2, "acme")
+    found = [len(lane.turn(10)[1].leases)]
+    while found[-1] or lane.planner.is_searching:
+        found.append(len(lane.turn(10)[1].leases))
+    assert sum(found) == 2
+    assert len(found) <= hidden_by // 1000 + 4
+
+
+@pytest.mark.requirement("L15")
+def test_a_line_that_was_looked_through_is_not_walked_again_for_a_new_job_at_its_end() -> None:
+    lane = Lane()
+    lane.put(3500, "acme", type="unknown")
+    for _ in range(6):
+        lane.turn(10)
+    lane.put(1, "acme")
+    assert len(lane.turn(10, woken=True)[1].leases) == 1
+
+
+@pytest.mark.requirement("L15")
+def test_a_job_that_came_back_in_the_middle_of_a_line_looked_through_is_found_in_time() -> None:
+    lane = Lane()
+    lane.put(1500, "acme", type="unknown")
+    lane.put(1, "acme")
+    lane.put(1500, "acme", type="unknown")
+    [lease] = [lease for _ in range(6) for lease in lane.turn(10, settle=False)[1].leases]
+    assert not lane.planner.is_searching
+    lane.store.run(Turn(worker=WORKER, claim_no=0, outcomes=(Released(seq=lease.seq, attempt=lease.attempt),)))
+    assert lane.turn(10)[1].leases == ()
+    lane.now_s += 31.0
+    assert [lease.attempt for _ in range(6) for lease in lane.turn(10)[1].leases] == [2]
+
+
+def test_one_lane_never_searches_the_queues_of_another() -> None:
+    lane = Lane()
+    lane.put(10, "acme", queue="elsewhere")
+    fast = lane.planner.want(10, lane.now_s)
+    other = Want(lane="other", queues=("elsewhere",), limit=3, types=("unknown",))
+    lane.planner.learn(fast, lane.store.run(Turn(worker=WORKER, claim_no=1, wants=(fast, other))), 0.01, lane.now_s)
+    assert not lane.planner.is_searching
+    assert lane.turn(10)[0].takes == ()

@@ -48,7 +48,8 @@ class Turner:
                 await self._sleep()
                 continue
             claimed = await self.turn(asked)
-            self._idle = 0 if claimed or desk.outcomes or desk.busy() else self._idle + 1
+            searches = any(state.planner.is_searching for state in desk.lanes)
+            self._idle = 0 if claimed or searches or desk.outcomes or desk.busy() else self._idle + 1
             if desk.config.drain and self._idle:
                 return
             if desk.jobs_left() <= 0 and not desk.busy():
@@ -76,7 +77,7 @@ class Turner:
         for state, want in asked:
             leases = by_lane.get(want.lane, [])
             state.planner.learn(want, answer, self.answered_s - sent_s, self.answered_s)
-            state.empty = len(leases) < want.limit
+            state.empty = len(leases) < want.limit and not state.planner.is_searching
             state.give(leases)
         self._heed(answer)
         return len(answer.leases)
