@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from datetime import datetime
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
+from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Outcome, Released
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import ANY, LaneState
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.slot import Slot
 from fairlane.worker.statistics import Statistics
+
+MARGIN_S = 5.0
+"""A held job begins no later than this before its lease ends: from then on it may be somebody else's."""
+TRUSTED_S = START_BY_S - MARGIN_S
 
 
 class Desk:
@@ -39,6 +45,8 @@ class Desk:
         """No more claims; what is held goes back."""
         self.closing = False
         """The slots themselves are being taken down."""
+        self._told: tuple[datetime, float] | None = None
+        """The store's time, and the earliest it can have been by ours."""
         self.started = 0
         self.ended = 0
 
@@ -63,6 +71,29 @@ class Desk:
         if self.config.max_jobs is None:
             return sys.maxsize
         return self.config.max_jobs - self.started - sum(len(state.held) for state in self.lanes)
+
+    def hear_time(self, now: datetime, sent_s: float) -> None:
+        """The store's time, from the answer to what was sent at `sent_s`."""
+        self._told = now, sent_s
+
+    def left_s(self, lease: Lease, now_s: float) -> float:
+        """How long a lease lasts at least, counted by our clock from what the store said last."""
+        if self._told is None:
+            return 0.0
+        told, told_s = self._told
+        return (lease.deadline_at - told).total_seconds() - (now_s - told_s)
+
+    def may_begin(self, state: LaneState, lease: Lease, now_s: float) -> bool:
+        """Whether a job that was held for a while is still surely ours; one that is not goes back."""
+        if lease.started:
+            return True
+        left_s = self.left_s(lease, now_s) - MARGIN_S
+        if left_s > 0:
+            state.trusted_until_s = now_s + left_s
+            return True
+        self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
+        self.kick.set()
+        return False
 
     def give_back(self, state: LaneState, unwanted: Callable[[Lease], bool]) -> None:
         """Release held jobs before they begin."""

@@ -46,9 +46,11 @@ class Filler:
                 breath_s = desk.monotonic()
                 continue
             lease = held.popleft()
+            began_s = desk.monotonic()
+            if began_s > state.trusted_until_s and not desk.may_begin(state, lease, began_s):
+                continue
             state.running += 1
             desk.started += 1
-            began_s = desk.monotonic()
             try:
                 breaker = desk.tasks[lease.type].breaker
                 if breaker is None:

@@ -50,6 +50,10 @@ class LaneState:
         self.held: deque[Lease] = deque()
         """Claimed and not begun."""
         self._idle: deque[asyncio.Future[None]] = deque()
+        self.trusted_until_s = 0.0
+        """Until then every held job is surely still ours."""
+        self.is_clogged = False
+        """Held jobs waited too long for a slot: none is claimed ahead until one ends."""
         self.running = 0
         self._job_s = 0.0
         self._busy_s = 0.0
@@ -60,7 +64,7 @@ class LaneState:
     def room(self) -> int:
         """How many more jobs to ask for: the free slots, and what keeps them busy until the next answer comes."""
         free = self.lane.slots - self.running - len(self.held)
-        if self.lane.prompt or self._job_s <= 0.0:
+        if self.lane.prompt or self.is_clogged or self._job_s <= 0.0:
             return max(free, 0)
         ahead = min(int(self.lane.slots * PREFETCH_S / self._job_s), PREFETCH_SLOTS * self.lane.slots)
         return max(free + ahead, 0)
@@ -68,7 +72,9 @@ class LaneState:
     def free_slots(self) -> int:
         return max(self.lane.slots - self.running - len(self.held), 0)
 
-    def give(self, leases: Iterable[Lease]) -> None:
+    def give(self, leases: Iterable[Lease], trusted_until_s: float) -> None:
+        if not self.held:
+            self.trusted_until_s = trusted_until_s
         self.held.extend(leases)
         for _ in range(min(len(self._idle), len(self.held))):
             waiting = self._idle.popleft()
@@ -88,6 +94,7 @@ class LaneState:
                 waiting.set_result(None)
 
     def ended(self, ran_s: float) -> None:
+        self.is_clogged = False
         self._busy_s += ran_s
         # Follows a change within some twenty jobs and forgets a single outlier.
         self._job_s += (ran_s - self._job_s) * (0.05 if self._job_s else 1.0)

@@ -12,7 +12,7 @@ from fairlane.core.ops import Start, Turn, TurnResult, Want
 from fairlane.core.outcome import Died, Failure, Outcome
 from fairlane.core.storable import fingerprint
 from fairlane.errors import FairlaneError, StoreClosed, StoreRefused
-from fairlane.worker.desk import Desk
+from fairlane.worker.desk import TRUSTED_S, Desk
 from fairlane.worker.lanes import LaneState
 
 log = logging.getLogger("fairlane.worker")
@@ -21,8 +21,9 @@ REPORT_START_S = 0.5
 """A prefetched attempt still running after this is reported as begun; a shorter one never costs a write of its own."""
 ATTEND_S = 2.0
 """While anything runs a Turn goes out this often at least, to hear of cancellations."""
-ECHO_S = (0.03, 0.3)
-"""After falling idle: look again this soon, for an enqueue that had not seen us waiting."""
+ECHO_S = (0.0, 0.03, 0.3)
+"""After falling idle: look again this soon, for an enqueue that had not seen us waiting. At once, because the Turn that says so
+claims before it commits."""
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 Asked = tuple[tuple[LaneState, Want], ...]
@@ -66,11 +67,12 @@ class Turner:
             outcomes=tuple(outcomes),
             starts=self._starts(),
             wants=tuple(want for _, want in asked),
-            waiting=self._idle > 0 and not desk.stopping,
+            waiting=not desk.busy() and not desk.stopping,
         )
         sent_s = desk.monotonic()
         answer = await self._send(turn)
         self.answered_s = desk.monotonic()
+        desk.hear_time(answer.now, sent_s)
         by_lane: dict[str, list[Lease]] = {}
         for lease in answer.leases:
             by_lane.setdefault(lease.lane, []).append(lease)
@@ -78,7 +80,7 @@ class Turner:
             leases = by_lane.get(want.lane, [])
             state.planner.learn(want, answer, self.answered_s - sent_s, self.answered_s)
             state.empty = len(leases) < want.limit and not state.planner.is_searching
-            state.give(leases)
+            state.give(leases, sent_s + TRUSTED_S)
         self._heed(answer)
         return len(answer.leases)
 

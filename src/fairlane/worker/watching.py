@@ -1,15 +1,21 @@
-"""The watchdog: looks at what runs now and then, and asks what has run too long to stop. No timer per job."""
+"""The watchdog: looks at what runs now and then, and asks what has run too long to stop. No timer per job.
+
+What was claimed ahead and finds no slot goes back, too: other workers may have one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
+from fairlane.core.ops.turn import START_BY_S
 from fairlane.worker.desk import Desk
 
 log = logging.getLogger("fairlane.worker")
 
 WATCH_S = 0.1
+HELD_S = 2.0
+"""So long a job claimed ahead waits for a slot here."""
 
 
 class Watchdog:
@@ -23,6 +29,10 @@ class Watchdog:
             self.run_once(self._desk.monotonic())
 
     def run_once(self, now_s: float) -> None:
+        for state in self._desk.lanes:
+            if state.held and self._desk.left_s(state.held[0], now_s) < START_BY_S - HELD_S:
+                state.is_clogged = True
+                self._desk.give_back(state, lambda lease: not lease.started)
         for slot in self._desk.slots:
             lease = slot.lease
             if lease is None:
