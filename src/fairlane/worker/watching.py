@@ -30,7 +30,8 @@ class Watchdog:
 
     def run_once(self, now_s: float) -> None:
         for state in self._desk.lanes:
-            if state.held and self._desk.left_s(state.held[0], now_s) < START_BY_S - HELD_S:
+            ahead = next((lease for lease in state.held if not lease.started), None)
+            if ahead is not None and self._desk.left_s(ahead, now_s) < START_BY_S - HELD_S:
                 state.is_clogged = True
                 self._desk.give_back(state, lambda lease: not lease.started)
         for slot in self._desk.slots:

@@ -1,0 +1,106 @@
+"""Jobs claimed ahead of a slot: they do not wait behind a long one, and never begin once they may be somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from fairlane.client.handle import Handle
+from fairlane.core.clock import SystemClock
+from fairlane.core.ops import Reclaim
+from fairlane.stores.memory import MemoryStore
+from fairlane.worker import watching
+from fairlane.worker.engine import Engine
+from fairlane.worker.lanes import ANY, Lane
+from tests.worker.conftest import Works, eventually
+
+ONE = Lane("one", 1, (ANY,))
+
+
+class Ahead(SystemClock):
+    """The machine's time, and as much more as a test says: the store's and the engine's together."""
+
+    ahead_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead_s)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
+class Clogged:
+    """A lane whose only slot is taken by a long job, with quick ones held behind it."""
+
+    def __init__(self, works: Works) -> None:
+        self.ran, self.go_on, self.time = list[int](), asyncio.Event(), Ahead()
+        assert isinstance(works.app.store, MemoryStore)
+        works.app.store._clock = self.time
+
+        @works.app.task(name="quick")
+        async def quick(n: int) -> None:
+            self.ran.append(n)
+
+        @works.app.task(name="slow")
+        async def slow() -> None:
+            await self.go_on.wait()
+
+        # Quick ones first, so that the lane learns to claim ahead; then one that keeps its only slot.
+        for n in range(20):
+            quick.enqueue(n)
+        self.long: Handle[None] = slow.enqueue()
+        self.later: list[Handle[None]] = [quick.enqueue(n) for n in range(20, 23)]
+        self.engine: Engine = works.engine(ONE)
+        self.engine.desk.monotonic = self.time.monotonic
+        [self.state] = self.engine.desk.lanes
+
+    async def start(self) -> asyncio.Task[None]:
+        running = asyncio.create_task(self.engine.run())
+        await eventually(lambda: len(self.ran) == 20 and self.state.running == 1 and self.state.held)
+        return running
+
+
+@pytest.mark.requirement("I4")
+def test_jobs_claimed_ahead_go_back_when_no_slot_gets_free_and_another_worker_runs_them(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "HELD_S", 0.1)
+
+    async def story() -> None:
+        lane = Clogged(works)
+        running = await lane.start()
+        await eventually(lambda: not lane.state.held)
+        await works.engine(ONE, drain=True).run()
+        assert sorted(lane.ran) == list(range(23))
+        lane.go_on.set()
+        lane.engine.stop()
+        await running
+        assert {handle.job().attempts for handle in lane.later} == {0}
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("W6")
+def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "HELD_S", 3600.0)
+
+    async def story() -> None:
+        lane = Clogged(works)
+        running = await lane.start()
+        await eventually(lambda: lane.long.status() == "processing")
+        lane.state.is_clogged = True  # so that it does not claim them anew
+        lane.time.ahead_s = 61.0
+        works.app.store.run(Reclaim())
+        await works.engine(ONE, drain=True).run()
+        assert len(lane.ran) == 23
+        lane.go_on.set()
+        await eventually(lambda: not lane.engine.desk.busy())
+        lane.engine.stop()
+        await running
+        assert sorted(lane.ran) == list(range(23))
+
+    asyncio.run(story())
