@@ -9,6 +9,7 @@ Slots pull held jobs and run them, one each: no task, future or model per job on
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
@@ -21,9 +22,11 @@ from fairlane.worker.isolated.children import Children
 from fairlane.worker.services import Services
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
-from fairlane.worker.turning import Turner
+from fairlane.worker.turning import Turner, Unanswered
 from fairlane.worker.waking import Waker
 from fairlane.worker.watching import Watchdog
+
+log = logging.getLogger("fairlane.worker")
 
 
 class Engine:
@@ -59,8 +62,11 @@ class Engine:
         watchdog = asyncio.create_task(self.watchdog.watch(), name="watchdog")
         duties = asyncio.create_task(self.duties.run(), name="duties")
         try:
-            await self.turner.turn_until_stopped()
-            await self._leave()
+            try:
+                await self.turner.turn_until_stopped()
+                await self._leave()
+            except Unanswered as error:
+                log.warning("what was held here waits for its leases to end: %s", error)
             duties.cancel()
             await asyncio.gather(duties, return_exceptions=True)
             await self.duties.finish()
@@ -77,20 +83,26 @@ class Engine:
 
     def stop(self) -> None:
         """Claim no more; what is held goes back, what runs may end within the grace."""
+        self._leave_within(self.desk.config.grace_s)
         self.desk.stopping = True
         self.desk.kick.set()
 
     def stop_now(self) -> None:
         """End the grace: what still runs is interrupted and given back."""
         self.stop()
+        self._leave_within(0.0)
         now_s = self.desk.monotonic()
         for slot in self.desk.slots:
             slot.stop("shutdown", now_s)
 
+    def _leave_within(self, grace_s: float) -> None:
+        until_s, turner = self.desk.monotonic() + grace_s + LAST_S, self.turner
+        turner.until_s = until_s if turner.until_s is None else min(turner.until_s, until_s)
+
     async def _leave(self) -> None:
         """Give back what has not begun, wait for what runs, then interrupt it; settle everything."""
         desk = self.desk
-        desk.stopping = True
+        self.stop()
         for state in desk.lanes:
             desk.give_back(state, lambda _: True)
             state.wake_all()

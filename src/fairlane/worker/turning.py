@@ -29,6 +29,10 @@ BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 Asked = tuple[tuple[LaneState, Want], ...]
 
 
+class Unanswered(Exception):
+    """The store did not answer while there was still time."""
+
+
 class Turner:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -39,6 +43,8 @@ class Turner:
         """When the next scheduled job is due, by our clock."""
         self.answered_s = desk.monotonic()
         """When the store last answered: what readiness is judged by."""
+        self.until_s: float | None = None
+        """Leaving: nobody waits for the store beyond this."""
 
     async def turn_until_stopped(self) -> None:
         """Turn by turn, until told to stop, drained, or used up."""
@@ -124,16 +130,18 @@ class Turner:
 
     async def _send(self, turn: Turn) -> TurnResult:
         """Send it until the store answers: repeated under one number it claims once and settles once."""
-        tries = 0
+        desk, tries = self._desk, 0
         while True:
             try:
-                return await self._desk.app.store.arun(turn)
+                return await desk.app.store.arun(turn)
             except StoreClosed:
                 raise
             except StoreRefused as refused:
                 turn = await self._settle_by_halves(turn, refused)
             except FairlaneError as error:
-                pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + self._desk.app.chance.fraction())
+                if self.until_s is not None and desk.monotonic() > self.until_s:
+                    raise Unanswered(str(error)) from error
+                pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + desk.app.chance.fraction())
                 log.warning("the store did not answer, trying again in %.1f s: %s", pause_s, error)
                 tries += 1
                 await asyncio.sleep(pause_s)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 
 from fairlane import Fairlane
-from fairlane.core.ops import ListWorkers
+from fairlane.core.ops import ListWorkers, Op
 from fairlane.errors import StoreUnavailable, UnknownTask
+from fairlane.stores.memory import MemoryStore
+from fairlane.worker import engine
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -74,3 +79,43 @@ def test_a_store_that_cannot_be_reached_is_told_at_once() -> None:
     with pytest.raises(StoreUnavailable), app.running():
         pass
     app.close()
+
+
+class Leaving(MemoryStore):
+    """A store that goes away when told to."""
+
+    is_away = False
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if self.is_away:
+            raise StoreUnavailable("memory", "it went away")
+        return super().run(op, on=on)
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        return self.run(op, on=on)
+
+
+@pytest.mark.requirement("Q8")
+def test_a_store_that_went_away_keeps_nobody_from_leaving(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "LAST_S", 0.2)
+    store = Leaving()
+    with Fairlane(store=store, profile="development") as app:
+        begun = threading.Event()
+
+        @app.task
+        async def wait() -> None:
+            begun.set()
+            await asyncio.sleep(60)
+
+        wait.enqueue()
+        running = app.running(grace=0.1)
+        running.__enter__()
+        assert begun.wait(10)
+        store.is_away = True
+        leaving = threading.Thread(target=running.__exit__, args=(None, None, None), daemon=True)
+        leaving.start()
+        leaving.join(20)
+        assert not leaving.is_alive()
+        assert "what was held here waits for its leases to end" in caplog.text
