@@ -242,3 +242,28 @@ def test_the_utilisation_of_a_lane_is_the_share_of_its_slot_time_spent_running(w
     assert state.utilisation(110.0, running_s=5.0) == pytest.approx(0.5)
     state.ended(ran_s=5.0)
     assert state.utilisation(120.0, running_s=0.0) == pytest.approx(0.0)
+
+
+class Unspeakable(Exception):
+    """Cannot even be looked at."""
+
+    @property
+    def response(self) -> object:
+        raise SystemExit(3)
+
+
+def test_a_task_that_cancels_its_slot_or_raises_what_cannot_be_told_costs_no_slot(works: Works) -> None:
+    @works.app.task(name="cancels")
+    async def cancels() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    @works.app.task(name="unspeakable")
+    async def unspeakable() -> None:
+        raise Unspeakable
+
+    ended, failed = cancels.enqueue(), unspeakable.enqueue()
+    after = works.task("add").enqueue(1, 2)
+    works.drain(Lane("one", 1, (ANY,)))
+    assert [handle.status() for handle in (ended, failed, after)] == ["completed", "failed", "completed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
@@ -37,6 +38,8 @@ class Filler:
     async def fill(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
         desk, state, held, noter = self._desk, self._state, self._state.held, self._noter
+        own = slot.task
+        assert own is not None
         breath_s = desk.monotonic()
         while True:
             if not held:
@@ -55,11 +58,19 @@ class Filler:
                 breaker = desk.tasks[lease.type].breaker
                 if breaker is None:
                     outcome = await self._attempt(slot, lease, began_s)
+                    if own.cancelling():
+                        await _take_in_cancel(own)
                 else:
                     attempt = partial(self._attempt, slot, lease, began_s)
                     outcome = await self._services.breakers.run(breaker, lease, attempt)
                 if noter.books:
                     await noter.finish(lease)
+            except BaseException as error:  # a runner: whatever goes wrong around an attempt, its slot lives on
+                if desk.closing:
+                    raise
+                log.exception("how job %s (%s) ended could not be told", lease.id, lease.type)
+                untold = RuntimeError(f"how it ended could not be told: {type(error).__name__}")
+                outcome = desk.tasks[lease.type].raised(lease, untold, desk.monotonic() - began_s)
             finally:
                 state.running -= 1
             now_s = desk.monotonic()
@@ -116,3 +127,11 @@ class Filler:
         if slot.stopping == "cancel":
             return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
         return task.raised(lease, TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s"), ran_s)
+
+
+async def _take_in_cancel(own: asyncio.Task[None]) -> None:
+    """A task cancelled the slot it ran in, and ended before that took effect: it must not hit what runs here next."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    while own.uncancel():
+        continue
