@@ -126,6 +126,14 @@ def test_an_id_taken_by_other_content_is_a_conflict_and_changes_nothing(scene: S
     assert scene.list_jobs() == [job.id]
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_whose_line_a_priority_orders_is_no_content_of_its_own(scene: Scene, key: str | None) -> None:
+    job = scene.put(priority=5, priority_scope="queue", idempotency_key=key)
+    again = scene.job(id=job.id, priority=5, priority_scope="tenant", idempotency_key=key)
+    [receipt] = scene.enqueue(again).receipts
+    assert (receipt.disposition, receipt.seq) == ("replayed", job.seq)
+
+
 def test_a_conflict_spares_the_other_jobs_of_its_call(scene: Scene) -> None:
     taken = scene.put()
     good = scene.job()

@@ -38,8 +38,8 @@ begin
       select * into _old from job where id = _j.id;
       if found then
         _one := json_build_object('id', _j.id, 'seq', _old.seq, 'disposition', case
-          when _old.type = _j.type and _old.tenant = _j.tenant and _old.queue = _j.queue and _old.band = _j.band
-               and _old.rank = _j.rank and _old.payload::text = _j.payload::text
+          when _old.type = _j.type and _old.tenant = _j.tenant and _old.queue = _j.queue
+               and _old.band + _old.rank = _j.band + _j.rank and _old.payload::text = _j.payload::text
                and _old.idempotency_key is not distinct from _j.idempotency_key
                and _old.dedup_key is not distinct from _j.dedup_key and _old.parent_id is not distinct from _j.parent_id
           then 'replayed' else 'conflict' end);

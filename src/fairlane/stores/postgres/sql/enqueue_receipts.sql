@@ -9,7 +9,7 @@ begin
     select json_agg(json_build_object('id', o.id, 'seq', o.seq, 'disposition', case
       when o.seq = any(created) and j.nth = 1 then 'created'
       when o.type = j.type and o.tenant = coalesce(j.tenant, 'system') and o.queue = coalesce(j.queue, 'default')
-           and o.band + o.rank = coalesce(j.priority, 5) and (o.band = 0 or j.priority_scope is distinct from 'tenant')
+           and o.band + o.rank = coalesce(j.priority, 5)
            and o.payload::text = coalesce(j.payload_text, j.payload::text, '{}')
            and o.idempotency_key is null and o.dedup_key is null and o.parent_id is not distinct from j.parent_id
       then 'replayed' else 'conflict' end) order by j.ord)
