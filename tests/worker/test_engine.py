@@ -205,7 +205,7 @@ def test_an_idle_worker_wakes_for_a_new_job_without_waiting_for_its_poll(works: 
     async def story() -> None:
         engine = works.engine(poll_s=60.0)
         loop = asyncio.create_task(engine.run())
-        await asyncio.sleep(0.6)
+        await eventually(lambda: any(worker.waiting for worker in works.app.workers().workers))
         handle = await asyncio.to_thread(works.task("add").enqueue, 1, 2)
         await eventually(lambda: handle.status() == "completed", within_s=2.0)
         engine.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fairlane.worker.isolated.children import Children
+from fairlane.worker.isolated.children import ChildNotStarted, Children
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
@@ -86,7 +86,7 @@ def test_an_application_that_cannot_be_imported_says_so_and_runs_nothing(
 
     async def story() -> None:
         children = Children("tests.worker.nowhere:app")
-        with pytest.raises(Exception, match="exited with code"):
+        with pytest.raises(ChildNotStarted, match="exited with code"):
             await children._start()
         await children.close()
 
@@ -94,3 +94,11 @@ def test_an_application_that_cannot_be_imported_says_so_and_runs_nothing(
     assert "nowhere" in capfd.readouterr().err
     assert lease is not None
     assert handle.status() == "pending"
+
+
+def test_a_job_whose_process_cannot_be_started_is_put_off_uncharged(works: Works) -> None:
+    handle = works.task("alone").enqueue()
+    works.drain(app="tests.worker.nowhere:app")
+    job = handle.job()
+    assert (job.status, job.attempts, job.crashes) == ("pending", 0, 0)
+    assert job.run_at > job.enqueued_at

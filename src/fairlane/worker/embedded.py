@@ -92,7 +92,7 @@ class Heartbeat:
             try:
                 self._renew()
                 pause_s = every_s
-            except FairlaneError as error:
+            except Exception as error:  # noqa: BLE001 - a heartbeat: whatever it was, the next try may reach the store
                 pause_s = min(RETRY_S, every_s)
                 if monotonic() - self._renewed_s > trusted_s(self._config.lease_s):
                     log.warning("the heartbeat could not be renewed, what runs is stopped before it lapses: %s", error)

@@ -9,11 +9,11 @@ from functools import partial
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.core.job import Lease
-from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released
+from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.errors import AttemptInterrupted
 from fairlane.worker.desk import Desk
 from fairlane.worker.exceptions import FAILED, log_failure, remember_failure
-from fairlane.worker.isolated.children import ChildDied, Children
+from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.services import Services
@@ -22,6 +22,8 @@ from fairlane.worker.threads import Threads
 
 log = logging.getLogger("fairlane.worker")
 
+PUT_OFF_S = 5.0
+"""How long an isolated job waits, uncharged, when no process could be had for it."""
 YIELD_S = 0.005
 """Jobs that never wait still let the loop breathe this often."""
 
@@ -103,6 +105,9 @@ class Filler:
                     raise
                 return task.raised(lease, error, self._desk.monotonic() - began_s)
             return self._stopped(slot, task, lease, began_s)
+        except ChildNotStarted as reason:
+            log.warning("job %s (%s) is put off for %g s: %s", lease.id, lease.type, PUT_OFF_S, reason)
+            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S)
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)

@@ -24,6 +24,8 @@ ATTEND_S = 2.0
 ECHO_S = (0.0, 0.03, 0.3)
 """After falling idle: look again this soon, for an enqueue that had not seen us waiting. At once, because the Turn that says so
 claims before it commits."""
+UNREGISTERED_S = 0.2
+"""How long a worker whose heartbeat has lapsed waits before it asks again."""
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 Asked = tuple[tuple[LaneState, Want], ...]
@@ -43,6 +45,7 @@ class Turner:
         """When the next scheduled job is due, by our clock."""
         self.answered_s = desk.monotonic()
         """When the store last answered: what readiness is judged by."""
+        self._registered = True
         self.until_s: float | None = None
         """Leaving: nobody waits for the store beyond this."""
 
@@ -55,6 +58,9 @@ class Turner:
                 await self._sleep()
                 continue
             claimed = await self.turn(asked)
+            if not self._registered:
+                await asyncio.sleep(UNREGISTERED_S)
+                continue  # an empty answer says nothing about the queues
             searches = any(state.planner.is_searching for state in desk.lanes)
             self._idle = 0 if claimed or searches or desk.outcomes or desk.busy() else self._idle + 1
             if desk.config.drain and self._idle:
@@ -204,6 +210,7 @@ class Turner:
             for slot in desk.slots:
                 if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (refusal.seq, refusal.attempt):
                     slot.stop("lease_lost", now_s)
+        self._registered = answer.registered
         if not answer.registered:
             log.warning("the heartbeat of worker %s has lapsed: nothing is claimed until it is renewed", desk.worker)
         due = answer.next_due_at

@@ -12,6 +12,10 @@ _FINISHED = """
 select seq from fairlane_done where status <> 'dead' and finished_at < ? order by finished_at, seq limit ?
 """
 _CLOSED = "select seq from fairlane_dead_letter where closed_at < ? order by closed_at, seq limit ?"
+_OLD_FIGURES = """
+delete from fairlane_stat where (minute, type, queue, tenant) in
+  (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 10000)
+"""
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
 _KEYS = """
@@ -74,7 +78,7 @@ def retain(tx: Transaction, op: Retain) -> Retained:
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
     if op.stats_before is not None:
-        tx.db.execute("delete from fairlane_stat where minute < ?", (to_us(op.stats_before),))
+        tx.db.execute(_OLD_FIGURES, (to_us(op.stats_before),))
     return Retained(jobs=len(seqs))
 
 

@@ -31,6 +31,10 @@ class ChildDied(Exception):
             super().__init__(f"its process exited with code {code}")
 
 
+class ChildNotStarted(Exception):
+    """No process could be had for an attempt: nothing has run, and the job is not to blame."""
+
+
 class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -93,26 +97,32 @@ class Children:
         await asyncio.gather(*(child.kill() for child in idle))
 
     async def _start(self) -> Child:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "fairlane.worker.isolated.child",
-            self._spec,
-            str(self._memory_mb),
-            str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            limit=2**26,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "fairlane.worker.isolated.child",
+                self._spec,
+                str(self._memory_mb),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                limit=2**26,
+            )
+        except OSError as error:
+            raise ChildNotStarted(f"no process could be started: {error}") from error
         child = Child(process)
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_S):
                 ready = await aread_frame(process.stdout)
+        except TimeoutError:
+            await asyncio.shield(child.kill())
+            raise ChildNotStarted(f"its process was not ready within {START_S:g} s") from None
         except BaseException:
             await asyncio.shield(child.kill())
             raise
         if ready != READY:
-            raise ChildDied(await process.wait())
+            raise ChildNotStarted(f"the application could not be loaded there: {ChildDied(await process.wait())}")
         return child

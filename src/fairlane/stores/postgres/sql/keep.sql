@@ -24,7 +24,8 @@ begin
   delete from done where seq = any(_seqs);
   delete from dead_letter where seq = any(_seqs);
   delete from job where seq = any(_seqs);
-  delete from stat_minute where minute < _stats_before;
+  delete from stat_minute where ctid = any(array(
+    select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
   return json_build_object('jobs', cardinality(_seqs));
 end
 $$;
