@@ -10,7 +10,7 @@ ROWS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format types contracts docs docs-check bench ledger pgbouncer clean
+.PHONY: help demo test test-long lint format types contracts docs docs-check bench bench-peers ledger pgbouncer clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,12 @@ docs-check: $(READY) ## Check that docs/ matches the code and every link leads s
 
 bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench
+
+bench-peers: $(READY) ## Drain jobs beside other Python job systems, which it installs apart
+	@test -x .venv-peers/bin/python || $(BIN)/python -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --upgrade pip
+	@.venv-peers/bin/python -m pip install --quiet -r bench/peers.txt -e '.[postgres]'
+	@PEERS_PYTHON=$$PWD/.venv-peers/bin/python $(BIN)/python -m bench.peers
 
 ledger: $(READY) ## Show each requirement with the tests that prove it
 	@$(BIN)/python tools/ledger.py $(ROWS)

@@ -1,0 +1,120 @@
+"""Fairlane and its peers behind one face: install, fill, work. Each as its maintainers advise; run in a process of its own.
+
+    python -m bench.peer_systems SYSTEM install|fill|work [COUNT|SLOTS]
+
+The job appends one byte to the file that PEERS_DIARY names: counting them from outside costs every system the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+DSN = os.environ.get("PEERS_DSN", "")
+_diary = -1
+
+
+def tick() -> None:
+    global _diary  # noqa: PLW0603 - one descriptor for the whole process
+    if _diary < 0:
+        _diary = os.open(os.environ["PEERS_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(_diary, b".")
+
+
+class Fair:
+    """Our engine with one lane of so many slots, as `fairlane worker` runs it."""
+
+    def __init__(self) -> None:
+        from fairlane import Fairlane
+
+        self.app = Fairlane(DSN, profile="development")
+
+        @self.app.task(name="peers.tick")
+        async def run(n: int) -> None:
+            tick()
+
+        self.run = run
+
+    async def install(self) -> None:
+        self.app.store.migrator().up()  # type: ignore[union-attr]
+
+    async def fill(self, count: int) -> None:
+        for first in range(0, count, 1000):
+            await self.app.aenqueue_many([self.run.bind(n) for n in range(first, first + 1000)])
+        await self.app.aclose()
+
+    async def work(self, slots: int) -> None:
+        async with self.app.running(slots=slots):
+            await asyncio.Event().wait()
+
+
+class PgQueuer:
+    """asyncpg; a batch as large as the slots, its best."""
+
+    async def _queries(self) -> Any:
+        import asyncpg
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.queries import Queries
+
+        return Queries(AsyncpgDriver(await asyncpg.connect(DSN)))
+
+    async def install(self) -> None:
+        await (await self._queries()).install()
+
+    async def fill(self, count: int) -> None:
+        queries = await self._queries()
+        for _ in range(0, count, 1000):
+            await queries.enqueue(["tick"] * 1000, [None] * 1000, [0] * 1000)
+
+    async def work(self, slots: int) -> None:
+        from pgqueuer.qm import QueueManager
+
+        manager = QueueManager(await self._queries())
+
+        @manager.entrypoint("tick")
+        async def run(job: object) -> None:
+            tick()
+
+        await manager.run(batch_size=slots)
+
+
+class Procrastinate:
+    def _app(self) -> Any:
+        import procrastinate
+
+        app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=DSN))
+
+        @app.task(name="tick")
+        async def run(n: int) -> None:
+            tick()
+
+        return app
+
+    async def install(self) -> None:
+        async with (app := self._app()).open_async():
+            await app.schema_manager.apply_schema_async()
+
+    async def fill(self, count: int) -> None:
+        async with (app := self._app()).open_async():
+            for first in range(0, count, 1000):
+                await app.tasks["tick"].batch_defer_async(*({"n": n} for n in range(first, first + 1000)))
+
+    async def work(self, slots: int) -> None:
+        async with (app := self._app()).open_async():
+            await app.run_worker_async(concurrency=slots, install_signal_handlers=False)
+
+
+SYSTEMS: dict[str, type[Any]] = {"fairlane": Fair, "pgqueuer": PgQueuer, "procrastinate": Procrastinate}
+
+
+def main() -> None:
+    import uvloop
+
+    system, act, *number = sys.argv[1:]
+    uvloop.run(getattr(SYSTEMS[system](), act)(*map(int, number)))
+
+
+if __name__ == "__main__":
+    main()
