@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, get_args
@@ -18,7 +17,6 @@ from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
 from fairlane.core.names import check_queue_name, check_task_name
 from fairlane.core.payload import decode, encode
 from fairlane.core.retry import Retry
-from fairlane.core.scan import may_break
 from fairlane.core.schedule import CatchUp, Overlap
 from fairlane.core.sensitive import SensitivePolicy
 from fairlane.core.versions import Upcasters, check_version
@@ -106,12 +104,6 @@ class Definition(Generic[R]):
     def decode(self, lease: Lease) -> dict[str, Any]:
         """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
         try:
-            if lease.payload_version == self.version and not may_break(
-                lease.payload.encode(errors="replace"), self._limits
-            ):
-                # Plainly within the limits and in the shape it has today: read once, by its annotations.
-                with suppress(InvalidPayload):
-                    return self.signature.read(lease.payload)
             stored = decode(lease.payload, task=self.name, limits=self._limits)
             if lease.payload_version == self.version:
                 return self.signature.read(lease.payload)
