@@ -1,6 +1,6 @@
 """The board: memory a worker shares with its foreman, where every slot shows the attempt it runs.
 
-Written at each start and end of an attempt, for half a microsecond, so that a foreman knows what was running whatever
+Written at each start and end of an attempt, for a fraction of a microsecond, so that a foreman knows what was running whatever
 has become of the worker: ended by a signal in the middle of a call, or holding the interpreter lock for minutes.
 """
 

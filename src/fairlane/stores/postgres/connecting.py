@@ -87,7 +87,7 @@ class Connector:
         return conn
 
     def _look_at(self, conn: Connection | AsyncConnection) -> None:
-        """Prepare statements where the session is ours: it saves a tenth of an enqueue. Behind a pooler the next call may meet another."""
+        """Prepare statements where the session is ours. Behind a pooler the next call may meet another."""
         if conn.info.parameter_status("IntervalStyle") == "iso_8601":
             conn.prepare_threshold = 0
         else:

@@ -1,11 +1,11 @@
--- settle_completed: settle for the one outcome that nearly all attempts have, at half the cost.
+-- settle_completed: settle for the one outcome that nearly all attempts have.
 -- moves:  complete leased -> completed
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
 --
 -- `is not distinct from`, which no index serves: by the worker's index the planner walked all its leases for each outcome, quadratic
--- in the batch (22 us a job at 500, 8 us so).
--- Arrays side by side, results as JSON text or null: reading 100 outcomes from JSON cost 0.8 ms.
+-- in the batch (22 us a job at 500, 7 us so).
+-- Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from JSON 1.40.
 create function settle_completed(
   _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   _now timestamptz

@@ -83,7 +83,7 @@ begin
         _nth := 1;
       end if;
       if _nth > 0 then
-        -- By position, not by name: 4 us less of JSON for each job (postgres/leases.py reads them in this order).
+        -- By position, not by name: 4 us less of JSON for each job (turning.py reads them in this order).
         select json_agg(r.lease), array_agg(r.payload), min(r.leased_at) into _leases, payloads, _leased_at
         from (
           select json_build_array(
