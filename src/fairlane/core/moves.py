@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Place = Literal["new", "ready", "scheduled", "leased", "completed", "dead", "cancelled", "removed"]
+Place = Literal["new", "ready", "scheduled", "held", "leased", "completed", "dead", "cancelled", "removed"]
 """Where a job is: one fact table each, except `new` (nowhere yet) and `removed` (nowhere any more)."""
 
 Actor = Literal["client", "worker", "duty", "person"]
@@ -26,7 +26,10 @@ class Move(NamedTuple):
 MOVES: tuple[Move, ...] = (
     Move("enqueue", "new", "ready", "client"),
     Move("enqueue", "new", "scheduled", "client"),
+    Move("enqueue", "new", "held", "client"),
     Move("promote", "scheduled", "ready", "duty"),
+    Move("unhold", "held", "ready", "duty"),
+    Move("unhold", "held", "scheduled", "duty"),
     Move("claim", "ready", "leased", "worker"),
     Move("complete", "leased", "completed", "worker"),
     Move("retry", "leased", "scheduled", "worker"),
@@ -39,17 +42,21 @@ MOVES: tuple[Move, ...] = (
     Move("reclaim", "leased", "cancelled", "duty"),
     Move("cancel", "ready", "cancelled", "person"),
     Move("cancel", "scheduled", "cancelled", "person"),
+    Move("cancel", "held", "cancelled", "person"),
     Move("fail", "ready", "scheduled", "person"),
     Move("fail", "scheduled", "scheduled", "person"),
+    Move("fail", "held", "scheduled", "person"),
     Move("fail", "leased", "scheduled", "person"),
     Move("fail", "ready", "dead", "person"),
     Move("fail", "scheduled", "dead", "person"),
+    Move("fail", "held", "dead", "person"),
     Move("fail", "leased", "dead", "person"),
     Move("fail", "leased", "cancelled", "person"),
     Move("reset", "leased", "ready", "person"),
     Move("reset", "leased", "cancelled", "person"),
     Move("bury", "ready", "dead", "person"),
     Move("bury", "scheduled", "dead", "person"),
+    Move("bury", "held", "dead", "person"),
     Move("bury", "leased", "dead", "person"),
     Move("retain", "completed", "removed", "duty"),
     Move("retain", "cancelled", "removed", "duty"),

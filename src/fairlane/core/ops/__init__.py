@@ -4,9 +4,24 @@ enqueue  put jobs in                        turn  the worker's: claim, start, re
 act      what people do, audited            read  what people and programs ask
 keep     health, retention, purge           workers  seen from outside, notes and figures
 breakers shared circuit breakers            schedules  cron without a leader
-pauses   claims stopped by hand
+pauses   claims stopped by hand             limits  limits, tenants, and why a job waits
+access   tokens, links, sessions            events  what happened, for those who watch
+watch    duties done once, alerts, the audit's seal, groups of dead letters
 """
 
+from fairlane.core.ops.access import (
+    Credential as Credential,
+    CredentialAct as CredentialAct,
+    CredentialKind as CredentialKind,
+    CredentialPage as CredentialPage,
+    CredentialsSeen as CredentialsSeen,
+    FindCredential as FindCredential,
+    IssueCredential as IssueCredential,
+    ListCredentials as ListCredentials,
+    RedeemLink as RedeemLink,
+    RevokeCredential as RevokeCredential,
+    SeeCredentials as SeeCredentials,
+)
 from fairlane.core.ops.act import (
     Acknowledge as Acknowledge,
     Bury as Bury,
@@ -29,7 +44,23 @@ from fairlane.core.ops.breakers import (
     Report as Report,
     ResetBreaker as ResetBreaker,
 )
-from fairlane.core.ops.enqueue import Enqueue as Enqueue, EnqueueResult as EnqueueResult, Receipt as Receipt
+from fairlane.core.ops.enqueue import (
+    Enqueue as Enqueue,
+    EnqueueResult as EnqueueResult,
+    LimitHit as LimitHit,
+    Receipt as Receipt,
+)
+from fairlane.core.ops.events import (
+    WATCHED_FOR_S as WATCHED_FOR_S,
+    AddEvents as AddEvents,
+    Event as Event,
+    EventDraft as EventDraft,
+    EventPage as EventPage,
+    EventsAdded as EventsAdded,
+    ForgetOld as ForgetOld,
+    Forgotten as Forgotten,
+    ReadEvents as ReadEvents,
+)
 from fairlane.core.ops.keep import (
     Check as Check,
     Health as Health,
@@ -37,6 +68,33 @@ from fairlane.core.ops.keep import (
     Purged as Purged,
     Retain as Retain,
     Retained as Retained,
+)
+from fairlane.core.ops.limits import (
+    TENANT_COUNT_CAP as TENANT_COUNT_CAP,
+    AddTenants as AddTenants,
+    Age as Age,
+    Aged as Aged,
+    ClearLimit as ClearLimit,
+    GetTenant as GetTenant,
+    LimitPaused as LimitPaused,
+    Limits as Limits,
+    LimitState as LimitState,
+    ListLimits as ListLimits,
+    PageTenants as PageTenants,
+    PauseLimit as PauseLimit,
+    ReadWeights as ReadWeights,
+    SetLimit as SetLimit,
+    SetTenant as SetTenant,
+    TakeTokens as TakeTokens,
+    TenantPage as TenantPage,
+    TenantRecord as TenantRecord,
+    TenantsAdded as TenantsAdded,
+    TokensTaken as TokensTaken,
+    Unheld as Unheld,
+    Unhold as Unhold,
+    Waiting as Waiting,
+    Weights as Weights,
+    Why as Why,
 )
 from fairlane.core.ops.pauses import (
     ListPauses as ListPauses,
@@ -94,10 +152,36 @@ from fairlane.core.ops.turn import (
     Retire as Retire,
     Retired as Retired,
     Start as Start,
+    Survey as Survey,
     Take as Take,
     Turn as Turn,
     TurnResult as TurnResult,
     Want as Want,
+)
+from fairlane.core.ops.watch import (
+    Alert as Alert,
+    Alerts as Alerts,
+    AlertsSaved as AlertsSaved,
+    AlertState as AlertState,
+    AuditChain as AuditChain,
+    AuditLink as AuditLink,
+    AuditSealed as AuditSealed,
+    AuditToSeal as AuditToSeal,
+    DeadLetterGroup as DeadLetterGroup,
+    DeadLetterGroups as DeadLetterGroups,
+    DutyTaken as DutyTaken,
+    GroupDeadLetters as GroupDeadLetters,
+    ReadAlerts as ReadAlerts,
+    ReadAuditChain as ReadAuditChain,
+    ReadUnsealed as ReadUnsealed,
+    RolledUp as RolledUp,
+    RollUpEnqueued as RollUpEnqueued,
+    SaveAlerts as SaveAlerts,
+    SealAudit as SealAudit,
+    SealedRecord as SealedRecord,
+    Silence as Silence,
+    SilenceAlerts as SilenceAlerts,
+    TakeDuty as TakeDuty,
 )
 from fairlane.core.ops.workers import (
     LOG_LINES as LOG_LINES,

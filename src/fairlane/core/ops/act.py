@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
@@ -98,10 +98,14 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
     is gone, else that job is returned, `repeated`. From `resolved` and `discarded`: not allowed. The letter becomes `retried`, closed by and at.
     Should the new key be taken by another job, n grows until one is free. `new_job_id` again, after a lost reply: `repeated`, however that job
     fared; the id of any other job: not allowed. Audit: `job_dlq_reprocess_requested` (`after` None), then `job_dlq_reprocess_success`
-    (`after` adds "new_job_id").
+    (`after` adds "new_job_id", and "payload_edited": true where the payload is another). With `payload` the new job has that one, the dead one keeps
+    its own. With `delay_s` it is due so much later.
     """
 
     new_job_id: JobId
+    payload: Raw | None = None
+    """Exact JSON text, one object."""
+    delay_s: float | None = None
 
 
 class Discard(_DeadLetterChange, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
+from fairlane.core.limit import FullPolicy, Limit
 from fairlane.core.ops.base import Op
 
 Disposition = Literal["created", "replayed", "duplicate", "conflict"]
@@ -29,6 +30,21 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: Seq
     key: Literal["idempotency", "dedup"] | None = None
     """For a duplicate: which key it met. Idempotency is looked at first."""
+    held: bool = False
+    """Created, and held until its tenant has room."""
+
+
+class LimitHit(Struct, frozen=True, kw_only=True):
+    """A tenant's limit that a call ran into."""
+
+    tenant: str
+    queue: str
+    cause: Literal["waiting", "payload_bytes"]
+    limit: int
+    found: int
+    """Jobs counted before the call, up to the limit; or the size of the payload."""
+    policy: FullPolicy
+    """`reject` for a payload."""
 
 
 class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,7 +52,11 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the store was full: then nothing at all was written."""
     full: bool = False
     depth: int | None = None
-    """Jobs waiting (ready and scheduled) before this call, counted up to `capacity`; only where a capacity was given."""
+    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only where a capacity was given."""
+    refused: LimitHit | None = None
+    """A tenant's limit refused the call: nothing at all was written. The first one, in the order of the jobs."""
+    hits: tuple[LimitHit, ...] = ()
+    """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 
 
 class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
@@ -45,6 +65,12 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     Two jobs of one call with the same key: the first is created, the second is its duplicate. A job due
     at or before now is `ready` with `due_at` = its run-at, or now plus its delay if any. Content is compared
     by type, tenant, queue, priority, payload text, keys and parent. The id is looked at first, then the idempotency key, then the dedup key.
+
+    Tenants' limits (`limits` together with those kept in the store) are looked at after the capacity. First, a job whose payload text is longer
+    than its tenant's `payload_bytes` has the whole call refused. Then, for each tenant and queue with a `waiting` limit: its ready, scheduled, held and leased
+    jobs are counted up to the limit, and of the jobs that this call would create (known ids and duplicates are none) those beyond it are over. Policy
+    `reject`: the whole call is refused; `warn`: they are created all the same; `hold`: they are created in `held`. Counting is exact for calls one
+    after another; calls at the same time may each miss what the other adds.
     """
 
     answer: ClassVar[object] = EnqueueResult
@@ -53,3 +79,5 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     capacity: int | None = None
     """Refuse the whole call when jobs waiting + len(jobs) would exceed this."""
     notify: Notify = "if_waiting"
+    limits: tuple[Limit, ...] = ()
+    """What the code allows to tenants; other kinds are passed over."""

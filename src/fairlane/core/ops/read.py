@@ -112,7 +112,7 @@ COUNT_CAP = 100_000
 class QueueStats(Struct, frozen=True, kw_only=True):
     queue: str
     pending: int
-    """Ready, scheduled for the first time or snoozed, and prefetched."""
+    """Ready, held, scheduled for the first time or snoozed, and prefetched."""
     ready: int
     scheduled: int
     """Everything in `scheduled`, awaiting retry or not."""
@@ -121,6 +121,8 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     """Failed and waiting for their retry."""
     oldest_due_at: datetime | None
     """The earliest due time among the ready."""
+    held: int = 0
+    """Kept back until their tenant has room."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):

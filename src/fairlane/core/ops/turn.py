@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.limit import Limit
 from fairlane.core.ops.base import Op
 from fairlane.core.outcome import Outcome
 
@@ -56,6 +57,12 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind `after`), wanted or not.
     A line that was looked at goes on behind the last row looked at, for later takes and for discovery alike; rows are looked at only
     when their turn comes. Takes, too, give only wanted types and count against `limit`. Each Want looks afresh.
+
+    Limits (those of the Turn together with those kept in the store): nothing is claimed under a limit that has no room, counting what
+    this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims of the last `period_s` fewer than the rate's `count`,
+    and it is not paused. A line whose tenant or queue has no room is passed over unseen, like a paused one, and leaves off when the room ends.
+    A row whose type, or a named limit of it, has no room is looked at and passed over, and its line has had its turn with it: in discovery it gives its place
+    in that round, in a take it counts against the take's limit (but not against the Want's).
     """
 
     lane: str
@@ -69,6 +76,8 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     discover: bool = True
     cursor: str = ""
     look: int = 1000
+    survey: int = 0
+    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left there: up to so many."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For jobs that carry none: a started lease ends after twice its timeout."""
     start_by_s: float = START_BY_S
@@ -93,6 +102,16 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     seq: Seq
     attempt: int
+
+
+class Survey(Struct, frozen=True, kw_only=True, array_like=True):
+    """Tenants, not paused, with ready jobs of whatever type in one queue and band, in the order of their names beginning behind the tenant
+    that discovery served last and wrapping round."""
+
+    lane: str
+    queue: str
+    band: int
+    tenants: tuple[str, ...]
 
 
 ReclaimCause = Literal["worker_gone", "start_by_passed", "deadline_passed"]
@@ -123,6 +142,12 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_due_at: datetime | None = None
     """When the next scheduled job is due."""
     reclaimed: tuple[Reclaimed, ...] = ()
+    surveys: tuple[Survey, ...] = ()
+    """Of the Wants that asked for one and claimed anything by discovery, in their order."""
+    limited: bool = False
+    """Some limit on running, rate or pause is in force, given or kept."""
+    limited_until: datetime | None = None
+    """A hint: when a rate or a pause that held something back here lets the next one through."""
 
 
 class Turn(Op[TurnResult], frozen=True, kw_only=True):
@@ -145,6 +170,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     where the job then ended cancelled because that had been asked for (a retried one is charged). A cancelled attempt's reason is its
     error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
+    An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
+    lapsed worker or past its start-by) gives back what it counted against rates. Where a lease under a running limit ends, waiting workers are woken.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
     one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one
@@ -163,6 +190,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...] = ()
     starts: tuple[Start, ...] = ()
     wants: tuple[Want, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    """What the code allows; for its claims."""
     waiting: bool = False
     """From this commit on an enqueue wakes this worker."""
     promote_limit: int = PROMOTE_LIMIT

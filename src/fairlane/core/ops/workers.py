@@ -85,6 +85,7 @@ class StatRow(Struct, frozen=True, kw_only=True):
     type: str
     queue: str
     tenant: str
+    enqueued: int = 0
     completed: int = 0
     failed: int = 0
     dead: int = 0

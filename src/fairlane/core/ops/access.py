@@ -1,0 +1,121 @@
+"""Credentials: tokens for programs, one-time links and sessions for people. A store keeps only the hash of a secret."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+from fairlane.core.ops.base import Op
+
+CredentialKind = Literal["token", "link", "session"]
+"""token    a program's, good until it expires or is revoked
+link     good once: it is exchanged for a session
+session  a person's browser
+"""
+
+
+class Credential(Struct, frozen=True, kw_only=True):
+    id: UUID
+    """Made by the caller, so that issuing may be repeated after a lost reply."""
+    kind: CredentialKind
+    name: str
+    """Whose it is: the person, or what the program is called. It signs the acts done with it."""
+    prefix: str
+    """The first characters of the secret, for people to tell tokens apart."""
+    roles: tuple[str, ...]
+    """What it may do; the API knows what they mean."""
+    tenant: str | None
+    """Bound to one tenant; None: to none."""
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+    def is_good(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+class CredentialAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    credential: Credential | None = None
+    """None: no such credential, or not a good one any more; nothing was changed."""
+    changed: bool = False
+
+
+class IssueCredential(Op[CredentialAct], frozen=True, kw_only=True):
+    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written; with another: none is returned.
+
+    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, after {"name", "prefix", "roles", "tenant", "expires_at"}; none for sessions.
+    """
+
+    answer: ClassVar[object] = CredentialAct
+
+    id: UUID
+    kind: CredentialKind
+    name: str
+    prefix: str
+    hash: str
+    """SHA-256 of the secret, in hex."""
+    roles: tuple[str, ...]
+    tenant: str | None = None
+    ttl_s: float | None = None
+    """None: it does not expire."""
+    by: str
+    notes: str | None = None
+
+
+class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
+    """The good credential of this kind with this hash. Writes nothing."""
+
+    answer: ClassVar[object] = CredentialAct
+
+    kind: CredentialKind
+    hash: str
+
+
+class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
+    """Use a link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name."""
+
+    answer: ClassVar[object] = CredentialAct
+
+    hash: str
+
+
+class RevokeCredential(Op[CredentialAct], frozen=True, kw_only=True):
+    """From this commit on it is good for nothing. Twice: writes nothing. Audit: `token_revoke`, `link_revoke` or `session_revoke`, target as for issuing."""
+
+    answer: ClassVar[object] = CredentialAct
+
+    id: UUID
+    by: str
+    notes: str | None = None
+
+
+class CredentialsSeen(Struct, frozen=True, kw_only=True):
+    count: int
+
+
+class SeeCredentials(Op[CredentialsSeen], frozen=True, kw_only=True):
+    """These were used just now: sets `last_used_at`. Sent now and then, not at every use."""
+
+    answer: ClassVar[object] = CredentialsSeen
+
+    ids: tuple[UUID, ...]
+
+
+class CredentialPage(Struct, frozen=True, kw_only=True):
+    credentials: tuple[Credential, ...]
+
+
+class ListCredentials(Op[CredentialPage], frozen=True, kw_only=True):
+    """Those of one kind, newest first by (`created_at`, id), at most `limit`; bad ones only where asked for."""
+
+    answer: ClassVar[object] = CredentialPage
+
+    kind: CredentialKind
+    name: str | None = None
+    also_bad: bool = False
+    limit: int = 200

@@ -1,0 +1,78 @@
+"""Events: what happened, told to those who watch. Kept for a while, so that a watcher can go on where it left off."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from fairlane.core.ops.base import Op, Scope
+
+WATCHED_FOR_S = 30.0
+"""Who reads with `watch` counts as watching for so long."""
+
+
+class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: str
+    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, … in the past tense or as the documents name them."""
+    tenant: str | None = None
+    """Whose it is; None: nobody's in particular, for those who see all tenants."""
+    data: dict[str, Any] = {}
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    id: int
+    """Grows in the order in which events can be seen: a reader that goes on behind the last id it saw misses none."""
+    at: datetime
+    kind: str
+    tenant: str | None
+    data: dict[str, Any]
+
+
+class EventsAdded(Struct, frozen=True, kw_only=True):
+    watched: bool
+    """Somebody watches: what is only worth telling then may be told."""
+
+
+class AddEvents(Op[EventsAdded], frozen=True, kw_only=True):
+    """Tell what happened. None given: only asks whether anybody watches."""
+
+    answer: ClassVar[object] = EventsAdded
+
+    events: tuple[EventDraft, ...] = ()
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    events: tuple[Event, ...]
+    """By id."""
+    last: int
+    """The highest id given to any event so far, of whatever scope."""
+
+
+class ReadEvents(Op[EventPage], frozen=True, kw_only=True):
+    """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any. One tenant's scope: that tenant's alone."""
+
+    answer: ClassVar[object] = EventPage
+
+    scope: Scope
+    after: int = 0
+    kinds: tuple[str, ...] = ()
+    limit: int = 200
+    watch: bool = False
+    """From now on, and for WATCHED_FOR_S, somebody watches."""
+
+
+class Forgotten(Struct, frozen=True, kw_only=True):
+    events: int
+    credentials: int
+
+
+class ForgetOld(Op[Forgotten], frozen=True, kw_only=True):
+    """Remove events from before `events_before`, and credentials that expired or were revoked before `credentials_before`; oldest first, at most `limit` of each."""
+
+    answer: ClassVar[object] = Forgotten
+
+    events_before: datetime | None = None
+    credentials_before: datetime | None = None
+    limit: int = 1000
