@@ -46,9 +46,11 @@ class CredentialAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IssueCredential(Op[CredentialAct], frozen=True, kw_only=True):
-    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written; with another: none is returned.
+    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written, the kept one is returned, good or not;
+    with another hash, or this hash under another id: none is returned.
 
-    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, after {"name", "prefix", "roles", "tenant", "expires_at"}; none for sessions.
+    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, before None, after {"name", "prefix", "roles",
+    "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
     """
 
     answer: ClassVar[object] = CredentialAct
@@ -77,7 +79,7 @@ class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
-    """Use a link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name."""
+    """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name, target and tenant as for issuing, no notes, before, after."""
 
     answer: ClassVar[object] = CredentialAct
 
@@ -85,7 +87,10 @@ class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RevokeCredential(Op[CredentialAct], frozen=True, kw_only=True):
-    """From this commit on it is good for nothing. Twice: writes nothing. Audit: `token_revoke`, `link_revoke` or `session_revoke`, target as for issuing."""
+    """From this commit on it is good for nothing; an expired one too. Twice: writes nothing, returns it as it is; an unknown id: none.
+
+    Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no before, no after.
+    """
 
     answer: ClassVar[object] = CredentialAct
 
@@ -96,6 +101,7 @@ class RevokeCredential(Op[CredentialAct], frozen=True, kw_only=True):
 
 class CredentialsSeen(Struct, frozen=True, kw_only=True):
     count: int
+    """How many of them there are, good or not."""
 
 
 class SeeCredentials(Op[CredentialsSeen], frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ class Forgotten(Struct, frozen=True, kw_only=True):
 
 
 class ForgetOld(Op[Forgotten], frozen=True, kw_only=True):
-    """Remove events from before `events_before`, and credentials that expired or were revoked before `credentials_before`; oldest first, at most `limit` of each."""
+    """Remove events from before `events_before`, and credentials that expired or were revoked before `credentials_before`; oldest first, at most `limit` of each. A good credential stays."""
 
     answer: ClassVar[object] = Forgotten
 

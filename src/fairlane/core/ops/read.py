@@ -155,6 +155,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     """`job:<uuid>` or `dead_letter:<id>`."""
     notes: str | None
     before: dict[str, Any] | None
+    """Like `after` JSON values; an instant is text in UTC with six digits of microseconds: "2026-03-01T12:00:00.000000Z"."""
     after: dict[str, Any] | None
 
 

@@ -80,7 +80,10 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
 
 
 class SilenceAlerts(Op[Alerts], frozen=True, kw_only=True):
-    """Tell nobody of one rule until then; `for_s` 0 ends a silence. Audit: `alert_silence`, target `alert:<rule>`, after {"until"} (None once ended)."""
+    """Tell nobody of one rule until then; `for_s` 0 ends a silence. Ending none, or one that is over, writes nothing.
+
+    Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in `AuditRecord`, None once ended.
+    """
 
     answer: ClassVar[object] = Alerts
 
@@ -117,7 +120,7 @@ class AuditSealed(Struct, frozen=True, kw_only=True):
 
 
 class SealAudit(Op[AuditSealed], frozen=True, kw_only=True):
-    """Add links behind the last one; refused where the first does not follow it, or a record is sealed already. Acts never wait for this."""
+    """Add links behind the last one; refused where the first does not follow it, the others do not follow each other, or a record is sealed already. Acts never wait for this."""
 
     answer: ClassVar[object] = AuditSealed
 
@@ -153,11 +156,12 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
     type: str
     error_type: str
     reason: str
-    """Of the newest."""
+    """Of the newest, like `type` and `error_type`."""
     count: int
     tenants: int
     first_at: datetime
     last_at: datetime
+    """When the first and the last of them died."""
     newest: int
     """Id of the newest dead letter."""
 
