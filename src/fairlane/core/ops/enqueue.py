@@ -54,7 +54,7 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int | None = None
     """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only where a capacity was given."""
     refused: LimitHit | None = None
-    """A tenant's limit refused the call: nothing at all was written. The first one, in the order of the jobs."""
+    """A tenant's limit refused the call: nothing at all was written; no receipts, no hits. The first one, in the order of the jobs."""
     hits: tuple[LimitHit, ...] = ()
     """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 

@@ -35,7 +35,7 @@ class SetLimit(Op[Limits], frozen=True, kw_only=True):
     """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on. A pause stays.
 
     Setting what is set already writes nothing. Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind it for a tenant in one
-    queue; tenant = the name for one tenant's, None for every tenant's; before and after: the limit as JSON, None where there was none. Wakes waiting workers.
+    queue; tenant = the name for one tenant's, None for every tenant's; before and after: the limit as JSON, None where there was none or only a pause. Wakes waiting workers.
     """
 
     answer: ClassVar[object] = Limits
@@ -67,7 +67,7 @@ class LimitPaused(Struct, frozen=True, kw_only=True):
 class PauseLimit(Op[LimitPaused], frozen=True, kw_only=True):
     """Let nothing under one limit be claimed for a while, as after a provider's 429; never shortens an earlier pause. Not audited.
 
-    Where nothing is set for it the record is made, saying nothing but the pause.
+    Where nothing is set for it the record is made, saying nothing but the pause; else its `by` and `at` stay.
     """
 
     answer: ClassVar[object] = LimitPaused
@@ -194,7 +194,7 @@ class PageTenants(Op[TenantPage], frozen=True, kw_only=True):
 class TenantsAdded(Struct, frozen=True, kw_only=True):
     added: int
     next: str | None
-    """Where to go on; None: the end was reached."""
+    """Where to go on; None: there is no name behind these."""
 
 
 class AddTenants(Op[TenantsAdded], frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     pauses: tuple[Pause, ...] = ()
     """Those that concern it, by kind."""
     limits: tuple[LimitState, ...] = ()
-    """Those with a running limit, a rate or a pause, in the order of `keys_of`; unfinished jobs only."""
+    """Those with a running limit, a rate or a pause that lasts, in the order of `keys_of`; unfinished jobs only."""
     waiting_limit: int | None = None
     """Its tenant's `waiting` limit in its queue."""
     workers: int = 0

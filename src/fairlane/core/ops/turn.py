@@ -60,9 +60,10 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Limits (those of the Turn together with those kept in the store): nothing is claimed under a limit that has no room, counting what
     this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims of the last `period_s` fewer than the rate's `count`,
-    and it is not paused. A line whose tenant or queue has no room is passed over unseen, like a paused one, and leaves off when the room ends.
+    and it is not paused. A claim counts under each key that has a rate in force then, until a `period_s` later (at that instant no more).
+    A line whose tenant or queue has no room is passed over unseen, like a paused one, and leaves off when the room ends.
     A row whose type, or a named limit of it, has no room is looked at and passed over, and its line has had its turn with it: in discovery it gives its place
-    in that round, in a take it counts against the take's limit (but not against the Want's).
+    in that round, unserved; in a take it counts against the take's limit (but not against the Want's).
     """
 
     lane: str
@@ -77,7 +78,7 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cursor: str = ""
     look: int = 1000
     survey: int = 0
-    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left there: up to so many."""
+    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left there after it: up to so many."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For jobs that carry none: a started lease ends after twice its timeout."""
     start_by_s: float = START_BY_S
@@ -171,7 +172,7 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
     An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
-    lapsed worker or past its start-by) gives back what it counted against rates. Where a lease under a running limit ends, waiting workers are woken.
+    lapsed worker, past its start-by, or reset by hand) gives back what it counted against rates. Where a lease under a running limit ends, waiting workers are woken.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
     one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one
