@@ -74,3 +74,17 @@ def test_statements_are_split_without_their_comments() -> None:
         "create table a (b)",
         "create table c (d)",
     ]
+
+
+def test_a_trigger_is_one_statement() -> None:
+    trigger = "create trigger a before delete on b begin\n  select raise(abort, 'no');\n  delete from c;\nend"
+    assert [" ".join(text.split()) for text in statements(f"{trigger};\ncreate table c (d);")] == [
+        " ".join(trigger.split()),
+        "create table c (d)",
+    ]
+
+
+def test_files_with_the_same_number_are_one_step() -> None:
+    assert [step.version for step in MIGRATIONS] == list(range(1, NEEDED + 1))
+    assert "create table fairlane_job" in MIGRATIONS[0].sql
+    assert "create table fairlane_event" in MIGRATIONS[0].sql

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
+from fairlane.core.ops import AuditRecord
+from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction
+
+COLUMNS = ("id", "at", "by", "action", "tenant", "target", "notes", "before", "after")
+"""What `audit_record` reads a record from."""
 
 
 class ByPerson(Protocol):
@@ -29,6 +35,21 @@ def write_audit(
     tx.db.execute(
         "insert into fairlane_audit (at, by, action, tenant, target, notes, before, after) values (?, ?, ?, ?, ?, ?, ?, ?)",
         (tx.now, act.by, action, tenant, target, act.notes, _json(before), _json(after)),
+    )
+
+
+def audit_record(row: Sequence[Any]) -> AuditRecord:
+    number, at, by, action, tenant, target, notes, before, after = row
+    return AuditRecord(
+        id=number,
+        at=from_us(at),
+        by=by,
+        action=action,
+        tenant=tenant,
+        target=target,
+        notes=notes,
+        before=None if before is None else msgspec.json.decode(before),
+        after=None if after is None else msgspec.json.decode(after),
     )
 
 

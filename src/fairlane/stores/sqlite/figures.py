@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +14,7 @@ from fairlane.stores.sqlite.transaction import Transaction
 _decode = msgspec.json.Decoder(StatRow).decode
 _BATCH = "select stats_batch from fairlane_worker where id = ?"
 _FIND = "select figures from fairlane_stat where minute = ? and type = ? and queue = ? and tenant = ?"
-_SUMS = ("completed", "failed", "dead", "cancelled", "wait_us", "run_us")
+_SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 
 
 def add_stats(tx: Transaction, op: AddStats) -> StatsAdded:
@@ -21,14 +22,19 @@ def add_stats(tx: Transaction, op: AddStats) -> StatsAdded:
     if not last or op.batch <= last[0][0]:
         return StatsAdded(added=False)
     tx.db.execute("update fairlane_worker set stats_batch = ? where id = ?", (op.batch, op.worker.bytes))
-    for row in op.rows:
+    add_figures(tx, op.rows)
+    return StatsAdded(added=True)
+
+
+def add_figures(tx: Transaction, rows: Sequence[StatRow]) -> None:
+    """Add each row to what its minute has already."""
+    for row in rows:
         place = (to_us(row.minute), row.type, row.queue, row.tenant)
         known = tx.db.execute(_FIND, place)
         total = _together(_decode(known[0][0]), row) if known else row
         tx.db.execute(
             "insert or replace into fairlane_stat values (?, ?, ?, ?, ?)", (*place, msgspec.json.encode(total).decode())
         )
-    return StatsAdded(added=True)
 
 
 def read_stats(tx: Transaction, op: ReadStats) -> StatPage:

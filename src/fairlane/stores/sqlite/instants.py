@@ -40,3 +40,8 @@ def after(now_us: int, seconds: float) -> int:
 
 def before(now_us: int, seconds: float) -> int:
     return max(EARLIEST_US, min(now_us - span_us(seconds), LATEST_US))
+
+
+def as_text(us: int) -> str:
+    """As an audit record shows an instant."""
+    return from_us(us).isoformat(timespec="microseconds").replace("+00:00", "Z")

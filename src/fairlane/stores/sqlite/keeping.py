@@ -18,6 +18,7 @@ delete from fairlane_stat where (minute, type, queue, tenant) in
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
+_WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
 _KEYS = """
 delete from fairlane_idempotency_key where (tenant, key) in
   (select tenant, idempotency_key from fairlane_job where seq in (select value from json_each(?)) and idempotency_key is not null)
@@ -84,6 +85,8 @@ def retain(tx: Transaction, op: Retain) -> Retained:
 
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
-    for table in (*_TABLES, "worker", "audit", "breaker", "schedule", "pause", "note", "stat"):
+    tx.db.execute("insert into fairlane_meta values ('purging', 1)")
+    for table in (*_TABLES, "worker", "breaker", "schedule", "pause", "note", "stat", *_WATCHING):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
+    tx.db.execute("delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq')")
     return Purged(jobs=jobs)

@@ -1,4 +1,4 @@
-"""The schema in numbered steps, one SQL file each."""
+"""The schema in numbered steps; files with the same number are one step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ T = TypeVar("T")
 
 
 def _load() -> tuple[Migration, ...]:
-    steps = []
-    for file in resources.files(__package__).joinpath("sql").iterdir():
+    steps: dict[int, Migration] = {}
+    for file in sorted(resources.files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
         number, _, rest = file.name.removesuffix(".sql").partition("_")
         name, _, phase = rest.partition(".")
-        steps.append(Migration(int(number), name, phase or "expand", file.read_text()))
-    return tuple(sorted(steps))
+        step = steps.get(int(number), Migration(int(number), name, phase or "expand", ""))
+        steps[step.version] = step._replace(sql=f"{step.sql}{file.read_text()}\n")
+    return tuple(sorted(steps.values()))
 
 
 MIGRATIONS = _load()
@@ -47,7 +48,14 @@ def migrate(db: Driver) -> tuple[Migration, ...]:
 def statements(sql: str) -> list[str]:
     """One by one, because stdlib's executescript would commit the transaction it is called in."""
     lines = (line for line in sql.splitlines() if not line.lstrip().startswith("--"))
-    return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
+    found: list[str] = []
+    for part in "\n".join(lines).split(";"):
+        text = part.strip()
+        if found and found[-1].startswith("create trigger") and not found[-1].endswith("\nend"):
+            found[-1] = f"{found[-1]};\n{text}"
+        elif text:
+            found.append(text)
+    return found
 
 
 class SqliteMigrator:

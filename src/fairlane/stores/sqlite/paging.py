@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-import msgspec
-
 from fairlane.core.ids import Seq
 from fairlane.core.job import Status
 from fairlane.core.ops import (
     COUNT_CAP,
     MAX_PAGE,
     AuditPage,
-    AuditRecord,
     DeadLetterFilter,
     DeadLetterPage,
     JobFilter,
@@ -23,7 +20,8 @@ from fairlane.core.ops import (
     PageJobs,
     Scope,
 )
-from fairlane.stores.sqlite.instants import from_us, to_us
+from fairlane.stores.sqlite.auditing import COLUMNS, audit_record
+from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.reading import read_dead_letters, read_jobs
 from fairlane.stores.sqlite.transaction import Transaction
 
@@ -103,8 +101,7 @@ def _given_or_own_id(column: str, value: str) -> Condition:
 
 def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
     limit = _bounded(op.limit)
-    conditions = [*_in_scope(op.scope), *_dead_letter_conditions(op.where)]
-    where, params = _joined(conditions)
+    where, params = dead_letters_where(op.scope, op.where)
     matching = f"from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where {where}"
     [(total,)] = tx.db.execute(f"select count(*) from (select 1 {matching} limit ?)", (*params, COUNT_CAP))  # noqa: S608
     if op.before is not None:
@@ -116,8 +113,10 @@ def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
     return DeadLetterPage(dead_letters=tuple(letters), next=following, total=total)
 
 
-def _dead_letter_conditions(where: DeadLetterFilter) -> list[Condition]:
-    conditions = [
+def dead_letters_where(scope: Scope, where: DeadLetterFilter) -> tuple[str, tuple[object, ...]]:
+    """The condition on a dead letter `d` and its job `j`, with its parameters."""
+    conditions = _in_scope(scope)
+    conditions += [
         Condition(f"{column} = ?", (value,))
         for column, value in (
             ("d.status", where.status),
@@ -133,7 +132,7 @@ def _dead_letter_conditions(where: DeadLetterFilter) -> list[Condition]:
         conditions.append(Condition(f"d.acknowledged_by is {'not ' if where.acknowledged else ''}null", ()))
     if where.correlation_id is not None:
         conditions.append(_given_or_own_id("correlation_id", where.correlation_id))
-    return conditions
+    return _joined(conditions)
 
 
 def page_audit(tx: Transaction, op: PageAudit) -> AuditPage:
@@ -149,23 +148,9 @@ def page_audit(tx: Transaction, op: PageAudit) -> AuditPage:
         if value is not None
     ]
     where, params = _joined(conditions)
-    columns = "id, at, by, action, tenant, target, notes, before, after"
-    sql = f"select {columns} from fairlane_audit where {where} order by id desc limit ?"  # noqa: S608
+    sql = f"select {', '.join(COLUMNS)} from fairlane_audit where {where} order by id desc limit ?"  # noqa: S608
     rows = tx.db.execute(sql, (*params, limit + 1))
-    records = tuple(
-        AuditRecord(
-            id=number,
-            at=from_us(at),
-            by=by,
-            action=action,
-            tenant=tenant,
-            target=target,
-            notes=notes,
-            before=None if before is None else msgspec.json.decode(before),
-            after=None if after is None else msgspec.json.decode(after),
-        )
-        for number, at, by, action, tenant, target, notes, before, after in rows[:limit]
-    )
+    records = tuple(map(audit_record, rows[:limit]))
     return AuditPage(records=records, next=records[-1].id if len(rows) > limit else None)
 
 

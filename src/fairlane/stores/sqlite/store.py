@@ -17,6 +17,7 @@ from fairlane.core.ops import Op
 from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
 from fairlane.stores.base import Capability
 from fairlane.stores.sqlite import (
+    accessing,
     acting,
     borrowing,
     breakers,
@@ -31,8 +32,11 @@ from fairlane.stores.sqlite import (
     reading,
     reclaiming,
     schedules,
+    sealing,
+    telling,
     turning,
     waking,
+    watching,
     workers,
 )
 from fairlane.stores.sqlite.database import Database
@@ -76,6 +80,17 @@ CHANGES: dict[type, Handler] = {
     ops.ResumeClaims: pauses.resume,
     ops.Retain: keeping.retain,
     ops.Purge: keeping.purge,
+    ops.IssueCredential: accessing.issue,
+    ops.RedeemLink: accessing.redeem,
+    ops.RevokeCredential: accessing.revoke,
+    ops.SeeCredentials: accessing.see,
+    ops.AddEvents: telling.add,
+    ops.ForgetOld: telling.forget,
+    ops.TakeDuty: watching.take_duty,
+    ops.SaveAlerts: watching.save_alerts,
+    ops.SilenceAlerts: watching.silence,
+    ops.RollUpEnqueued: watching.roll_up,
+    ops.SealAudit: sealing.seal,
 }
 READS: dict[type, Handler] = {
     ops.GetJob: reading.get_job,
@@ -89,6 +104,13 @@ READS: dict[type, Handler] = {
     ops.ListPauses: pauses.list_pauses,
     ops.ListWorkers: workers.list_workers,
     ops.ReadStats: figures.read_stats,
+    ops.FindCredential: accessing.find,
+    ops.ListCredentials: accessing.list_credentials,
+    ops.ReadEvents: telling.read,
+    ops.ReadAlerts: watching.read_alerts,
+    ops.GroupDeadLetters: watching.group_dead_letters,
+    ops.ReadUnsealed: sealing.read_unsealed,
+    ops.ReadAuditChain: sealing.read_chain,
 }
 OPERATIONS = {*CHANGES, *READS, ops.Check}
 
@@ -129,7 +151,7 @@ class SqliteStore:
             raise InvalidOption("op", op, "an operation of fairlane.core.ops")
         if on is not None:
             return cast("T", self._borrow(op, on))
-        if type(op) in CHANGES:
+        if type(op) in CHANGES or (isinstance(op, ops.ReadEvents) and op.watch):
             return cast("T", self._change(op))
         return cast("T", self._db.read(lambda db: self._handle(db, op, writing=False)[0]))
 
