@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.core import job as values, ops
+from fairlane.core import ops
 from fairlane.core.clock import Clock, SystemClock
 from tests.model_breakers import Breakers
-from tests.model_facts import Record, Try, own_failure, span
+from tests.model_claim import Claiming
+from tests.model_facts import Record, own_failure, span
+from tests.model_limits import Limits
 from tests.model_people import People
 from tests.model_schedules import Schedules
+from tests.model_tenants import Tenants
+from tests.model_watch import Watch
 from tests.model_workers import Workers
 
 RECORDED_AS = {"completed": "completed", "retried": "failed", "died": "dead", "cancelled": "cancelled"}
@@ -17,7 +21,7 @@ RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(People, Breakers, Schedules, Workers):
+class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.forget()
@@ -31,6 +35,8 @@ class Model(People, Breakers, Schedules, Workers):
         self.breakers: dict[str, dict[str, Any]] = {}
         self.schedules: dict[str, dict[str, Any]] = {}
         self.figures: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.forget_watch()
+        self.limits, self.tenants, self.claims, self.tokens = {}, {}, [], []
 
     def run(self, op: Any) -> Any:
         return getattr(self, type(op).__name__.lower())(op, op.now or self.clock.now())
@@ -38,12 +44,23 @@ class Model(People, Breakers, Schedules, Workers):
     def enqueue(self, op, now):
         depth = None
         if op.capacity is not None:
-            depth = min(sum(r.place in ("ready", "scheduled") for r in self.jobs), op.capacity)
+            depth = min(sum(r.place in ("ready", "scheduled", "held") for r in self.jobs), op.capacity)
             if depth + len(op.jobs) > op.capacity:
                 return ops.EnqueueResult(full=True, depth=depth)
-        return ops.EnqueueResult(receipts=tuple(self._put(spec, now) for spec in op.jobs), depth=depth)
+        refused, hits, held = self._limit_hits(op, self._would_be_new(op.jobs, now))
+        if refused:
+            return ops.EnqueueResult(refused=refused, depth=depth)
+        receipts = tuple(self._put(spec, now, held=spec.id in held) for spec in op.jobs)
+        return ops.EnqueueResult(receipts=receipts, depth=depth, hits=tuple(hits))
 
-    def _put(self, spec, now):
+    def _would_be_new(self, jobs, now):
+        """Puts them in and takes them out again."""
+        before, last_seq = list(self.jobs), self.last_seq
+        new = [spec for spec in jobs if self._put(spec, now).disposition == "created"]
+        self.jobs, self.last_seq = before, last_seq
+        return new
+
+    def _put(self, spec, now, held=False):
         for r in self.jobs:
             if r.spec.id == spec.id:
                 alike = all(getattr(r.spec, name) == getattr(spec, name) for name in COMPARED)
@@ -58,9 +75,9 @@ class Model(People, Breakers, Schedules, Workers):
                 return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="dedup")
         due = spec.run_at or now + span(spec.delay_s or 0.0)
         self.last_seq += 1
-        place = "ready" if due <= now else "scheduled"
+        place = "held" if held else "ready" if due <= now else "scheduled"
         self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
-        return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq)
+        return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq, held=held)
 
     def turn(self, op, now):
         unstarted = self._mark_started(op, now)
@@ -69,7 +86,7 @@ class Model(People, Breakers, Schedules, Workers):
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
-        leases, marks, cursors = [], {}, {}
+        leases, marks, cursors, surveys = [], {}, {}, []
         for w in self.workers:
             if w["id"] == op.worker and registered:
                 w["waiting"] = op.waiting
@@ -77,7 +94,8 @@ class Model(People, Breakers, Schedules, Workers):
             mine = [r for r in self.jobs if r.lease and (r.lease.worker, r.lease.claim_no) == (op.worker, op.claim_no)]
             leases = [self._lease_of(r) for r in sorted(mine, key=lambda r: r.lease.nth)]
             for want in op.wants if not mine else ():
-                leases += self._claim(want, op.worker, op.claim_no, now, marks, cursors)
+                claimed, surveyed = self._claim(op, want, now, marks, cursors)
+                leases, surveys = leases + claimed, surveys + surveyed
         names = ("queue", "band", "tenant", "rank", "due_at", "seq")
         return ops.TurnResult(
             now=now,
@@ -89,6 +107,8 @@ class Model(People, Breakers, Schedules, Workers):
             cursors=cursors,
             next_due_at=next_due_at,
             reclaimed=tuple(reclaimed),
+            surveys=tuple(surveys),
+            limited=self._is_limited(op, now),
         )
 
     def _mark_started(self, op, now):
@@ -119,6 +139,8 @@ class Model(People, Breakers, Schedules, Workers):
             lease.alone = True
             self._take_back(r, "worker_gone", ended_at, started=True)
             return True
+        if kind == "released" and lease.started_at is None:
+            self._give_back(r)
         failure = getattr(outcome, "failure", None)
         lease.note = outcome.reason if kind == "cancelled" else None
         if kind in ("completed", "retried", "died", "snoozed"):
@@ -149,70 +171,6 @@ class Model(People, Breakers, Schedules, Workers):
         count, next_due_at = self._promote(op.limit, now)
         return ops.Promoted(count=count, next_due_at=next_due_at)
 
-    def _claim(self, want, worker, claim_no, now, marks, cursors):
-        leases, looks, last = [], {}, {}
-
-        def next_wanted(line, after=None):
-            for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):
-                if any(start is not None and r.key <= start for start in (after, last.get(line))):
-                    continue
-                if looks.get(line, 0) >= want.look:
-                    return None
-                looks[line], last[line] = looks.get(line, 0) + 1, r.key
-                marks[line] = r.key
-                wanted = want.types is None or r.spec.type in want.types
-                if wanted and not self._is_paused("type", r.spec.type):
-                    return r
-            return None
-
-        def lease(r):
-            started = len(leases) < want.start
-            timeout_s = want.timeout_s if r.spec.timeout_s is None else r.spec.timeout_s
-            deadline_at = now + span(2 * timeout_s if started else want.start_by_s)
-            r.place, r.attempt = "leased", r.attempt + 1
-            self.last_claimed += 1
-            r.lease = Try(
-                r.attempt, worker, now, deadline_at, claim_no, self.last_claimed, want.lane, now if started else None
-            )
-            leases.append(self._lease_of(r))
-
-        for take in want.takes:
-            if self._is_paused("queue", take.queue) or self._is_paused("tenant", take.tenant):
-                continue
-            after = take.after and (take.after.rank, take.after.due_at, take.after.seq)
-            for _ in range(min(take.limit, want.limit - len(leases))):
-                r = next_wanted((take.queue, take.band, take.tenant), after)
-                if r is None:
-                    break
-                lease(r)
-        open_queues = [queue for queue in want.queues if not self._is_paused("queue", queue)]
-        for queue in open_queues if want.discover else ():
-            for band in sorted({r.spec.band for r in self.jobs if r.place == "ready" and r.spec.queue == queue}):
-                here = sorted({r.spec.tenant for r in self.jobs if r.place == "ready" and r.line[:2] == (queue, band)})
-                here = [name for name in here if not self._is_paused("tenant", name)]
-                turns = [name for name in here if name > want.cursor] + [name for name in here if name <= want.cursor]
-                while turns and len(leases) < want.limit:
-                    tenant = turns.pop(0)
-                    r = next_wanted((queue, band, tenant))
-                    if r is not None:
-                        lease(r)
-                        cursors[want.lane] = tenant
-                        turns.append(tenant)
-        return leases
-
-    def _lease_of(self, r):
-        same = set(values.Lease.__struct_fields__) & set(values.JobSpec.__struct_fields__) - {"payload"}
-        return values.Lease(
-            **{name: getattr(r.spec, name) for name in same},
-            **{name: getattr(r, name) for name in ("seq", "attempt", "attempts", "crashes", "suspect", "enqueued_at")},
-            **{name: getattr(r.lease, name) for name in ("lane", "leased_at", "deadline_at")},
-            started=r.lease.started_at is not None,
-            band=r.spec.band,
-            rank=r.spec.rank,
-            due_at=r.due,
-            payload=bytes(r.spec.payload).decode(),
-        )
-
     def _reclaim_lapsed(self, limit, now):
         reclaimed = []
         for worker in sorted(
@@ -239,6 +197,8 @@ class Model(People, Breakers, Schedules, Workers):
             r.attempts += 1
             failure = own_failure(r.spec.type, "JobStuck", "transient", "Job exceeded timeout threshold")
             place = "cancelled" if lease.cancel else "dead"
+        if not lease.started_at and not started:
+            self._give_back(r)
         r.end_try("released" if cause == "start_by_passed" else "lost", now, failure)
         if place == "ready":
             r.place = "ready"
@@ -266,6 +226,6 @@ class Model(People, Breakers, Schedules, Workers):
     def retire(self, op, now):
         held = [r for r in self.jobs if r.lease and r.lease.worker == op.worker]
         for r in held:
-            r.release(now)
+            self._release(r, now)
         self.workers = [w for w in self.workers if w["id"] != op.worker]
         return ops.Retired(released=len(held))

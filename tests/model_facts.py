@@ -54,21 +54,27 @@ class Record:
     letter: dict[str, Any] | None = None
     progress: float | None = None
     log: list[Any] = field(default_factory=list)
+    band: int = 0  # this and the rank: as given, or what it has reached by aging
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        self.band, self.rank = self.spec.band, self.spec.rank
 
     @property
     def line(self) -> tuple[str, int, str]:
-        return self.spec.queue, self.spec.band, self.spec.tenant
+        return self.spec.queue, self.band, self.spec.tenant
 
     @property
     def key(self) -> tuple[int, datetime, int]:
-        return self.spec.rank, self.due, self.seq
+        return self.rank, self.due, self.seq
 
     @property
     def status(self) -> Any:
         if self.place == "leased":
             return "processing" if self.lease.started_at else "pending"
         waits_for_retry = self.place == "scheduled" and self.awaits_retry
-        return "failed" if waits_for_retry else "pending" if self.place in ("ready", "scheduled") else self.place
+        waits = self.place in ("ready", "scheduled", "held")
+        return "failed" if waits_for_retry else "pending" if waits else self.place
 
     @property
     def idempotency_key(self) -> str:
@@ -86,14 +92,6 @@ class Record:
         self.place, self.finished_at = place, at
         if place == "dead":
             self.letter = dict.fromkeys(LETTER_FACTS) | {"status": "pending_review", "reprocess_count": 0}
-
-    def release(self, at: datetime) -> None:
-        cancelled = self.lease.cancel
-        self.end_try("released", at)
-        if cancelled:
-            self.finish("cancelled", at)
-        else:
-            self.place = "ready"
 
     def end_try(self, outcome: str, at: datetime, failure: Failure | None = None) -> None:
         """Record how its attempt ended; one that only waited takes the next number for the record."""

@@ -10,7 +10,6 @@ from tests.model_reads import Reads, job_of, letter_of
 
 CARRIED_OVER = (
     "type",
-    "payload",
     "payload_version",
     "tenant",
     "queue",
@@ -92,8 +91,19 @@ class People(Reads):
 
         return self._act_on_job(op, "job_bury", now, lambda r: not r.is_finished, change)
 
+    def _release(self, r, now):
+        cancelled = r.lease.cancel
+        if r.lease.started_at is None:
+            self._give_back(r)
+        r.end_try("released", now)
+        if cancelled:
+            r.finish("cancelled", now)
+        else:
+            r.place = "ready"
+        return True
+
     def reset(self, op, now):
-        return self._act_on_job(op, "job_reset", now, lambda r: r.lease is not None, lambda r: r.release(now) or True)
+        return self._act_on_job(op, "job_reset", now, lambda r: r.lease is not None, lambda r: self._release(r, now))
 
     def _letter(self, op):
         return next((r for r in self.jobs if r.letter and r.seq == op.id and op.scope.admits(r.spec.tenant)), None)
@@ -155,14 +165,19 @@ class People(Reads):
             idempotency_key=f"{r.idempotency_key}_retry_{n}",
             correlation_id=r.correlation_id,
             created_by=op.by,
+            payload=r.spec.payload if op.payload is None else op.payload,
             **{name: getattr(r.spec, name) for name in CARRIED_OVER},
         )
         before = {name: letter[name] for name in ("status", "acknowledged_by")}
+        due = now + span(op.delay_s or 0.0)
         self.last_seq += 1
-        self.jobs.append(Record(spec, self.last_seq, "ready", enqueued_at=now, first_due=now, due=now))
+        place = "ready" if due <= now else "scheduled"
+        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
         self._close(op, r, "retried", now)
         letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}
         after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}
+        if spec.payload != r.spec.payload:
+            after["payload_edited"] = True
         target = f"dead_letter:{r.seq}"
         self._note(op, "job_dlq_reprocess_requested", r.spec.tenant, target, before, None, now)
         self._note(op, "job_dlq_reprocess_success", r.spec.tenant, target, before, after, now)

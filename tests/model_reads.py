@@ -143,6 +143,7 @@ class Reads:
                     scheduled=count(lambda r: r.place == "scheduled", here),
                     processing=count(lambda r: r.status == "processing", here),
                     failed=count(lambda r: r.status == "failed", here),
+                    held=count(lambda r: r.place == "held", here),
                     oldest_due_at=min((r.due for r in here if r.place == "ready"), default=None),
                 )
             )

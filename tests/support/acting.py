@@ -9,6 +9,7 @@ import msgspec
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Attempt, DeadLetter, Job, JobSpec, Lease, Status
+from fairlane.core.limit import Limit
 from fairlane.core.ops import (
     ALL_TENANTS,
     Acknowledge,
@@ -83,8 +84,8 @@ class Scene:
     def job(self, type: str = "mail.send", **options: Any) -> JobSpec:
         return self.making.job(type, **options)
 
-    def enqueue(self, *jobs: JobSpec, capacity: int | None = None) -> EnqueueResult:
-        return self.run(Enqueue(jobs=jobs, capacity=capacity))
+    def enqueue(self, *jobs: JobSpec, capacity: int | None = None, limits: tuple[Limit, ...] = ()) -> EnqueueResult:
+        return self.run(Enqueue(jobs=jobs, capacity=capacity, limits=limits))
 
     def put(self, type: str = "mail.send", **options: Any) -> Receipt:
         """Enqueue one new job."""
@@ -112,9 +113,17 @@ class Scene:
         self._claim_nos[worker] = max(claim_no, self._claim_nos.get(worker, 0))
         return self.run(Turn(worker=worker, claim_no=claim_no, wants=wants, **parts))
 
-    def claim(self, worker: WorkerId, limit: int = 1, *, start: int | None = None, **want: Any) -> tuple[Lease, ...]:
+    def claim(
+        self,
+        worker: WorkerId,
+        limit: int = 1,
+        *,
+        start: int | None = None,
+        limits: tuple[Limit, ...] = (),
+        **want: Any,
+    ) -> tuple[Lease, ...]:
         """Claim and start up to `limit` jobs; `start=0` only prefetches them."""
-        return self.turn(worker, wanting(limit, start=start, **want)).leases
+        return self.turn(worker, wanting(limit, start=start, **want), limits=limits).leases
 
     def prefetch(self, worker: WorkerId, limit: int = 1, **want: Any) -> tuple[Lease, ...]:
         return self.claim(worker, limit, start=0, **want)

@@ -1,0 +1,98 @@
+"""Claiming in the oracle: one row after the other, by the words of `Want`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.core import job as values, ops
+from tests.model_facts import Record, Try, span
+
+
+class Claiming:
+    jobs: list[Record]
+    last_claimed: int
+
+    def _claim(self, op, want, now, marks, cursors):
+        """The leases of one Want, and the survey it asked for."""
+        force, leases, looks, last = self._in_force(op), [], {}, {}
+        discovered: list[Any] = []
+
+        def line_has_room(queue, tenant):
+            keys = force.keys_of(queue, tenant, "")[:3]
+            return all(self._has_room(force, key, now) for key in keys)
+
+        def type_has_room(r):
+            keys = force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:]
+            return all(self._has_room(force, key, now) for key in keys)
+
+        def next_wanted(line, after=None):
+            for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):
+                if any(start is not None and r.key <= start for start in (after, last.get(line))):
+                    continue
+                if looks.get(line, 0) >= want.look:
+                    return None
+                looks[line], last[line] = looks.get(line, 0) + 1, r.key
+                marks[line] = r.key
+                wanted = want.types is None or r.spec.type in want.types
+                if wanted and not self._is_paused("type", r.spec.type):
+                    return r
+            return None
+
+        def lease(r):
+            started = len(leases) < want.start
+            timeout_s = want.timeout_s if r.spec.timeout_s is None else r.spec.timeout_s
+            deadline_at = now + span(2 * timeout_s if started else want.start_by_s)
+            r.place, r.attempt = "leased", r.attempt + 1
+            self.last_claimed += 1
+            begun = now if started else None
+            r.lease = Try(r.attempt, op.worker, now, deadline_at, op.claim_no, self.last_claimed, want.lane, begun)
+            self._count_claim(force, r, now)
+            leases.append(self._lease_of(r))
+
+        for take in want.takes:
+            if self._is_paused("queue", take.queue) or self._is_paused("tenant", take.tenant):
+                continue
+            after = take.after and (take.after.rank, take.after.due_at, take.after.seq)
+            for _ in range(take.limit):
+                if len(leases) >= want.limit or not line_has_room(take.queue, take.tenant):
+                    break
+                r = next_wanted((take.queue, take.band, take.tenant), after)
+                if r is None:
+                    break
+                if type_has_room(r):
+                    lease(r)
+        open_queues = [queue for queue in want.queues if not self._is_paused("queue", queue)]
+        for queue in open_queues if want.discover else ():
+            for band in sorted({r.band for r in self.jobs if r.place == "ready" and r.spec.queue == queue}):
+                turns = self._tenants_behind(want.cursor, queue, band)
+                while turns and len(leases) < want.limit:
+                    tenant = turns.pop(0)
+                    r = next_wanted((queue, band, tenant)) if line_has_room(queue, tenant) else None
+                    if r is not None:
+                        turns.append(tenant)
+                    if r is not None and type_has_room(r):
+                        lease(r)
+                        cursors[want.lane] = tenant
+                        discovered.append((queue, band, tenant))
+        return leases, [self._survey(want, *discovered[-1])] if discovered and want.survey > 0 else []
+
+    def _tenants_behind(self, cursor, queue, band):
+        here = sorted({r.spec.tenant for r in self.jobs if r.place == "ready" and r.line[:2] == (queue, band)})
+        here = [name for name in here if not self._is_paused("tenant", name)]
+        return [name for name in here if name > cursor] + [name for name in here if name <= cursor]
+
+    def _survey(self, want, queue, band, served):
+        tenants = self._tenants_behind(served, queue, band)[: want.survey]
+        return ops.Survey(lane=want.lane, queue=queue, band=band, tenants=tuple(tenants))
+
+    def _lease_of(self, r):
+        same = set(values.Lease.__struct_fields__) & set(values.JobSpec.__struct_fields__) - {"payload"}
+        kept = ("seq", "attempt", "attempts", "crashes", "suspect", "enqueued_at", "band", "rank")
+        return values.Lease(
+            **{name: getattr(r.spec, name) for name in same},
+            **{name: getattr(r, name) for name in kept},
+            **{name: getattr(r.lease, name) for name in ("lane", "leased_at", "deadline_at")},
+            started=r.lease.started_at is not None,
+            due_at=r.due,
+            payload=bytes(r.spec.payload).decode(),
+        )
