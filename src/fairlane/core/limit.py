@@ -129,7 +129,11 @@ class LimitsInForce:
     def named(self, task: str) -> list[LimitKey]:
         """The named limits a task is under, by name: as a person listed its tasks, else as the code does."""
         names = {key for key in (*self._given, *self._stored) if key.kind == "named"}
-        return sorted(key for key in names if task in self._types(key))
+        return sorted(key for key in names if task in self.types_of(key))
+
+    def types_of(self, key: LimitKey) -> tuple[str, ...]:
+        """The tasks under a named limit."""
+        return next((limit.types for limit in self._at(key) if limit.types), ())
 
     def keys_of(self, queue: str, tenant: str, task: str) -> list[LimitKey]:
         """Everything a claim of this job is counted under."""
@@ -140,9 +144,6 @@ class LimitsInForce:
             LimitKey("type", task),
             *self.named(task),
         ]
-
-    def _types(self, key: LimitKey) -> tuple[str, ...]:
-        return next((limit.types for limit in self._at(key) if limit.types), ())
 
     def _about(self, key: LimitKey) -> Iterator[Limit]:
         yield from self._at(key)
