@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
     from fairlane.client.breaking import Breaker as Breaker
-    from fairlane.client.context import CurrentJob as CurrentJob, current_job as current_job, tenant as tenant
+    from fairlane.client.context import (
+        CurrentJob as CurrentJob,
+        all_tenants as all_tenants,
+        current_job as current_job,
+        tenant as tenant,
+    )
     from fairlane.client.handle import Handle as Handle
+    from fairlane.client.limiting import NamedLimit as NamedLimit
     from fairlane.client.preparing import Draft as Draft
     from fairlane.client.resourcing import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings import Settings as Settings
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.cron import Cron as Cron
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
+    from fairlane.core.limit import Limit as Limit, Rate as Rate
     from fairlane.core.retry import Retry as Retry
     from fairlane.core.routing import QueuePolicy as QueuePolicy
     from fairlane.core.schedule import Schedule as Schedule
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
         Cancel as Cancel,
         ConfigError as ConfigError,
         DuplicateJob as DuplicateJob,
+        EnqueueRateReached as EnqueueRateReached,
         FairlaneError as FairlaneError,
         InvalidArguments as InvalidArguments,
         InvalidOption as InvalidOption,
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
         MissingData as MissingData,
         NonRetryable as NonRetryable,
         NotAllowed as NotAllowed,
+        PermissionDenied as PermissionDenied,
         QueueFull as QueueFull,
         RateLimited as RateLimited,
         ResultTimeout as ResultTimeout,
@@ -60,6 +69,7 @@ if TYPE_CHECKING:
         StillRunning as StillRunning,
         StoreClosed as StoreClosed,
         StoreUnavailable as StoreUnavailable,
+        TenantLimitReached as TenantLimitReached,
         UnknownPriority as UnknownPriority,
         UnknownTask as UnknownTask,
     )
@@ -67,8 +77,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "fairlane.client.app": ("Fairlane", "Snapshot"),
     "fairlane.client.breaking": ("Breaker",),
-    "fairlane.client.context": ("CurrentJob", "current_job", "tenant"),
+    "fairlane.client.context": ("CurrentJob", "all_tenants", "current_job", "tenant"),
     "fairlane.client.handle": ("Handle",),
+    "fairlane.client.limiting": ("NamedLimit",),
     "fairlane.client.preparing": ("Draft",),
     "fairlane.client.resourcing": ("AsyncResource", "SyncResource"),
     "fairlane.client.settings": ("Settings",),
@@ -77,6 +88,7 @@ _HOMES = {
     "fairlane.core.clock": ("FakeClock",),
     "fairlane.core.cron": ("Cron",),
     "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
+    "fairlane.core.limit": ("Limit", "Rate"),
     "fairlane.core.retry": ("Retry",),
     "fairlane.core.routing": ("QueuePolicy",),
     "fairlane.core.schedule": ("Schedule",),
@@ -88,6 +100,7 @@ _HOMES = {
         "Cancel",
         "ConfigError",
         "DuplicateJob",
+        "EnqueueRateReached",
         "FairlaneError",
         "InvalidArguments",
         "InvalidOption",
@@ -98,6 +111,7 @@ _HOMES = {
         "MissingData",
         "NonRetryable",
         "NotAllowed",
+        "PermissionDenied",
         "QueueFull",
         "RateLimited",
         "ResultTimeout",
@@ -106,6 +120,7 @@ _HOMES = {
         "StillRunning",
         "StoreClosed",
         "StoreUnavailable",
+        "TenantLimitReached",
         "UnknownPriority",
         "UnknownTask",
     ),
@@ -128,6 +143,7 @@ __all__ = [
     "DeadLetter",
     "Draft",
     "DuplicateJob",
+    "EnqueueRateReached",
     "Fairlane",
     "FairlaneError",
     "FakeClock",
@@ -139,12 +155,16 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "LeaseLost",
+    "Limit",
     "MissingData",
+    "NamedLimit",
     "NonRetryable",
     "NotAllowed",
     "PayloadValidator",
+    "PermissionDenied",
     "QueueFull",
     "QueuePolicy",
+    "Rate",
     "RateLimited",
     "ResultTimeout",
     "Retry",
@@ -159,8 +179,10 @@ __all__ = [
     "SyncResource",
     "SyncTask",
     "Task",
+    "TenantLimitReached",
     "UnknownPriority",
     "UnknownTask",
+    "all_tenants",
     "current_job",
     "tenant",
     "timeout",

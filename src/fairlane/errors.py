@@ -9,6 +9,9 @@
         ConfigError              settings, URLs, files
       DuplicateJob  IdConflict   the key, or the id, is taken
       QueueFull                  back-pressure; `retry_after_s` says when to try again
+        TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
+        EnqueueRateReached         one tenant enqueues too fast
+      PermissionDenied           another tenant's data, asked for inside one tenant's context
       JobNotFound  DeadLetterNotFound  ScheduleNotFound
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
@@ -136,6 +139,42 @@ class QueueFull(FairlaneError):
         super().__init__(
             f"{depth} jobs are waiting, the capacity is {capacity}: nothing was enqueued; "
             f"try again in {retry_after_s:g} s, or raise `capacity`"
+        )
+
+
+class TenantLimitReached(QueueFull):
+    code = "tenant_limit_reached"
+
+    def __init__(self, tenant: str, queue: str, cause: str, limit: int, found: int, retry_after_s: float = 1.0) -> None:
+        self.tenant, self.queue, self.cause, self.limit = tenant, queue, cause, limit
+        self.depth, self.capacity, self.retry_after_s = found, limit, retry_after_s
+        if cause == "payload_bytes":
+            what = f'a payload of {found} bytes is more than the {limit} allowed to tenant "{tenant}"'
+            step = "pass an id instead of the data, or raise the limit"
+        else:
+            what = f'tenant "{tenant}" has {found} jobs waiting and running in queue "{queue}", its limit is {limit}'
+            step = f"try again in {retry_after_s:g} s, or raise the limit"
+        FairlaneError.__init__(self, f"{what}: nothing was enqueued; {step}: fairlane limits set --tenant …")
+
+
+class EnqueueRateReached(QueueFull):
+    code = "enqueue_rate_reached"
+
+    def __init__(self, tenant: str, rate: str, retry_after_s: float | None) -> None:
+        self.tenant, self.rate = tenant, rate
+        self.retry_after_s = 60.0 if retry_after_s is None else retry_after_s
+        step = "enqueue fewer at once" if retry_after_s is None else f"try again in {retry_after_s:.1f} s"
+        FairlaneError.__init__(self, f'tenant "{tenant}" may enqueue {rate}: nothing was enqueued; {step}')
+
+
+class PermissionDenied(FairlaneError, PermissionError):
+    code = "permission_denied"
+
+    def __init__(self, asked: str, tenant: str) -> None:
+        self.asked, self.tenant = asked, tenant
+        super().__init__(
+            f'{asked}: this runs in the context of tenant "{tenant}" alone; nothing was done. '
+            "For work over all tenants: with fairlane.all_tenants(): …"
         )
 
 

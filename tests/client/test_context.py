@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import CurrentJob, Fairlane, InvalidOption, current_job, tenant
+from fairlane import CurrentJob, Fairlane, InvalidOption, all_tenants, current_job, tenant
 from fairlane.errors import NoCurrentJob
 from fairlane.testing import run_due
 
@@ -66,7 +66,8 @@ def test_children_inherit_tenant_correlation_and_parent(app: Fairlane) -> None:
     @app.task(name="parent")
     async def parent() -> None:
         await child.aenqueue()
-        app.enqueue_many([child.using(tenant="other").bind()])
+        with all_tenants():
+            app.enqueue_many([child.using(tenant="other").bind()])
 
     top = parent.using(tenant="acme", correlation_id="order-7").enqueue()
     run_due(app)

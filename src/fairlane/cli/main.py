@@ -28,6 +28,10 @@ COMMANDS = {
     "resume": Entry("fairlane.cli.commands.pauses:resume", "Let a queue, a task or a tenant be claimed again."),
     "drain": Entry("fairlane.cli.commands.pauses:drain", "Pause something and wait until nothing of it runs."),
     "pauses": Entry("fairlane.cli.commands.pauses:pauses", "List what is paused, by whom and why."),
+    "tenants": Entry(
+        "fairlane.cli.commands.tenants:tenants", "List tenants, look at one, set its share, pause, resume or drain it."
+    ),
+    "limits": Entry("fairlane.cli.commands.limits:limits", "See and set how much may wait, run at once and start."),
     "breakers": Entry(
         "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
     ),

@@ -15,9 +15,11 @@ from fairlane.client.definition import Definition, TaskOptions
 from fairlane.client.depth import waiting
 from fairlane.client.enqueuing import Enqueuer
 from fairlane.client.exceptions import LastExceptions
+from fairlane.client.explaining import Explaining
 from fairlane.client.guarding import Circuits
 from fairlane.client.handle import Handle, Surroundings
 from fairlane.client.inspecting import Inspecting
+from fairlane.client.limiting import CodeLimits, Limiting
 from fairlane.client.loading import load
 from fairlane.client.opening import StoreAccess
 from fairlane.client.options import job_id
@@ -30,6 +32,7 @@ from fairlane.client.scheduling_acts import Scheduling
 from fairlane.client.scoping import in_scope
 from fairlane.client.settings import SettingArguments, Settings
 from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
+from fairlane.client.tenanting import Tenanting
 from fairlane.client.waiting import Pause, SystemPause
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.classify import Classifier
@@ -57,7 +60,7 @@ class Snapshot(TypedDict):
     store: str
 
 
-class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing, Running):
+class Fairlane(Acting, Scheduling, Breaking, Explaining, Inspecting, Limiting, Pausing, Resourcing, Running, Tenanting):
     """Jobs for one application: register tasks, enqueue them, inspect and act on what became of them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops.
@@ -98,7 +101,8 @@ class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing, Ru
         )
         self._around = Surroundings(self._access, self.clock, pause or SystemPause())
         self._preparer = Preparer(self.settings, self.clock, self.chance, validator)
-        self._enqueuer = Enqueuer(self._preparer, self._around)
+        self.code_limits = CodeLimits(self.settings)
+        self._enqueuer = Enqueuer(self._preparer, self._around, self.code_limits)
         self.code_schedules = CodeSchedules(self._preparer)
         if enqueue_hook is not None:
             self.on_enqueue(enqueue_hook)
@@ -142,6 +146,7 @@ class Fairlane(Acting, Scheduling, Breaking, Inspecting, Pausing, Resourcing, Ru
             raise InvalidOption("task name", definition.name, f"a name of its own: {where} is registered under it")
         if definition.breaker is not None:
             self.circuits.declare(definition.breaker)
+        self.code_limits.add_task(definition)
         kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
         task = kind(definition, self._enqueuer)
         if timetable := {option: options[option] for option in SCHEDULE_OPTIONS if options.get(option) is not None}:

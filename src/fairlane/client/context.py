@@ -138,6 +138,16 @@ def tenant(name: str | int) -> Iterator[str]:
         tenant_in_force.reset(token)
 
 
+@contextmanager
+def all_tenants() -> Iterator[None]:
+    """Said out loud: what is done inside is done for all tenants, whatever tenant's context this runs in."""
+    token = tenant_in_force.set(None)
+    try:
+        yield
+    finally:
+        tenant_in_force.reset(token)
+
+
 def current_job() -> CurrentJob:
     """The job whose code is running here."""
     job = job_in_force.get()

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, get_args
 
 from fairlane.client.breaking import Breaker, breaker_named
+from fairlane.client.limiting import NamedLimit, RateLike, limit_names
 from fairlane.client.options import attempts, retry_policy, timeout_s
 from fairlane.client.signature import Signature
 from fairlane.core.classify import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
+from fairlane.core.limit_reading import read_rate
 from fairlane.core.names import check_queue_name, check_task_name
 from fairlane.core.payload import decode, encode
 from fairlane.core.retry import Retry
@@ -47,6 +49,12 @@ class TaskOptions(TypedDict, total=False):
     sensitive: SensitivePolicy
     breaker: str | Breaker
     """The breaker of what the task calls: while it is open, jobs are snoozed instead of run."""
+    running: int
+    """So many of its jobs at once, over all workers."""
+    rate: RateLike
+    """So many starts in a span, over all workers: `"50/min"`."""
+    limit: str | NamedLimit | tuple[str | NamedLimit, ...]
+    """Limits it shares with other tasks: names, or what `app.limit(…)` returned."""
     isolated: bool
     """Run it in a process of its own, which can be killed and has a memory cap."""
     cron: str
@@ -93,22 +101,25 @@ class Definition(Generic[R]):
         if self.sensitive is not None and self.sensitive not in get_args(SensitivePolicy):
             raise InvalidOption("sensitive", self.sensitive, f"one of {', '.join(get_args(SensitivePolicy))}")
         self.breaker = breaker_named(given["breaker"]) if "breaker" in given else None
+        self.running: int | None = given.get("running")
+        self.rate = read_rate(f'rate of task "{self.name}"', given["rate"]) if "rate" in given else None
+        self.limits = limit_names(given["limit"]) if "limit" in given else ()
         self.isolated = bool(given.get("isolated", False))
         self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
 
         self.upcasters = Upcasters()
         self.is_large = False
         """Whether its last payload was above the recommended size: a warning is logged once per crossing."""
-        self._limits = settings.limits
+        self._payload_limits = settings.limits
 
     def decode(self, lease: Lease) -> dict[str, Any]:
         """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
         try:
-            stored = decode(lease.payload, task=self.name, limits=self._limits)
+            stored = decode(lease.payload, task=self.name, limits=self._payload_limits)
             if lease.payload_version == self.version:
                 return self.signature.read(lease.payload)
             current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
-            return self.signature.read(bytes(encode(current, task=self.name, limits=self._limits)))
+            return self.signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))
         except InvalidPayload as error:
             raise UnreadablePayload(self.name, error.problems) from None
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.client.depth import DepthWatch
 from fairlane.client.handle import Handle, Surroundings
+from fairlane.client.limiting import CodeLimits
 from fairlane.client.options import Options
 from fairlane.client.preparing import Preparer
+from fairlane.client.quotas import Quotas
+from fairlane.client.stepping import arun_steps, run_steps
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt, only
 from fairlane.core.ops.enqueue import Notify
@@ -26,47 +29,54 @@ class Enqueuer:
     connection nothing is repeated, committed or counted.
     """
 
-    def __init__(self, preparer: Preparer, around: Surroundings) -> None:
+    def __init__(self, preparer: Preparer, around: Surroundings, limits: CodeLimits) -> None:
         self.preparer, self._around = preparer, around
         self._capacity: int | None = preparer.settings.capacity
         self._notify: Notify = preparer.settings.notify
         self._watch = DepthWatch(preparer.settings.warn_depth, around.access, around.clock)
+        self._quotas = Quotas(limits, around.clock)
 
     def one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
         spec = self.preparer.job(task, options, args)
-        result = self._around.access.run(self._op((spec,), options.conn), on=options.conn)
-        handle = self._handle(task, options, spec, self._receipts(result)[0])
-        if options.conn is None and self._watch.is_on:
-            self._watch.look(result)
-        return handle
+        return self._handle(task, options, spec, self._receipts(self._put((spec,), options.conn))[0])
 
     async def aone(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
         spec = self.preparer.job(task, options, args)
-        result = await self._around.access.arun(self._op((spec,), options.conn), on=options.conn)
-        handle = self._handle(task, options, spec, self._receipts(result)[0])
-        if options.conn is None and self._watch.is_on:
-            await self._watch.alook(result)
-        return handle
+        return self._handle(task, options, spec, self._receipts(await self._aput((spec,), options.conn))[0])
 
     def many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
         given, specs, conn = self._prepared(bounds, conn)
-        if not specs:
-            return []
-        result = self._around.access.run(self._op(specs, conn), on=conn)
-        handles = self._handles(given, specs, result)
-        if conn is None and self._watch.is_on:
-            self._watch.look(result)
-        return handles
+        return self._handles(given, specs, self._put(specs, conn)) if specs else []
 
     async def amany(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
         given, specs, conn = self._prepared(bounds, conn)
-        if not specs:
-            return []
+        return self._handles(given, specs, await self._aput(specs, conn)) if specs else []
+
+    def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> EnqueueResult:
+        asks = self._may_ask(conn)
+        if asks:
+            run_steps(self._around.access, self._quotas.before(specs))
+        result = self._around.access.run(self._op(specs, conn), on=conn)
+        if result.refused is not None or result.hits:
+            run_steps(self._around.access, self._quotas.after(result, may_tell=asks))
+        if conn is None and self._watch.is_on and not result.full:
+            self._watch.look(result)
+        return result
+
+    async def _aput(self, specs: tuple[JobSpec, ...], conn: object | None) -> EnqueueResult:
+        asks = self._may_ask(conn)
+        if asks:
+            await arun_steps(self._around.access, self._quotas.before(specs))
         result = await self._around.access.arun(self._op(specs, conn), on=conn)
-        handles = self._handles(given, specs, result)
-        if conn is None and self._watch.is_on:
+        if result.refused is not None or result.hits:
+            await arun_steps(self._around.access, self._quotas.after(result, may_tell=asks))
+        if conn is None and self._watch.is_on and not result.full:
             await self._watch.alook(result)
-        return handles
+        return result
+
+    def _may_ask(self, conn: object | None) -> bool:
+        """Not while a caller writes to the same SQLite file: our own connection would wait for it, and it for us."""
+        return conn is None or self._around.access.name != "sqlite"
 
     def _prepared(
         self, bounds: Iterable[Bound[Any]], conn: object | None
@@ -89,7 +99,8 @@ class Enqueuer:
         if conn is not None and notify == "if_waiting":
             # A worker may begin to wait before the caller commits.
             notify = "always"
-        return Enqueue(jobs=specs, capacity=self._capacity, notify=notify)
+        limits = self._quotas.for_queues(frozenset(spec.queue for spec in specs))
+        return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits)
 
     def _receipts(self, result: EnqueueResult) -> tuple[Receipt, ...]:
         if result.full:

@@ -10,11 +10,11 @@ from uuid import UUID
 from fairlane.client.acting import JobLike
 from fairlane.client.asking import Ask, both
 from fairlane.client.options import job_id
+from fairlane.client.paging import page_size
 from fairlane.client.scoping import in_scope
 from fairlane.core.ids import Seq
 from fairlane.core.job import STATUSES, DeadLetterStatus, ErrorClass, Job, Status
 from fairlane.core.ops import (
-    MAX_PAGE,
     AuditPage,
     Check,
     DeadLetterDetail,
@@ -83,7 +83,7 @@ def _jobs(
     **filters: Unpack[JobFilters],
 ) -> Ask[JobPage, JobPage]:
     """One page of jobs, newest first; give a page's `next` as `before` to go on."""
-    op = PageJobs(scope=in_scope(tenant), where=_job_filter(filters), before=_seq(before), limit=_page_size(limit))
+    op = PageJobs(scope=in_scope(tenant), where=_job_filter(filters), before=_seq(before), limit=page_size(limit))
     return Ask(op, lambda page: page)
 
 
@@ -96,7 +96,7 @@ def _dead_letters(
 ) -> Ask[DeadLetterPage, DeadLetterPage]:
     """One page of dead letters, newest first, and how many match."""
     where = _dead_letter_filter(filters)
-    op = PageDeadLetters(scope=in_scope(tenant), where=where, before=_seq(before), limit=_page_size(limit))
+    op = PageDeadLetters(scope=in_scope(tenant), where=where, before=_seq(before), limit=page_size(limit))
     return Ask(op, lambda page: page)
 
 
@@ -119,7 +119,7 @@ def _audit(
     limit: int = 50,
 ) -> Ask[AuditPage, AuditPage]:
     """One page of what people did, newest first."""
-    op = PageAudit(scope=in_scope(tenant), action=action, target=target, before=before, limit=_page_size(limit))
+    op = PageAudit(scope=in_scope(tenant), action=action, target=target, before=before, limit=page_size(limit))
     return Ask(op, lambda page: page)
 
 
@@ -188,12 +188,6 @@ def _known(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]
 def _one_of(option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(str(value), known)}")
-
-
-def _page_size(limit: object) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidOption("limit", limit, f"a whole number from 1 to {MAX_PAGE}")
-    return limit
 
 
 def _seq(before: int | None) -> Seq | None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 
 from fairlane.client.settings import NAMES, Settings
+from fairlane.core.limit_reading import read_rate
 from fairlane.core.names import check_queue_name, check_tenant
 from fairlane.core.routing import DEFAULT_QUEUES, QueuePolicy
 from fairlane.errors import ConfigError, FairlaneError, nearest, shown
@@ -152,6 +153,8 @@ def _converted(given: Given) -> Any:
         store_named_by(converted)
     if given.name == "default_tenant":
         check_tenant(converted)
+    if given.name in ("tenant_rate", "tenant_enqueue_rate") and converted is not None:
+        read_rate(given.name, converted)
     return converted
 
 

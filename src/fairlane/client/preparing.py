@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.client.context import job_in_force, tenant_in_force
+from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.envelope import Envelope, refs_of
 from fairlane.client.options import Options, seconds
 from fairlane.client.settings import Settings
@@ -19,13 +19,13 @@ from fairlane.core import sensitive
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.decide import Policy
-from fairlane.core.ids import JobId, uuid7
+from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.payload import encode_value, size_warning
 from fairlane.core.priority import Priorities
 from fairlane.core.routing import Router
 from fairlane.core.validator import PayloadValidator
-from fairlane.errors import InvalidOption, InvalidPayload
+from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied
 
 if TYPE_CHECKING:
     from fairlane.client.definition import Definition
@@ -124,7 +124,7 @@ class Preparer:
     def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
         """One job as a store will keep it: what the call said, then what surrounds it, then the task, queue and settings."""
         around = job_in_force.get()
-        tenant = options.tenant or tenant_in_force.get()
+        tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
         priority = task.priority if options.priority is None else options.priority
         delay_s, run_at = options.delay, options.run_at
@@ -168,6 +168,13 @@ class Preparer:
             run_at=run_at,
             delay_s=delay_s,
         )
+
+    def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
+        """The call's own, else the one in force. A job of one tenant enqueues for that tenant alone, unless for all is said out loud."""
+        in_force = tenant_in_force.get()
+        if named is None or around is None or in_force in (None, SYSTEM_TENANT, named):
+            return named or in_force
+        raise PermissionDenied(f'a job for tenant "{named}"', around.tenant)
 
     def _hooked(self, draft: Draft) -> tuple[int, float | None, datetime | None]:
         for hook in self.hooks:

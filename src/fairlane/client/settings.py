@@ -77,6 +77,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Jobs that may wait at once; past it an enqueue is refused."""
     warn_depth: _Count | None = None
     """Jobs waiting from which a warning is logged, once per crossing."""
+    tenant_running: _Count | None = None
+    """Jobs of one tenant that run at once, over all queues and workers."""
+    tenant_rate: str | None = None
+    """Jobs of one tenant that start, such as `100/min`."""
+    tenant_enqueue_rate: str | None = None
+    """Jobs one tenant may enqueue, such as `1000/min`; past it an enqueue is refused."""
+    tenant_payload_bytes: _Count | None = None
+    """The largest payload of a tenant's job; `payload_max_bytes` holds for everybody."""
     missing_data_retry_s: _Span = 1_800.0
     retain_completed_days: _Days = 7.0
     """How long completed and cancelled jobs are kept, and their idempotency keys with them."""
@@ -144,6 +152,10 @@ class SettingArguments(TypedDict, total=False):
     default_category: str | None
     capacity: int | None
     warn_depth: int | None
+    tenant_running: int | None
+    tenant_rate: str | None
+    tenant_enqueue_rate: str | None
+    tenant_payload_bytes: int | None
     missing_data_retry_s: float
     retain_completed_days: float
     retain_dead_letter_days: float

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from fairlane.core.job import DEFAULT_QUEUE, PriorityScope
+from fairlane.core.limit import EVERY_TENANT, FullPolicy, Limit, Rate
 from fairlane.core.names import check_queue_name
 from fairlane.core.retry import Retry
 from fairlane.errors import ConfigError, InvalidOption, nearest
@@ -24,6 +25,9 @@ CATEGORIES: tuple[str, ...] = (
 )
 
 
+_COUNTS = ("slots", "max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
+
+
 class QueuePolicy(Struct, frozen=True, kw_only=True):
     """What one queue grants its jobs. None: no limit, or the application's own setting."""
 
@@ -34,17 +38,50 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
     """Jobs of this queue that run at once."""
     max_per_tenant: int | None = None
     """Pending and running jobs of one tenant."""
-    rate_per_minute: float | None = None
+    when_full: FullPolicy = "warn"
+    """What happens to a job beyond `max_per_tenant`: queued with a warning, refused, or held until there is room."""
+    rate_per_minute: int | None = None
+    """Jobs of this queue that start in any minute, of all tenants together."""
+    running: int | None = None
+    """Jobs of this queue that run at once, over all workers."""
+    tenant_running: int | None = None
+    """The same for each tenant."""
+    tenant_rate_per_minute: int | None = None
     priority_scope: PriorityScope = "queue"
+    aging_s: float | None = None
+    """A job that has waited so long moves up by one priority, and again after as long; None: never."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)
-        for option in ("timeout_s", "slots", "max_per_tenant", "rate_per_minute"):
+        for option in ("timeout_s", "aging_s"):
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-                raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none for no limit")
+                raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none")
+        for option in _COUNTS:
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31):
+                expected = "a whole number above 0, or none for no limit"
+                raise InvalidOption(f"{option} of queue {self.name}", value, expected)
+        if self.when_full not in ("warn", "reject", "hold"):
+            raise InvalidOption(f"when_full of queue {self.name}", self.when_full, '"warn", "reject" or "hold"')
         if self.priority_scope not in ("queue", "tenant"):
             raise InvalidOption(f"priority_scope of queue {self.name}", self.priority_scope, '"queue" or "tenant"')
+
+    def limits(self) -> Iterator[Limit]:
+        """What it allows, as limits of the queue and of every tenant in it."""
+        if self.running is not None or self.rate_per_minute is not None:
+            rate = None if self.rate_per_minute is None else Rate(self.rate_per_minute, 60.0)
+            yield Limit(kind="queue", name=self.name, running=self.running, rate=rate)
+        if (self.max_per_tenant, self.tenant_running, self.tenant_rate_per_minute) != (None, None, None):
+            yield Limit(
+                kind="tenant",
+                name=EVERY_TENANT,
+                queue=self.name,
+                running=self.tenant_running,
+                rate=None if self.tenant_rate_per_minute is None else Rate(self.tenant_rate_per_minute, 60.0),
+                waiting=self.max_per_tenant,
+                when_full=self.when_full,
+            )
 
 
 def retries(*delays: float) -> Retry:

@@ -109,5 +109,7 @@ def _enqueued(
         {name: value for name, value in options.items() if value is not None}, preparer.priorities
     )
     # The job is made by the application's rules and goes to the store the operator named.
-    enqueuer = Enqueuer(preparer, Surroundings(client.access, client.clock, SystemPause()))
+    enqueuer = Enqueuer(
+        preparer, Surroundings(client.access, client.clock, SystemPause()), (application or client).code_limits
+    )
     return enqueuer.one(task, chosen, arguments)

@@ -103,6 +103,30 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 
 
 @jobs.command()
+@click.argument("job_id", metavar="ID")
+@in_scope
+@at_store
+@prints
+def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
+    """Say why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
+    from fairlane.client.explaining import explain
+    from fairlane.client.stepping import run_steps
+
+    target = read_job_id(job_id)
+    app = at.application()
+    with at.client() as client:
+        known = client if app is None else app
+        explanation = run_steps(client.access, explain(target, tenant, known.limits, known.tasks))
+    if out.as_json:
+        out.data(explanation)
+        return
+    job = explanation.waiting.job
+    out.line(f"{job.id}  {job.type}  {job.status}")
+    for reason in explanation.reasons:
+        out.line(f"  {reason}")
+
+
+@jobs.command()
 @ids
 @yes
 @acts

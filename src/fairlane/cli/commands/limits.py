@@ -1,0 +1,83 @@
+"""`fairlane limits`: list, set, clear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.limits import limit_rows
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.printing import Printer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def about(command: F) -> F:
+    """What the limit is on: `--queue`, `--tenant` (alone or in a queue), `--type` or `--name`."""
+    command = click.option("--name", help="A named limit, shared by tasks.")(command)
+    command = click.option("--type", "task", help="This task.")(command)
+    command = click.option("--tenant", help="This tenant, or * for every tenant; with --queue: in that queue.")(command)
+    return click.option("--queue", help="This queue.")(command)
+
+
+@click.group(cls=SuggestingGroup)
+def limits() -> None:
+    """See and set how much may wait, run at once and start, for queues, tenants, tasks and what they share."""
+
+
+@limits.command("list")
+@at_store
+@prints
+def list_limits(at: At, out: Printer) -> None:
+    """List the limits set by people, and those of settings and code."""
+    app = at.application()
+    with at.client() as client:
+        kept = client.limits_kept()
+        given = client.limits if app is None else app.limits
+    if out.as_json:
+        out.data({"kept": kept, "code": given})
+    else:
+        out.table(*limit_rows(kept, given))
+
+
+@limits.command("set")
+@about
+@click.option("--running", type=int, help="So many at once, over all workers; -1: no limit.")
+@click.option("--rate", metavar="N/SPAN", help="So many starts in a span: 50/min, 10/s, 100/5min.")
+@click.option("--waiting", type=int, help="A tenant's: so many waiting and running in one queue; -1: no limit.")
+@click.option(
+    "--when-full", type=click.Choice(["warn", "reject", "hold"]), help="A tenant's: what happens at --waiting."
+)
+@click.option("--enqueue-rate", metavar="N/SPAN", help="A tenant's: so many enqueued in a span.")
+@click.option("--payload-bytes", type=int, help="A tenant's: the largest payload.")
+@acts
+@at_store
+@prints
+def set_limit(at: At, out: Printer, **given: Any) -> None:
+    """Set a limit, everywhere and from now on, in place of what was set for it before."""
+    with at.client() as client:
+        kept = client.set_limit(**given)
+    if out.as_json:
+        out.data({"kept": kept})
+    else:
+        out.table(*limit_rows(kept))
+
+
+@limits.command()
+@about
+@acts
+@at_store
+@prints
+def clear(at: At, out: Printer, **given: Any) -> None:
+    """Take back what was set: what settings and code allow is in force again."""
+    with at.client() as client:
+        was_set = client.clear_limit(**given)
+        kept = client.limits_kept()
+    if out.as_json:
+        out.data({"changed": was_set, "kept": kept})
+    else:
+        out.line("the limit is cleared" if was_set else "no such limit was set")

@@ -1,0 +1,165 @@
+"""`fairlane tenants`: list, show, set, pause, resume, drain."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.lazy import SuggestingGroup
+from fairlane.cli.limits import limit_rows
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.printing import Printer
+from fairlane.cli.times import span
+from fairlane.cli.words import count, instant
+
+if TYPE_CHECKING:
+    from fairlane.core.ops import TenantRecord
+
+TITLES = ("tenant", "weight", "tier", "ready", "scheduled", "held", "running", "paused", "limits")
+
+name = click.argument("name")
+
+
+@click.group(cls=SuggestingGroup)
+def tenants() -> None:
+    """List tenants, look at one, set its weight and tier, pause, resume or drain it."""
+
+
+@tenants.command("list")
+@click.option("--tier", help="Only this tier.")
+@click.option("--after", default="", metavar="NAME", help="Go on behind this name.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
+@at_store
+@prints
+def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer) -> None:
+    """List tenants by name, with what waits and runs of theirs."""
+    with at.client() as client:
+        page = client.tenants(after=after, tier=tier, limit=limit)
+    if out.as_json:
+        out.data(page)
+        return
+    if page.tenants:
+        out.table(TITLES, [_row(record) for record in page.tenants])
+    else:
+        out.note("no tenant is known yet: a worker finds them by their jobs, `fairlane tenants set` makes one known")
+    if page.next is not None:
+        out.note(f"there are more: --after {page.next}")
+
+
+@tenants.command()
+@name
+@at_store
+@prints
+def show(name: str, at: At, out: Printer) -> None:
+    """Show one tenant: weight, tier, limits, what waits and runs."""
+    with at.client() as client:
+        record = client.get_tenant(name)
+    _say(record, out)
+
+
+@tenants.command("set")
+@name
+@click.option("--weight", type=float, help="Its share next to others; 1 unless set.")
+@click.option("--tier", help="A word of yours for what it pays for.")
+@acts
+@at_store
+@prints
+def set_tenant(
+    name: str, weight: float | None, tier: str | None, by: str, notes: str | None, at: At, out: Printer
+) -> None:
+    """Set a tenant's weight or tier; workers follow within seconds. Its limits: `fairlane limits set --tenant`."""
+    if weight is None and tier is None:
+        raise click.UsageError("give --weight or --tier", click.get_current_context())
+    with at.client() as client:
+        record = client.set_tenant(name, weight=weight, tier=tier, by=by, notes=notes)
+    _say(record, out)
+
+
+@tenants.command()
+@name
+@acts
+@at_store
+@prints
+def pause(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Stop claiming a tenant's jobs; what runs goes on, and so does enqueueing."""
+    with at.client() as client:
+        client.pause(tenant=name, by=by, notes=notes)
+        record = client.get_tenant(name)
+    _told(record, "paused", out)
+
+
+@tenants.command()
+@name
+@acts
+@at_store
+@prints
+def resume(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Let a tenant's jobs be claimed again."""
+    with at.client() as client:
+        client.resume(tenant=name, by=by, notes=notes)
+        record = client.get_tenant(name)
+    _told(record, "resumed", out)
+
+
+@tenants.command()
+@name
+@click.option("--timeout", type=span, metavar="SPAN", help="Give up after so long.  [default: never]")
+@acts
+@at_store
+@prints
+def drain(name: str, timeout: timedelta | None, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Pause a tenant and wait until nothing of it runs; it stays paused."""
+    with at.client() as client:
+        client.drain(tenant=name, timeout=timeout, by=by, notes=notes)
+        record = client.get_tenant(name)
+    _told(record, "drained and stays paused", out)
+
+
+def _told(record: TenantRecord, what: str, out: Printer) -> None:
+    if out.as_json:
+        out.data(record)
+    else:
+        out.line(f'tenant "{record.name}" is {what}')
+
+
+def _say(record: TenantRecord, out: Printer) -> None:
+    if out.as_json:
+        out.data(record)
+        return
+    out.facts(
+        [
+            ("tenant", record.name),
+            ("weight", f"{record.weight:g}"),
+            ("tier", record.tier),
+            ("first seen", "not yet" if record.seen_at is None else instant(record.seen_at)),
+            ("paused", "yes" if record.paused else None),
+            *((kind, _count(number)) for kind, number in _numbers(record)),
+        ]
+    )
+    if record.limits:
+        out.line("")
+        out.table(*limit_rows(record.limits))
+
+
+def _numbers(record: TenantRecord) -> list[tuple[str, int]]:
+    return [
+        ("ready", record.ready),
+        ("scheduled", record.scheduled),
+        ("held", record.held),
+        ("running", record.leased),
+    ]
+
+
+def _count(number: int) -> str:
+    from fairlane.core.ops import TENANT_COUNT_CAP
+
+    return count(number, TENANT_COUNT_CAP)
+
+
+def _row(record: TenantRecord) -> tuple[object, ...]:
+    numbers = [_count(number) for _, number in _numbers(record)]
+    paused = "yes" if record.paused else ""
+    return record.name, f"{record.weight:g}", record.tier, *numbers, paused, len(record.limits) or ""

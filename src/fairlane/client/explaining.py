@@ -1,0 +1,142 @@
+"""Why a job waits: the store's facts about it, and what they mean in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fairlane.client.acting import JobLike
+from fairlane.client.options import job_id
+from fairlane.client.scoping import in_scope
+from fairlane.client.stepping import Steps, arun_steps, run_steps
+from fairlane.core.breaker import Breaker as BreakerRecord
+from fairlane.core.limit_reading import rate_text
+from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
+from fairlane.errors import JobNotFound
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairlane.client.opening import StoreAccess
+    from fairlane.client.task import Task
+    from fairlane.core.limit import Limit
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Why a job is where it is."""
+
+    waiting: Waiting
+    reasons: tuple[str, ...]
+    """What keeps it, the strongest first; never empty."""
+    breaker: BreakerRecord | None = None
+    """Of its task, where it is not closed."""
+
+
+class Explaining:
+    """The verb of `Fairlane` that says why."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def access(self) -> StoreAccess: ...
+
+        @property
+        def limits(self) -> tuple[Limit, ...]: ...
+
+        tasks: dict[str, Task[..., Any]]
+
+    def why(self, job: JobLike, *, tenant: str | int | None = None) -> Explanation:
+        """Why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker, spared by a breaker."""
+        return run_steps(self.access, explain(job, tenant, self.limits, self.tasks))
+
+    async def awhy(self, job: JobLike, *, tenant: str | int | None = None) -> Explanation:
+        return await arun_steps(self.access, explain(job, tenant, self.limits, self.tasks))
+
+
+def explain(
+    job: JobLike, tenant: str | int | None, limits: tuple[Limit, ...], tasks: Mapping[str, Task[..., Any]]
+) -> Steps[Explanation]:
+    asked = job_id("job", job)
+    waiting: Waiting | None = yield Why(scope=in_scope(tenant), id=asked, limits=limits)
+    if waiting is None:
+        raise JobNotFound(asked)
+    task = tasks.get(waiting.job.type)
+    named = None if task is None else task.definition.breaker
+    breaker = None
+    if named is not None and waiting.place in ("ready", "scheduled", "held"):
+        kept = (yield ListBreakers()).breakers
+        breaker = next((one for one in kept if one.name == named.name and one.state != "closed"), None)
+    return Explanation(waiting=waiting, reasons=tuple(_reasons(waiting, breaker)), breaker=breaker)
+
+
+def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
+    job, now = waiting.job, waiting.now
+    if waiting.place in ("completed", "dead", "cancelled"):
+        yield f"it does not wait: it is {job.status}"
+        return
+    if waiting.place == "leased":
+        started = job.started_at
+        yield (
+            "a worker has claimed it and it begins when a slot is free there"
+            if started is None
+            else f"it is running, for {_span(now, started)}"
+        )
+        return
+    for pause in waiting.pauses:
+        kind = "task" if pause.kind == "type" else pause.kind
+        yield f'{kind} "{pause.name}" is paused by {pause.by}' + (f": {pause.notes}" if pause.notes else "")
+    if waiting.place == "held":
+        yield (
+            f'its tenant is at its limit of {waiting.waiting_limit} jobs in queue "{job.queue}"; it goes on when there is room'
+            if waiting.waiting_limit is not None
+            else "it was held at its tenant's limit, which is lifted: it goes on within seconds"
+        )
+    if waiting.place == "scheduled" and job.run_at > now:
+        what = "it failed and is tried again" if job.status == "failed" else "it is scheduled"
+        yield f"{what} in {_span(job.run_at, now)}"
+    for state in waiting.limits:
+        yield from _limit_reason(state, now)
+    if breaker is not None:
+        again = "" if breaker.retry_at is None else f", tried again in {_span(breaker.retry_at, now)}"
+        yield f'breaker "{breaker.name}" is {breaker.state.replace("_", " ")}{again}'
+    if waiting.workers == 0:
+        yield f'no live worker serves queue "{job.queue}"'
+    elif waiting.knowing == 0:
+        yield f'no live worker knows task "{job.type}"; {waiting.workers} serve its queue'
+    if waiting.place == "ready":
+        yield _position(waiting)
+
+
+def _limit_reason(state: LimitState, now: datetime) -> Iterator[str]:
+    what = "task" if state.kind == "type" else "limit" if state.kind == "named" else state.kind
+    where = f' in queue "{state.queue}"' if state.queue else ""
+    if state.running is not None and state.leases >= state.running:
+        yield f'{what} "{state.name}"{where} has {state.leases} of {state.running} running'
+    if state.rate is not None and state.starts >= state.rate.count:
+        again = "" if state.free_at is None else f"; the next one in {_span(state.free_at, now)}"
+        yield f'{what} "{state.name}"{where} has used its rate of {rate_text(state.rate)}{again}'
+    elif state.free_at is not None and state.free_at > now:
+        yield f'{what} "{state.name}"{where} is paused for {_span(state.free_at, now)}'
+
+
+def _position(waiting: Waiting) -> str:
+    parts = [f"{_count(waiting.ahead)} of its tenant before it"]
+    if waiting.tenants:
+        parts.append(f"{_count(waiting.tenants)} other tenants take turns with it")
+    if waiting.more_urgent:
+        parts.append(f"{_count(waiting.more_urgent)} more urgent")
+    return "it is ready: " + ", ".join(parts)
+
+
+def _count(number: int) -> str:
+    return f"{number}" if number < TENANT_COUNT_CAP else f"{TENANT_COUNT_CAP} or more"
+
+
+def _span(later: datetime, earlier: datetime) -> str:
+    s = abs((later - earlier).total_seconds())
+    if s < 60:
+        return f"{s:.1f} s"
+    return f"{s / 60:.0f} min" if s < 7200 else f"{s / 3600:.1f} h"
