@@ -86,7 +86,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
-        leases, marks, cursors, surveys = [], {}, {}, []
+        leases, marks, cursors, surveys, hints = [], {}, {}, [], []
         for w in self.workers:
             if w["id"] == op.worker and registered:
                 w["waiting"] = op.waiting
@@ -94,7 +94,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             mine = [r for r in self.jobs if r.lease and (r.lease.worker, r.lease.claim_no) == (op.worker, op.claim_no)]
             leases = [self._lease_of(r) for r in sorted(mine, key=lambda r: r.lease.nth)]
             for want in op.wants if not mine else ():
-                claimed, surveyed = self._claim(op, want, now, marks, cursors)
+                claimed, surveyed = self._claim(op, want, now, marks, cursors, hints)
                 leases, surveys = leases + claimed, surveys + surveyed
         names = ("queue", "band", "tenant", "rank", "due_at", "seq")
         return ops.TurnResult(
@@ -109,6 +109,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             reclaimed=tuple(reclaimed),
             surveys=tuple(surveys),
             limited=self._is_limited(op, now),
+            limited_until=min(hints, default=None),
         )
 
     def _mark_started(self, op, now):

@@ -12,18 +12,21 @@ class Claiming:
     jobs: list[Record]
     last_claimed: int
 
-    def _claim(self, op, want, now, marks, cursors):
+    def _claim(self, op, want, now, marks, cursors, hints):
         """The leases of one Want, and the survey it asked for."""
         force, leases, looks, last = self._in_force(op), [], {}, {}
         discovered: list[Any] = []
 
+        def have_room(keys):
+            full = [key for key in keys if not self._has_room(force, key, now)]
+            hints.extend(filter(None, (self._free_at(force, key, now) for key in full)))
+            return not full
+
         def line_has_room(queue, tenant):
-            keys = force.keys_of(queue, tenant, "")[:3]
-            return all(self._has_room(force, key, now) for key in keys)
+            return have_room(force.keys_of(queue, tenant, "")[:3])
 
         def type_has_room(r):
-            keys = force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:]
-            return all(self._has_room(force, key, now) for key in keys)
+            return have_room(force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:])
 
         def next_wanted(line, after=None):
             for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):

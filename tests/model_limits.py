@@ -93,6 +93,15 @@ class Limits:
             return False
         return not (pause and pause > now)
 
+    def _free_at(self, force, key, now):
+        """When its rate and its pause let the next one through; None: now, as far as they are concerned."""
+        rate, pause = force.rate(key), force.paused_until(key)
+        free = [pause] if pause and pause > now else []
+        starts = [] if rate is None else self._claims_under(key, rate, now)
+        if rate is not None and 0 < rate.count <= len(starts):
+            free.append(starts[-rate.count] + span(rate.period_s))
+        return max(free, default=None)
+
     def _count_claim(self, force, r, now):
         for key in force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type):
             if force.rate(key) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlane.core import ops
 from fairlane.core.limit import LimitKey, StoredLimit
-from tests.model_facts import Record, span
+from tests.model_facts import Record
 from tests.model_reads import job_of
 
 CAP = ops.TENANT_COUNT_CAP
@@ -95,10 +95,6 @@ class Tenants:
         pause = pause if pause and pause > now else None
         if running is None and rate is None and pause is None:
             return None
-        starts = [] if rate is None else self._claims_under(key, rate, now)
-        free = [pause] if pause else []
-        if rate is not None and 0 < rate.count <= len(starts):
-            free.append(starts[-rate.count] + span(rate.period_s))
         return ops.LimitState(
             kind=key.kind,
             name=key.name,
@@ -106,6 +102,6 @@ class Tenants:
             running=running,
             leases=0 if running is None else len(self._leases_under(force, key)),
             rate=rate,
-            starts=len(starts),
-            free_at=max(free, default=None),
+            starts=0 if rate is None else len(self._claims_under(key, rate, now)),
+            free_at=self._free_at(force, key, now),
         )

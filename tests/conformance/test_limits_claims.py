@@ -1,0 +1,436 @@
+"""Limits on running: nothing is claimed where there is no room, and what is free does not wait behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlane.core.ids import JobId
+from fairlane.core.limit import NO_LIMIT, Limit
+from fairlane.core.ops import PauseClaims, Take
+from tests.support.acting import Scene, wanting
+from tests.support.limiting import (
+    claimed,
+    clear_limit,
+    every_tenant,
+    named,
+    pause_limit,
+    queue,
+    rate,
+    set_limit,
+    task,
+    tenant,
+)
+from tests.support.making import OUTCOMES, completed
+
+pytestmark = pytest.mark.requirement("I2", "I3", "I5")
+
+HERE = {"type": "report.make", "queue": "bulk", "tenant": "acme"}
+LIMITS = {
+    "queue": queue("bulk", running=2),
+    "tenant": tenant("acme", running=2),
+    "every tenant": every_tenant(running=2),
+    "tenant in a queue": tenant("acme", "bulk", running=2),
+    "every tenant in a queue": every_tenant("bulk", running=2),
+    "type": task("report.make", running=2),
+    "named": named("printer", "report.make", "report.print", running=2),
+}
+each_limit = pytest.mark.parametrize("limit", LIMITS.values(), ids=list(LIMITS))
+BOTH_QUEUES = ("bulk", "default")
+
+
+def put(scene: Scene, count: int = 1, **options: object) -> list[JobId]:
+    return [scene.put(**HERE | options).id for _ in range(count)]  # type: ignore[arg-type]
+
+
+def got(scene: Scene, *limits: Limit, limit: int = 9, **want: object) -> list[JobId]:
+    want.setdefault("queues", BOTH_QUEUES)
+    return claimed(scene, *limits, limit=limit, **want)
+
+
+@each_limit
+@pytest.mark.parametrize("by", ["given", "set"])
+def test_no_more_run_at_once_than_the_limit_says(scene: Scene, limit: Limit, by: str) -> None:
+    jobs = put(scene, 5)
+    given = (limit,) if by == "given" else ()
+    if by == "set":
+        set_limit(scene, limit)
+    assert got(scene, *given, limit=1) == jobs[:1]
+    assert got(scene, *given) == jobs[1:2]
+    assert got(scene, *given) == []
+
+
+@each_limit
+@pytest.mark.parametrize("kind", [*OUTCOMES, "crash"])
+def test_every_ending_of_an_attempt_makes_room(scene: Scene, limit: Limit, kind: str) -> None:
+    jobs = put(scene, 4)
+    worker = scene.hire(10)
+    first, second = scene.claim(worker, 9, queues=BOTH_QUEUES, limits=(limit,))
+    if kind == "crash":
+        scene.later(10)
+        assert len(scene.reclaim()) == 2
+        assert set(got(scene, limit)) == {first.id, second.id}
+    else:
+        scene.settle(worker, OUTCOMES[kind](first))
+        assert got(scene, limit) == ([first.id] if kind == "released" else jobs[2:3])
+
+
+@each_limit
+def test_what_a_turn_settles_leaves_room_for_what_it_claims(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    worker = scene.hire()
+    leases = scene.claim(worker, 9, queues=BOTH_QUEUES, limits=(limit,))
+    done = tuple(completed(lease) for lease in leases)
+    result = scene.turn(worker, wanting(9, queues=BOTH_QUEUES), outcomes=done, limits=(limit,))
+    assert [lease.id for lease in result.leases] == jobs[2:]
+
+
+@each_limit
+def test_leases_from_before_the_limit_count(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    assert got(scene, limit=1) == jobs[:1]
+    assert got(scene, limit) == jobs[1:2]
+
+
+@each_limit
+def test_leases_from_before_a_person_set_the_limit_count(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    assert got(scene, limit=1) == jobs[:1]
+    set_limit(scene, limit)
+    assert got(scene) == jobs[1:2]
+
+
+@each_limit
+def test_a_prefetched_lease_counts_like_a_running_one(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    assert got(scene, limit, start=0) == jobs[:2]
+    assert got(scene, limit) == []
+
+
+@each_limit
+def test_a_limit_of_nothing_lets_nothing_run(scene: Scene, limit: Limit) -> None:
+    put(scene, 2)
+    set_limit(scene, limit.__class__(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, running=0))
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES))
+    assert (result.leases, result.limited) == ((), True)
+
+
+@each_limit
+def test_no_limit_said_by_a_person_wins_over_the_limit_of_the_code(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    free = Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, running=NO_LIMIT)
+    set_limit(scene, free)
+    assert got(scene, limit) == jobs
+
+
+@each_limit
+def test_what_a_person_set_wins_over_the_code_until_it_is_cleared(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 9)
+    more = Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, running=3)
+    set_limit(scene, more)
+    assert got(scene, limit) == jobs[:3]
+    clear_limit(scene, more)
+    assert got(scene, limit) == []
+    set_limit(scene, Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, running=5))
+    assert got(scene, limit) == jobs[3:5]
+
+
+def test_what_a_person_left_unsaid_is_as_the_code_says(scene: Scene) -> None:
+    jobs = put(scene, 4)
+    set_limit(scene, tenant("acme", waiting=100))
+    assert got(scene, tenant("acme", running=2)) == jobs[:2]
+
+
+def test_a_tenants_own_limit_wins_over_that_of_every_tenant(scene: Scene) -> None:
+    acme, bolt = put(scene, 5), put(scene, 5, tenant="bolt")
+    both = (every_tenant(running=1), tenant("acme", running=3))
+    assert got(scene, *both) == [acme[0], bolt[0], acme[1], acme[2]]
+
+
+def test_a_tenants_own_freedom_wins_over_the_limit_people_set_for_every_tenant(scene: Scene) -> None:
+    acme, bolt = put(scene, 3), put(scene, 3, tenant="bolt")
+    set_limit(scene, every_tenant(running=1))
+    assert got(scene, tenant("acme", running=NO_LIMIT)) == [acme[0], bolt[0], acme[1], acme[2]]
+
+
+def test_a_tenant_is_limited_over_all_queues_and_in_each(scene: Scene) -> None:
+    bulk, default = put(scene, 4), put(scene, 4, queue="default")
+    limits = (tenant("acme", running=3), tenant("acme", "bulk", running=2))
+    assert got(scene, *limits) == [*bulk[:2], *default[:1]]
+
+
+def test_every_tenant_has_the_limit_for_itself(scene: Scene) -> None:
+    jobs = {name: put(scene, 3, tenant=name) for name in ("a", "b", "c")}
+    assert got(scene, every_tenant(running=1)) == [mine[0] for mine in jobs.values()]
+
+
+def test_the_name_of_a_limit_is_taken_exactly(scene: Scene) -> None:
+    jobs = put(scene, 3)
+    others = (tenant("Acme", running=0), queue("bul%", running=0), task("report_make", running=0))
+    assert got(scene, *others, queue("acme", running=0), tenant("report.make", running=0), limit=3) == jobs
+
+
+# Named limits.
+
+
+def test_tasks_under_one_name_share_its_room(scene: Scene) -> None:
+    mail, reports = put(scene, 2, type="mail.send"), put(scene, 2)
+    other = put(scene, type="other")
+    smtp = named("smtp", "mail.send", "report.make", running=3)
+    assert got(scene, smtp) == [*mail, reports[0], *other]
+
+
+def test_a_task_under_two_names_needs_room_under_both(scene: Scene) -> None:
+    jobs = put(scene, 4)
+    limits = (named("printer", "report.make", running=3), named("disk", "report.make", "x", running=2))
+    assert got(scene, *limits) == jobs[:2]
+
+
+def test_a_person_may_list_other_tasks_under_a_name(scene: Scene) -> None:
+    mail, reports = put(scene, 2, type="mail.send"), put(scene, 2)
+    set_limit(scene, named("smtp", "report.make"))
+    assert got(scene, named("smtp", "mail.send", running=1)) == [*mail, reports[0]]
+
+
+def test_a_name_whose_tasks_nobody_lists_again_keeps_those_of_the_code(scene: Scene) -> None:
+    reports = put(scene, 3)
+    set_limit(scene, named("printer", running=2))
+    assert got(scene, named("printer", "report.make", running=1)) == reports[:2]
+
+
+def test_a_name_that_only_people_know_holds_too(scene: Scene) -> None:
+    reports = put(scene, 3)
+    set_limit(scene, named("printer", "report.make", running=2))
+    assert got(scene) == reports[:2]
+
+
+# What is passed over.
+
+
+def test_a_full_tenant_is_passed_over_unseen(scene: Scene) -> None:
+    put(scene, 3)
+    bolt = put(scene, 2, tenant="bolt")
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(tenant("acme", running=0),))
+    assert [lease.id for lease in result.leases] == bolt
+    assert [mark.tenant for mark in result.marks] == ["bolt"]
+    assert result.cursors == {"general": "bolt"}
+
+
+def test_a_full_queue_is_passed_over_unseen(scene: Scene) -> None:
+    put(scene, 3)
+    default = put(scene, 2, queue="default")
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(queue("bulk", running=0),))
+    assert [lease.id for lease in result.leases] == default
+    assert [mark.queue for mark in result.marks] == ["default"]
+
+
+def test_a_line_leaves_off_where_the_room_of_its_tenant_ends(scene: Scene) -> None:
+    acme = [scene.see(job).seq for job in put(scene, 5)]
+    put(scene, 5, tenant="bolt")
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(tenant("acme", running=2),))
+    assert [lease.tenant for lease in result.leases] == ["acme", "bolt"] * 2 + ["bolt"] * 3
+    assert [mark.seq for mark in result.marks if mark.tenant == "acme"] == [acme[1]]
+
+
+def test_a_queue_leaves_off_in_the_middle_of_a_round(scene: Scene) -> None:
+    for name in "abc":
+        put(scene, 2, tenant=name)
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(queue("bulk", running=4),))
+    assert [lease.tenant for lease in result.leases] == ["a", "b", "c", "a"]
+    assert result.cursors == {"general": "a"}
+    assert [mark.tenant for mark in result.marks] == ["a", "b", "c"]
+
+
+def test_a_full_band_does_not_hide_the_next_one(scene: Scene) -> None:
+    put(scene, 3, priority=1)
+    low = put(scene, 2, priority=9, tenant="bolt")
+    assert got(scene, tenant("acme", running=0)) == low
+
+
+def test_a_row_of_a_full_type_is_looked_at_and_has_had_its_lines_turn(scene: Scene) -> None:
+    """a: x x y, b: y y. In the first two rounds a's full rows take its turn."""
+    put(scene, 2, tenant="a", type="x")
+    [a] = put(scene, tenant="a", type="y")
+    b = put(scene, 3, tenant="b", type="y")
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(task("x", running=0),))
+    assert [lease.id for lease in result.leases] == [b[0], b[1], a, b[2]]
+    assert [mark.seq for mark in result.marks] == [scene.see(a).seq, scene.see(b[2]).seq]
+
+
+def test_a_passed_over_row_does_not_count_as_served(scene: Scene) -> None:
+    put(scene, tenant="b", type="x")
+    put(scene, tenant="a", type="y")
+    result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(task("x", running=0),))
+    assert [lease.tenant for lease in result.leases] == ["a"]
+    assert result.cursors == {"general": "a"}
+    assert [mark.tenant for mark in result.marks] == ["a", "b"]
+
+
+def test_passed_over_rows_do_not_count_against_what_is_wanted(scene: Scene) -> None:
+    put(scene, 5, type="x")
+    [free] = put(scene, type="y")
+    assert got(scene, task("x", running=0), limit=1) == [free]
+
+
+def test_passed_over_rows_count_as_looked_at(scene: Scene) -> None:
+    full = put(scene, 3, type="x")
+    put(scene, type="y")
+    want = wanting(9, queues=("bulk",), look=3)
+    result = scene.turn(scene.hire(), want, limits=(task("x", running=0),))
+    assert (result.leases, [mark.seq for mark in result.marks]) == ((), [scene.see(full[-1]).seq])
+
+
+def test_unwanted_rows_cost_no_turn_where_full_ones_do(scene: Scene) -> None:
+    put(scene, 2, tenant="a", type="unknown")
+    [a] = put(scene, tenant="a", type="y")
+    put(scene, tenant="b", type="x")
+    [b] = put(scene, tenant="b", type="y")
+    [c] = put(scene, tenant="c", type="y")
+    assert got(scene, task("x", running=0), types=("x", "y")) == [a, c, b]
+
+
+def test_in_a_take_passed_over_rows_count_against_the_takes_limit_alone(scene: Scene) -> None:
+    put(scene, 2, type="x")
+    free = put(scene, 3, type="y")
+    full = task("x", running=0)
+    short = Take(queue="bulk", band=5, tenant="acme", limit=3)
+    assert got(scene, full, takes=(short,), discover=False, limit=9) == free[:1]
+    longer = Take(queue="bulk", band=5, tenant="acme", limit=9)
+    assert got(scene, full, takes=(longer,), discover=False, limit=1) == free[1:2]
+
+
+def test_discovery_goes_on_behind_what_a_take_passed_over(scene: Scene) -> None:
+    put(scene, 2, type="x")
+    free = put(scene, 2, type="y")
+    take = Take(queue="bulk", band=5, tenant="acme", limit=2)
+    result = scene.turn(
+        scene.hire(), wanting(9, queues=("bulk",), takes=(take,), look=4), limits=(task("x", running=0),)
+    )
+    assert [lease.id for lease in result.leases] == free
+
+
+@pytest.mark.parametrize(
+    "limit", [tenant("acme", running=2), queue("bulk", running=2), tenant("acme", "bulk", running=2)]
+)
+def test_a_take_leaves_off_where_the_room_of_its_line_ends(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    take = Take(queue="bulk", band=5, tenant="acme", limit=9)
+    result = scene.turn(scene.hire(), wanting(9, queues=("bulk",), takes=(take,)), limits=(limit,))
+    assert [lease.id for lease in result.leases] == jobs[:2]
+    assert [mark.seq for mark in result.marks] == [scene.see(jobs[1]).seq]
+    result = scene.turn(scene.hire(), wanting(9, queues=("bulk",), takes=(take,)), limits=(limit,))
+    assert (result.leases, result.marks) == ((), ())
+
+
+@each_limit
+def test_a_limit_reached_by_the_first_want_holds_for_the_second(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    wants = (wanting(1, lane="fast", queues=("bulk",)), wanting(9, lane="general", queues=("bulk",)))
+    result = scene.turn(scene.hire(), *wants, limits=(limit,))
+    assert [(lease.lane, lease.id) for lease in result.leases] == [("fast", jobs[0]), ("general", jobs[1])]
+
+
+@each_limit
+def test_a_repeated_turn_returns_its_leases_though_there_is_no_room(scene: Scene, limit: Limit) -> None:
+    put(scene, 4)
+    worker, want = scene.hire(), wanting(9, queues=("bulk",))
+    leases = scene.turn(worker, want, claim_no=7, limits=(limit,)).leases
+    assert len(leases) == 2
+    assert scene.turn(worker, want, claim_no=7, limits=(limit,)).leases == leases
+
+
+@pytest.mark.requirement("W14")
+def test_hundreds_of_jobs_of_a_full_tenant_do_not_delay_one_free_job(scene: Scene) -> None:
+    for _ in range(4):
+        scene.enqueue(*(scene.job(**HERE) for _ in range(100)))
+    [free] = put(scene, tenant="bolt")
+    limit = tenant("acme", running=1)
+    assert len(got(scene, limit, limit=1)) == 1
+    result = scene.turn(scene.hire(), wanting(1, queues=("bulk",), look=5), limits=(limit,))
+    assert [lease.id for lease in result.leases] == [free]
+    assert [mark.tenant for mark in result.marks] == ["bolt"]
+
+
+@pytest.mark.requirement("W14")
+def test_hundreds_of_jobs_of_a_full_type_do_not_delay_another_tenants_free_job(scene: Scene) -> None:
+    for _ in range(3):
+        scene.enqueue(*(scene.job(**HERE) for _ in range(100)))
+    [free] = put(scene, tenant="bolt", type="mail.send")
+    limit = task("report.make", running=1)
+    assert len(got(scene, limit, limit=1)) == 1
+    assert got(scene, limit, limit=1) == [free]
+
+
+def test_limits_and_pauses_hold_together(scene: Scene) -> None:
+    put(scene, 2)
+    bolt = put(scene, 3, tenant="bolt")
+    scene.run(PauseClaims(kind="tenant", name="acme", by="ada"))
+    assert got(scene, every_tenant(running=2)) == bolt[:2]
+
+
+# Paused limits.
+
+
+PAUSED = {"queue": "bulk", "tenant": "acme", "type": "report.make", "named": "printer"}
+
+
+@pytest.mark.parametrize("kind", PAUSED)
+def test_nothing_under_a_paused_limit_is_claimed_before_its_end(scene: Scene, kind: str) -> None:
+    [held] = put(scene)
+    [free] = put(scene, type="mail.send", queue="default", tenant="bolt")
+    printer = named("printer", "report.make")
+    pause_limit(scene, kind, PAUSED[kind], 30)  # type: ignore[arg-type]
+    assert got(scene, printer) == [free]
+    scene.later(29.999)
+    assert got(scene, printer) == []
+    scene.later(0.001)
+    assert got(scene, printer) == [held]
+
+
+def test_a_tenant_may_be_paused_in_one_queue_alone(scene: Scene) -> None:
+    put(scene)
+    [elsewhere] = put(scene, queue="default")
+    pause_limit(scene, "tenant", "acme", 30, queue="bulk")
+    assert got(scene) == [elsewhere]
+
+
+def test_a_paused_type_is_passed_over_with_its_turn(scene: Scene) -> None:
+    put(scene, 2, tenant="a", type="x")
+    [a] = put(scene, tenant="a", type="y")
+    b = put(scene, 3, tenant="b", type="y")
+    pause_limit(scene, "type", "x", 30)
+    assert got(scene) == [b[0], b[1], a, b[2]]
+
+
+# What a worker is told.
+
+
+def test_a_turn_says_whether_any_limit_is_in_force(scene: Scene) -> None:
+    worker = scene.hire(6000)
+
+    def limited(*limits: Limit) -> bool:
+        return scene.turn(worker, wanting(1), limits=limits).limited
+
+    assert not limited()
+    assert not limited(tenant("acme", waiting=5, payload_bytes=9, enqueue_rate=rate(1)))
+    assert not limited(queue(running=NO_LIMIT, rate=rate(NO_LIMIT)))
+    assert limited(queue("elsewhere", running=5))
+    assert limited(task(rate=rate(5)))
+    assert limited(every_tenant(running=5), tenant("acme", running=NO_LIMIT))
+    set_limit(scene, queue(running=NO_LIMIT))
+    assert not limited(queue(running=5))
+    set_limit(scene, queue(running=7))
+    assert limited()
+    clear_limit(scene, queue())
+    assert not limited()
+    pause_limit(scene, "named", "smtp", 10)
+    assert limited()
+    scene.later(10)
+    assert not limited()
+
+
+def test_a_turn_hints_at_when_a_pause_ends(scene: Scene) -> None:
+    put(scene)
+    until = pause_limit(scene, "queue", "bulk", 30).until
+    result = scene.turn(scene.hire(), wanting(1, queues=("bulk",)))
+    assert (result.leases, result.limited_until) == ((), until)
+    assert scene.turn(scene.hire(), wanting(1, queues=("default",))).limited_until is None
