@@ -5,6 +5,8 @@ moving     from place to place, whole at every step        showing   rows as peo
 enqueueing  claiming  settling  reclaiming  turning         what clients and workers do
 reporting  breaking  scheduling                             what workers say, share and fire
 acting  reviewing  pausing  reading  counting               what people do and ask
+limiting  admitting  holding  aging  tenants  explaining    limits, who is under them, why a job waits
+rules  room  rates  census                                  what is allowed, what is left of it, what was counted
 keeping  listening                                          retention, wake-ups
 """
 

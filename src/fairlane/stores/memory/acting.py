@@ -97,10 +97,10 @@ def _end_by_hand(facts: Facts, row: Row, failure: Failure, now: datetime) -> boo
     if lease is None:
         stop_waiting(facts, row)
         row.attempt += 1
-        end_try(None, row, Try(row.attempt, None, 0, "", now, None, now), "failed_by_hand", now, failure)
+        end_try(facts, None, row, Try(row.attempt, None, 0, "", now, None, now), "failed_by_hand", now, failure)
         return False
     assert lease.worker is not None
-    end_try(facts.workers[lease.worker], row, lease, "failed_by_hand", now, failure)
+    end_try(facts, facts.workers[lease.worker], row, lease, "failed_by_hand", now, failure)
     return lease.cancel_requested
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container
 from datetime import datetime
+from itertools import chain, islice
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
-from fairlane.core.ops import Mark, Take, Want
+from fairlane.core.ops import Mark, Survey, Take, Want
 from fairlane.stores.memory.facts import Facts, Row, Try, Worker
 from fairlane.stores.memory.lines import Entry, Key, Line, LineKey
-from fairlane.stores.memory.moving import later
+from fairlane.stores.memory.moments import later
+from fairlane.stores.memory.room import Cells
 
 Marks = dict[LineKey, Entry]
 
@@ -19,10 +21,11 @@ Marks = dict[LineKey, Entry]
 class Walk:
     """How far one Want has looked in one line."""
 
-    __slots__ = ("at", "last", "left", "line")
+    __slots__ = ("at", "cells", "last", "left", "line")
 
     def __init__(self, line: Line, look: int) -> None:
         self.line, self.left = line, look
+        self.cells: Cells = ()
         self.at = line.head
         self.last: Entry | None = None
 
@@ -46,6 +49,24 @@ class Walk:
         self.at, self.left = at, left
         return None
 
+    def find(self, types: frozenset[str] | None, unwanted: Container[str]) -> Row | None:
+        """Look at the next job of a wanted type: it is to be taken out, or passed over."""
+        entries = self.line.entries
+        while self.at < len(entries) and self.left > 0:
+            self.left -= 1
+            self.last = entry = entries[self.at]
+            row = entry[3]
+            if (types is None or row.type in types) and row.type not in unwanted:
+                return row
+            self.at += 1
+        return None
+
+    def take_out(self) -> None:
+        self.at = self.line.remove(self.at)
+
+    def pass_over(self) -> None:
+        self.at += 1
+
 
 class Claim:
     """One Want of one worker, being filled."""
@@ -54,9 +75,12 @@ class Claim:
         self.facts, self.want, self.holder, self.claim_no, self.now = facts, want, holder, claim_no, now
         self.types = None if want.types is None else frozenset(want.types)
         self.paused = facts.paused
+        self.running = facts.running
         self.leases: list[Lease] = []
         self.walks: dict[LineKey, Walk] = {}
         self.served_last: str | None = None
+        self.discovered_in: tuple[str, int] | None = None
+        """The queue and band that discovery claimed from last."""
         self._start_by = later(now, want.start_by_s)
         self._ends_by_default = later(now, 2 * want.timeout_s)
 
@@ -65,8 +89,11 @@ class Claim:
             self._take(take)
         for queue in self.want.queues if self.want.discover else ():
             for band in () if queue in self.paused["queue"] else sorted(self.facts.ready.tenants.get(queue, ())):
-                if len(self.leases) < self.want.limit:
+                claimed = len(self.leases)
+                if claimed < self.want.limit:
                     self._discover(queue, band)
+                if len(self.leases) > claimed:
+                    self.discovered_in = queue, band
         for key in self.walks:
             self.facts.ready.drop_if_empty(key)
 
@@ -79,14 +106,17 @@ class Claim:
         before, looked_at = walk.at, walk.last
         if take.after is not None:
             walk.start_behind((take.after.rank, take.after.due_at, take.after.seq))
-        for _ in range(min(take.limit, self.want.limit - len(self.leases))):
+        self._take_up_to(take.limit, walk)
+        if walk.last is looked_at:
+            # It looked at nothing behind its mark: what lies before the mark is still to be looked at.
+            walk.at = before
+
+    def _take_up_to(self, limit: int, walk: Walk) -> None:
+        for _ in range(min(limit, self.want.limit - len(self.leases))):
             row = walk.take(self.types, self.paused["type"])
             if row is None:
                 break
             self._lease(row)
-        if walk.last is looked_at:
-            # It looked at nothing behind its mark: what lies before the mark is still to be looked at.
-            walk.at = before
 
     def _walk(self, key: LineKey) -> Walk | None:
         """A paused tenant's line is not even looked at."""
@@ -119,6 +149,20 @@ class Claim:
         self.served_last = walk.line.tenant
         return True
 
+    def survey(self) -> Survey | None:
+        """Who has ready jobs left where discovery claimed last."""
+        if self.want.survey <= 0 or self.discovered_in is None or self.served_last is None:
+            return None
+        queue, band = self.discovered_in
+        names = self.facts.ready.tenants.get(queue, {}).get(band, [])
+        first = bisect_right(names, self.served_last)
+        left = (
+            name
+            for name in chain(islice(names, first, None), islice(names, first))
+            if name not in self.paused["tenant"] and len(self.facts.ready.lines[queue, band, name])
+        )
+        return Survey(lane=self.want.lane, queue=queue, band=band, tenants=tuple(islice(left, self.want.survey)))
+
     def _lease(self, row: Row) -> None:
         now, want, started_at = self.now, self.want, None
         deadline_at = self._start_by
@@ -131,6 +175,8 @@ class Claim:
         row.lease = lease = Try(row.attempt, self.holder.id, self.claim_no, want.lane, now, started_at, deadline_at)
         self.facts.ready.count -= 1
         self.holder.leases[row.seq] = row
+        if self.running is not None:
+            self.running.add(row)
         self.leases.append(lease_of(row, lease))
 
 

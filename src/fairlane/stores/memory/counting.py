@@ -12,7 +12,7 @@ from fairlane.stores.memory.facts import Facts, FinalPlace
 
 class _Counts:
     def __init__(self) -> None:
-        self.ready = self.scheduled = self.failed = self.processing = self.prefetched = 0
+        self.ready = self.scheduled = self.held = self.failed = self.processing = self.prefetched = 0
         self.oldest_due_at: datetime | None = None
 
 
@@ -51,6 +51,9 @@ def _count_unfinished(facts: Facts, scope: Scope) -> dict[str, _Counts]:
             counts = queues.setdefault(row.spec.queue, _Counts())
             counts.scheduled += 1
             counts.failed += row.awaits_retry
+    for (queue, tenant), held in facts.held.lines.items():
+        if scope.admits(tenant):
+            queues.setdefault(queue, _Counts()).held += len(held)
     for worker in facts.workers.values():
         for row in worker.leases.values():
             if scope.admits(row.spec.tenant) and row.lease is not None:
@@ -64,10 +67,11 @@ def _count_unfinished(facts: Facts, scope: Scope) -> dict[str, _Counts]:
 def _queue_stats(queue: str, counts: _Counts, cap: int) -> QueueStats:
     return QueueStats(
         queue=queue,
-        pending=min(counts.ready + counts.scheduled - counts.failed + counts.prefetched, cap),
+        pending=min(counts.ready + counts.held + counts.scheduled - counts.failed + counts.prefetched, cap),
         ready=min(counts.ready, cap),
         scheduled=min(counts.scheduled, cap),
         processing=min(counts.processing, cap),
         failed=min(counts.failed, cap),
         oldest_due_at=counts.oldest_due_at,
+        held=min(counts.held, cap),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 
 from msgspec import structs
@@ -10,8 +10,10 @@ from msgspec import structs
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
 from fairlane.errors import StoreRefused
+from fairlane.stores.memory.admitting import admit
 from fairlane.stores.memory.facts import Facts, Row
 from fairlane.stores.memory.moving import as_utc, create, later
+from fairlane.stores.memory.room import rules_for
 
 Read = tuple[JobSpec, str, datetime]
 """A request whose instants and texts are known to be good: itself, its payload, when it is due."""
@@ -20,17 +22,26 @@ Read = tuple[JobSpec, str, datetime]
 def enqueue(facts: Facts, op: Enqueue, now: datetime) -> EnqueueResult:
     depth = None
     if op.capacity is not None:
-        depth = min(facts.ready.count + len(facts.scheduled.rows), op.capacity)
+        depth = min(facts.ready.count + len(facts.scheduled.rows) + facts.held.count, op.capacity)
         if depth + len(op.jobs) > op.capacity:
             return EnqueueResult(full=True, depth=depth)
-    return EnqueueResult(receipts=put(facts, read(op.jobs, now), now), depth=depth)
+    jobs = read(op.jobs, now)
+    if not op.limits and not facts.limits:
+        return EnqueueResult(receipts=put(facts, jobs, now), depth=depth)
+    admission = admit(facts, rules_for(facts, op.limits).in_force, [spec for spec, _, _ in jobs])
+    if admission.refused is not None:
+        return EnqueueResult(depth=depth, refused=admission.refused)
+    return EnqueueResult(receipts=put(facts, jobs, now, admission.held), depth=depth, hits=admission.hits)
 
 
 def read(specs: Sequence[JobSpec], now: datetime) -> list[Read]:
     return [(_own(spec), _payload_of(spec), _due_at(spec, now)) for spec in specs]
 
 
-def put(facts: Facts, jobs: Sequence[Read], now: datetime) -> tuple[Receipt, ...]:
+def put(facts: Facts, jobs: Sequence[Read], now: datetime, held: Container[int] = ()) -> tuple[Receipt, ...]:
+    """Write them; those whose place in the call is in `held` are kept back."""
+    if held:
+        return tuple([_put(facts, *job, now, held=nth in held) for nth, job in enumerate(jobs)])
     return tuple([_put(facts, *job, now) for job in jobs])
 
 
@@ -58,7 +69,7 @@ def _due_at(spec: JobSpec, now: datetime) -> datetime:
     return as_utc(f"run_at of job {spec.id}:", spec.run_at)
 
 
-def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime) -> Receipt:
+def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime, *, held: bool = False) -> Receipt:
     there = facts.ids.get(spec.id)
     if there is not None:
         return Receipt(
@@ -72,7 +83,8 @@ def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datet
         there = facts.dedup.get((spec.tenant, spec.type, spec.dedup_key))
         if there is not None:
             return Receipt(disposition="duplicate", id=there.spec.id, seq=there.seq, key="dedup")
-    return Receipt(disposition="created", id=spec.id, seq=create(facts, spec, payload, due_at, now).seq)
+    row = create(facts, spec, payload, due_at, now, held=held)
+    return Receipt(disposition="created", id=spec.id, seq=row.seq, held=held)
 
 
 def _same_content(row: Row, spec: JobSpec, payload: str) -> bool:

@@ -17,12 +17,16 @@ from msgspec import Struct
 from fairlane.core.breaker import Breaker
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import AttemptOutcome, DeadLetterStatus, JobSpec
+from fairlane.core.limit import LimitKey, StoredLimit
 from fairlane.core.ops import AuditRecord, LogLine, Pause, PauseKind, Renew, StatRow
 from fairlane.core.outcome import Failure
 from fairlane.core.schedule import Schedule
+from fairlane.stores.memory.census import Census, Running
 from fairlane.stores.memory.lines import LineKey, Ready
+from fairlane.stores.memory.rates import Logs
+from fairlane.stores.memory.rules import Rules
 
-Place = Literal["ready", "scheduled", "leased", "completed", "dead", "cancelled"]
+Place = Literal["ready", "scheduled", "held", "leased", "completed", "dead", "cancelled"]
 FinalPlace = Literal["completed", "dead", "cancelled"]
 FINAL_PLACES = frozenset({"completed", "dead", "cancelled"})
 
@@ -43,6 +47,8 @@ class Try(Struct, gc=False):
     ended_at: datetime | None = None
     failure: Failure | None = None
     reason: str | None = None
+    limited: bool = False
+    """Under a limit on running: others may wait for its end."""
 
 
 class Letter(Struct):
@@ -150,8 +156,36 @@ class Scheduled:
         return self.rows.pop(heappop(self._heap)[1])
 
 
+class Held:
+    """Jobs kept back until their tenant has room in their queue, oldest first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lines: dict[tuple[str, str], dict[int, Row]] = {}
+        """By queue and tenant, then by seq. New jobs alone are held, so they come in its order."""
+
+    def add(self, row: Row) -> None:
+        self.lines.setdefault((row.spec.queue, row.spec.tenant), {})[row.seq] = row
+        self.count += 1
+
+    def remove(self, row: Row) -> None:
+        key = row.spec.queue, row.spec.tenant
+        del self.lines[key][row.seq]
+        if not self.lines[key]:
+            del self.lines[key]
+        self.count -= 1
+
+
+class Tenant(Struct):
+    """What is known of a tenant that was seen, or that somebody set."""
+
+    seen_at: datetime
+    weight: float = 1.0
+    tier: str | None = None
+
+
 class Facts:
-    """All of a store's tables. A row is in exactly one of ready, scheduled, a worker's leases, or finished."""
+    """All of a store's tables. A row is in exactly one of ready, scheduled, held, a worker's leases, or finished."""
 
     def __init__(self) -> None:
         self.last_seq = self.last_audit_id = 0
@@ -166,6 +200,7 @@ class Facts:
         self.dedup: dict[tuple[str, str, str], Row] = {}
         self.ready = Ready()
         self.scheduled = Scheduled()
+        self.held = Held()
         self.letters: dict[int, Row] = {}
         self.finished: list[tuple[datetime, int]] = []
         """A heap of the completed and cancelled, for retention."""
@@ -180,5 +215,18 @@ class Facts:
         self.breakers: dict[str, Breaker] = {}
         self.schedules: dict[str, Schedule] = {}
         self.paused: dict[PauseKind, dict[str, Pause]] = {"queue": {}, "tenant": {}, "type": {}}
+        self.limits: dict[LimitKey, StoredLimit] = {}
+        self.rules: dict[int, Rules] = {}
+        """What was put together of them and of those given with operations, by the identity of these: see `room.rules_for`."""
+        self.claims = Logs()
+        """Counted by rates."""
+        self.tokens = Logs()
+        """Counted by tenants' enqueue rates."""
+        self.tenants: dict[str, Tenant] = {}
+        self.census: Census | None = None
+        """None: nobody has asked yet. So for `running`, too."""
+        self.running: Running | None = None
+        self.wakes = False
+        """The operation at hand made room: waiting workers should look again."""
         self.stats: dict[tuple[datetime, str, str, str], StatRow] = {}
         """By minute, type, queue, tenant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,17 @@ class Line:
         entries[head] = _GAP
         self.head = head + 1
         return at + 1
+
+    def due_before(self, until: datetime) -> Iterator[Entry]:
+        """Those that were due at or before an instant, rank by rank."""
+        at = self.head
+        while at < len(self.entries):
+            rank, due_at = self.entries[at][:2]
+            if due_at <= until:
+                yield self.entries[at]
+                at += 1
+            else:
+                at = bisect_left(self.entries, (rank + 1,), at)
 
     def oldest_due_at(self) -> datetime | None:
         """The earliest due time, found rank by rank."""

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from heapq import heappush
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec
+from fairlane.core.limit import LimitKey
 from fairlane.core.outcome import Failure
-from fairlane.errors import StoreRefused
 from fairlane.stores.memory.facts import Facts, FinalPlace, Letter, Row, Try, Worker
-
-_BEGINNING_OF_TIME, _END_OF_TIME = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-
-
-def later(now: datetime, seconds: float) -> datetime:
-    try:
-        return now + timedelta(seconds=seconds)
-    except OverflowError:
-        return _END_OF_TIME if seconds > 0 else _BEGINNING_OF_TIME
-    except (TypeError, ValueError) as error:
-        raise StoreRefused("memory", f"{seconds!r} is no number of seconds; nothing was changed") from error
-
-
-def earlier(now: datetime, seconds: float) -> datetime:
-    return now if seconds == 0.0 else later(now, -seconds)
-
-
-def as_utc(what: str, at: datetime) -> datetime:
-    if at.tzinfo is None:
-        raise StoreRefused("memory", f"{what} {at} has no time zone; nothing was changed")
-    return at if at.tzinfo is UTC else at.astimezone(UTC)
+from fairlane.stores.memory.moments import as_utc as as_utc, earlier as earlier, later as later
 
 
 def own_failure(row: Row, error_type: str, error_class: ErrorClass, message: str) -> Failure:
@@ -40,7 +20,7 @@ def own_failure(row: Row, error_type: str, error_class: ErrorClass, message: str
     return Failure(error_class=error_class, error_type=error_type, message=message, fingerprint=fingerprint)
 
 
-def create(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime) -> Row:
+def create(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datetime, *, held: bool = False) -> Row:
     facts.last_seq += 1
     line = spec.queue, spec.band, spec.tenant
     row = Row(spec, Seq(facts.last_seq), spec.type, line, spec.rank, payload, now, due_at, due_at)
@@ -49,7 +29,12 @@ def create(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: dat
         facts.idempotency[spec.tenant, spec.idempotency_key] = row
     if spec.dedup_key is not None:
         facts.dedup[spec.tenant, spec.type, spec.dedup_key] = row
-    if due_at <= now:
+    if facts.census is not None:
+        facts.census.add(row)
+    if held:
+        row.place = "held"
+        facts.held.add(row)
+    elif due_at <= now:
         facts.ready.add(row)
     else:
         row.place = "scheduled"
@@ -68,15 +53,39 @@ def schedule(facts: Facts, row: Row, due_at: datetime, *, awaits_retry: bool) ->
 
 
 def stop_waiting(facts: Facts, row: Row) -> None:
-    """Take a ready or scheduled row out of its line."""
+    """Take a ready, scheduled or held row out of its line."""
     if row.place == "ready":
         facts.ready.remove(row)
-    else:
+    elif row.place == "scheduled":
         facts.scheduled.remove(row)
+    else:
+        facts.held.remove(row)
+
+
+def give_back_tokens(facts: Facts, row: Row, lease: Try) -> None:
+    """An attempt that never started was no claim after all, as far as rates are concerned."""
+    if not facts.claims:
+        return
+    queue, _, tenant = row.line
+    counted = lease.leased_at, row.seq, lease.attempt
+    for key in (
+        LimitKey("queue", queue),
+        LimitKey("tenant", tenant),
+        LimitKey("tenant", tenant, queue),
+        LimitKey("type", row.type),
+        *facts.claims.named(),
+    ):
+        facts.claims.give_back(key, counted)
 
 
 def end_try(
-    holder: Worker | None, row: Row, lease: Try, outcome: AttemptOutcome, at: datetime, failure: Failure | None = None
+    facts: Facts,
+    holder: Worker | None,
+    row: Row,
+    lease: Try,
+    outcome: AttemptOutcome,
+    at: datetime,
+    failure: Failure | None = None,
 ) -> None:
     """End an attempt and keep it as a record. The row is nowhere then: the caller says where it goes."""
     lease.outcome, lease.ended_at = outcome, at
@@ -89,12 +98,18 @@ def end_try(
         del holder.leases[row.seq]
         if lease.cancel_requested:
             holder.asked_to_cancel.discard(row.seq)
+        if facts.running is not None:
+            facts.running.remove(row)
+        if lease.limited:
+            facts.wakes = True
 
 
 def finish(facts: Facts, row: Row, place: FinalPlace, at: datetime) -> None:
     row.place, row.finished_at = place, at
     spec = row.spec
     facts.ended[spec.tenant, place] += 1
+    if facts.census is not None:
+        facts.census.finish(row)
     if place == "dead":
         row.letter = Letter()
         facts.letters[row.seq] = row
@@ -108,6 +123,8 @@ def remove(facts: Facts, row: Row) -> None:
     """Forget a finished row with all its facts."""
     spec = row.spec
     del facts.rows[row.seq], facts.ids[spec.id]
+    if facts.census is not None:
+        facts.census.remove(row)
     facts.letters.pop(row.seq, None)
     facts.notes.pop(row.seq, None)
     facts.ended[spec.tenant, row.place] -= 1  # type: ignore[index]  # finished: its place is a final one

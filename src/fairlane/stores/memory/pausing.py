@@ -20,6 +20,7 @@ def pause_claims(facts: Facts, op: PauseClaims, now: datetime) -> Pauses:
 def resume_claims(facts: Facts, op: ResumeClaims, now: datetime) -> Pauses:
     if facts.paused[op.kind].pop(op.name, None) is None:
         return _pauses(facts, changed=False)
+    facts.wakes = True
     return _changed(facts, op, now, paused=False)
 
 

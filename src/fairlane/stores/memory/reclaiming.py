@@ -7,7 +7,7 @@ from datetime import datetime
 from fairlane.core.ops import MAX_CRASHES, Promote, Promoted, Reclaim, Reclaimed, ReclaimResult
 from fairlane.core.ops.turn import ReclaimCause
 from fairlane.stores.memory.facts import Facts, FinalPlace, Row, Worker
-from fairlane.stores.memory.moving import end_try, finish, make_ready, own_failure
+from fairlane.stores.memory.moving import end_try, finish, give_back_tokens, make_ready, own_failure
 
 
 def promote(facts: Facts, op: Promote, now: datetime) -> Promoted:
@@ -62,11 +62,14 @@ def take_back(
     assert lease is not None
     became: FinalPlace | None = "cancelled" if lease.cancel_requested else None
     failure = None
+    started = started or lease.started_at is not None
+    if not started:
+        give_back_tokens(facts, row, lease)
     if cause == "deadline_passed":
         became = became or "dead"
         row.attempts += 1
         failure = own_failure(row, "JobStuck", "transient", "Job exceeded timeout threshold")
-    elif cause == "worker_gone" and (started or lease.started_at is not None):
+    elif cause == "worker_gone" and started:
         row.suspect = True
         row.crashes += lease.alone
         failure = own_failure(row, "WorkerLost", "transient", "its worker is gone")
@@ -74,7 +77,7 @@ def take_back(
             became = "dead"
             message = f"its process died {row.crashes} times while it ran alone"
             failure = own_failure(row, "Crashed", "transient", message)
-    end_try(holder, row, lease, "released" if cause == "start_by_passed" else "lost", now, failure)
+    end_try(facts, holder, row, lease, "released" if cause == "start_by_passed" else "lost", now, failure)
     if became is None:
         make_ready(facts, row)
     else:

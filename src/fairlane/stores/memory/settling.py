@@ -13,7 +13,7 @@ from fairlane.core.ops import Refusal
 from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.errors import StoreRefused
 from fairlane.stores.memory.facts import Facts, Row, Try, Worker
-from fairlane.stores.memory.moving import earlier, end_try, finish, later, make_ready, schedule
+from fairlane.stores.memory.moving import earlier, end_try, finish, give_back_tokens, later, make_ready, schedule
 from fairlane.stores.memory.reclaiming import take_back
 
 RECORDED_AS: dict[type[Any], AttemptOutcome] = {
@@ -85,7 +85,7 @@ def _is_recorded(row: Row, outcome: Outcome, worker: WorkerId) -> bool:
 def _complete(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
     _, ended_at, _, row.result = read
     row.suspect = False
-    end_try(holder, row, lease, "completed", ended_at)
+    end_try(facts, holder, row, lease, "completed", ended_at)
     finish(facts, row, "completed", ended_at)
 
 
@@ -94,14 +94,14 @@ def _retry(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> No
     assert isinstance(outcome, Retried)
     row.suspect = False
     row.attempts += 1
-    end_try(holder, row, lease, "failed", ended_at, outcome.failure)
+    end_try(facts, holder, row, lease, "failed", ended_at, outcome.failure)
     _schedule_unless_cancelled(facts, row, lease, ended_at, due_at, awaits_retry=True)
 
 
 def _snooze(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
     _, ended_at, due_at, _ = read
     row.suspect = False
-    end_try(holder, row, lease, "snoozed", ended_at)
+    end_try(facts, holder, row, lease, "snoozed", ended_at)
     _schedule_unless_cancelled(facts, row, lease, ended_at, due_at, awaits_retry=False)
 
 
@@ -120,7 +120,7 @@ def _die(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None
     assert isinstance(outcome, Died)
     row.suspect = False
     row.attempts += outcome.charged
-    end_try(holder, row, lease, "dead", ended_at, outcome.failure)
+    end_try(facts, holder, row, lease, "dead", ended_at, outcome.failure)
     finish(facts, row, "dead", ended_at)
 
 
@@ -128,7 +128,7 @@ def _stop(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> Non
     outcome, ended_at, _, _ = read
     assert isinstance(outcome, Cancelled)
     lease.reason = outcome.reason
-    end_try(holder, row, lease, "cancelled", ended_at)
+    end_try(facts, holder, row, lease, "cancelled", ended_at)
     finish(facts, row, "cancelled", ended_at)
 
 
@@ -143,7 +143,9 @@ def _crash(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> No
 
 def release(facts: Facts, holder: Worker, row: Row, lease: Try, at: datetime) -> None:
     """Give a lease back uncharged; a job that was asked to cancel does not run again."""
-    end_try(holder, row, lease, "released", at)
+    if lease.started_at is None:
+        give_back_tokens(facts, row, lease)
+    end_try(facts, holder, row, lease, "released", at)
     if lease.cancel_requested:
         finish(facts, row, "cancelled", at)
     else:

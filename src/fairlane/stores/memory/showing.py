@@ -7,14 +7,15 @@ from fairlane.stores.memory.facts import FINAL_PLACES, Row
 
 
 def status_of(row: Row) -> Status:
-    place = row.place
-    if place == "ready":
-        return "pending"
-    if place == "scheduled":
-        return "failed" if row.awaits_retry else "pending"
-    if place == "leased":
-        return "processing" if row.lease is not None and row.lease.started_at is not None else "pending"
-    return place
+    match row.place:
+        case "ready" | "held":
+            return "pending"
+        case "scheduled":
+            return "failed" if row.awaits_retry else "pending"
+        case "leased":
+            return "processing" if row.lease is not None and row.lease.started_at is not None else "pending"
+        case final:
+            return final
 
 
 def job_of(row: Row) -> Job:

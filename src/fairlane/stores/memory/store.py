@@ -12,22 +12,27 @@ from uuid import UUID
 from fairlane.core import ops
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Enqueue, Op, Pauses, ResumeClaims
+from fairlane.core.ops import Enqueue, Op
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import InvalidOption, StoreClosed, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.memory import (
     acting,
+    aging,
     breaking,
     counting,
     enqueueing,
+    explaining,
+    holding,
     keeping,
+    limiting,
     pausing,
     reading,
     reclaiming,
     reporting,
     reviewing,
     scheduling,
+    tenants,
     turning,
 )
 from fairlane.stores.memory.facts import Facts
@@ -69,6 +74,19 @@ _ANSWERS: dict[type[Any], Callable[[Facts, Any, datetime], Any]] = {
     ops.PauseClaims: pausing.pause_claims,
     ops.ResumeClaims: pausing.resume_claims,
     ops.ListPauses: pausing.list_pauses,
+    ops.ListLimits: limiting.list_limits,
+    ops.SetLimit: limiting.set_limit,
+    ops.ClearLimit: limiting.clear_limit,
+    ops.PauseLimit: limiting.pause_limit,
+    ops.TakeTokens: limiting.take_tokens,
+    ops.Unhold: holding.unhold,
+    ops.Age: aging.age,
+    ops.SetTenant: tenants.set_tenant,
+    ops.GetTenant: tenants.get_tenant,
+    ops.PageTenants: tenants.page_tenants,
+    ops.AddTenants: tenants.add_tenants,
+    ops.ReadWeights: tenants.read_weights,
+    ops.Why: explaining.why,
     ops.GetJob: reading.get_job,
     ops.PageJobs: reading.page_jobs,
     ops.GetDeadLetter: reading.get_dead_letter,
@@ -107,9 +125,9 @@ class MemoryStore:
             if self._closed:
                 raise StoreClosed(self.name)
             last_seq = self._facts.last_seq
+            self._facts.wakes = False
             result: T = answer(self._facts, op, now)
-            resumed = isinstance(op, ResumeClaims) and isinstance(result, Pauses) and result.changed
-            if resumed or self._facts.last_seq != last_seq:
+            if self._facts.wakes or self._facts.last_seq != last_seq:
                 self._wake(op.notify if isinstance(op, Enqueue) else "if_waiting")
         return result
 

@@ -17,13 +17,16 @@ from fairlane.core.ops import (
     Retire,
     Retired,
     Start,
+    Survey,
     Turn,
     TurnResult,
 )
 from fairlane.stores.memory.claiming import Claim, Marks, lease_of, marks_of
+from fairlane.stores.memory.claiming_limited import LimitedClaim
 from fairlane.stores.memory.facts import Facts, Worker
-from fairlane.stores.memory.moving import later
+from fairlane.stores.memory.moments import later
 from fairlane.stores.memory.reclaiming import promote_due, reclaim_lapsed, take_back
+from fairlane.stores.memory.room import Room, room_for
 from fairlane.stores.memory.settling import read_outcomes, release, settle
 
 
@@ -36,24 +39,38 @@ def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
     promote_due(facts, op.promote_limit, now)
     reclaimed = reclaim_lapsed(facts, op.reclaim_limit, now)
     registered = holder is not None and holder.expires_at > now
-    leases: list[Lease] = []
-    looked: Marks = {}
-    cursors: dict[str, str] = {}
+    got = _Got()
+    room = room_for(facts, op.limits, now) if op.limits or facts.limits else None
     if holder is not None and registered:
         holder.waiting = op.waiting
         if op.wants:
-            leases = _leases_of_claim(holder, op.claim_no) or _claim(facts, holder, op, now, looked, cursors)
+            got.leases = _leases_of_claim(holder, op.claim_no)
+            if not got.leases:
+                _claim(facts, holder, op, now, room, got)
     return TurnResult(
         now=now,
-        leases=tuple(leases),
+        leases=tuple(got.leases),
         refused=(*refused, *unstarted),
         cancels=tuple(sorted(holder.asked_to_cancel)) if holder is not None else (),
         registered=registered,
-        marks=marks_of(looked),
-        cursors=cursors,
+        marks=marks_of(got.looked),
+        cursors=got.cursors,
         next_due_at=facts.scheduled.next_due_at(),
         reclaimed=tuple(reclaimed),
+        surveys=tuple(got.surveys),
+        limited=room is not None,
+        limited_until=None if room is None else room.free_at(),
     )
+
+
+class _Got:
+    """What the claims of a Turn have come to."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.looked: Marks = {}
+        self.cursors: dict[str, str] = {}
+        self.surveys: list[Survey] = []
 
 
 def _read_starts(starts: Sequence[Start], now: datetime) -> list[tuple[Start, datetime]]:
@@ -79,18 +96,20 @@ def _leases_of_claim(holder: Worker, claim_no: int) -> list[Lease]:
     return [lease_of(row, lease) for row, lease in held if lease is not None and lease.claim_no == claim_no]
 
 
-def _claim(
-    facts: Facts, holder: Worker, op: Turn, now: datetime, looked: Marks, cursors: dict[str, str]
-) -> list[Lease]:
-    leases: list[Lease] = []
+def _claim(facts: Facts, holder: Worker, op: Turn, now: datetime, room: Room | None, got: _Got) -> None:
     for want in op.wants:
-        claim = Claim(facts, want, holder, op.claim_no, now)
+        if room is None:
+            claim = Claim(facts, want, holder, op.claim_no, now)
+        else:
+            claim = LimitedClaim(facts, want, holder, op.claim_no, now, room)
         claim.fill()
-        leases += claim.leases
-        looked.update((key, walk.last) for key, walk in claim.walks.items() if walk.last is not None)
+        got.leases += claim.leases
+        got.looked.update((key, walk.last) for key, walk in claim.walks.items() if walk.last is not None)
         if claim.served_last is not None:
-            cursors[want.lane] = claim.served_last
-    return leases
+            got.cursors[want.lane] = claim.served_last
+        survey = claim.survey()
+        if survey is not None:
+            got.surveys.append(survey)
 
 
 def renew(facts: Facts, op: Renew, now: datetime) -> Renewed:

@@ -1,0 +1,131 @@
+"""How much of what is allowed is left: counted once in a Turn, and taken from with each claim."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fairlane.core.limit import Limit, LimitKey
+from fairlane.stores.memory.census import Running
+from fairlane.stores.memory.facts import Facts, Row, Try
+from fairlane.stores.memory.rules import Bounds, Rules
+
+_GIVERS = 16
+"""Programs keep their limits in a tuple or two and give these again and again."""
+
+
+def rules_for(facts: Facts, given: tuple[Limit, ...]) -> Rules:
+    """The limits given and kept, put together again only when either has changed."""
+    rules = facts.rules.get(id(given))
+    if rules is None:
+        if len(facts.rules) >= _GIVERS:
+            facts.rules.clear()
+        rules = facts.rules[id(given)] = Rules(given, facts.limits.values())
+    return rules
+
+
+def room_for(facts: Facts, given: tuple[Limit, ...], now: datetime) -> Room | None:
+    """None: nothing holds claims back."""
+    rules = rules_for(facts, given)
+    return Room(facts, rules, now) if rules.concern_claims(now) else None
+
+
+def running_in(facts: Facts) -> Running:
+    """The count of leases, begun now if nobody has asked before."""
+    if facts.running is None:
+        leased = (row for worker in facts.workers.values() for row in worker.leases.values())
+        facts.running = Running(leased)
+    return facts.running
+
+
+def free_at(facts: Facts, bounds: Bounds, now: datetime) -> datetime | None:
+    """When rate and pause let the next claim through; None: now, as far as they know."""
+    at = None if bounds.rate is None else facts.claims.get(bounds.key).free_at(bounds.rate, now)
+    until = bounds.paused_until
+    return until if until is not None and until > now and (at is None or until > at) else at
+
+
+class Cell:
+    """What is left under one key."""
+
+    __slots__ = ("bounds", "left")
+
+    def __init__(self, bounds: Bounds, left: int) -> None:
+        self.bounds, self.left = bounds, left
+
+
+Cells = tuple[Cell, ...]
+
+
+class Room:
+    """What is left under every key a Turn meets."""
+
+    def __init__(self, facts: Facts, rules: Rules, now: datetime) -> None:
+        self._facts, self._rules, self._now = facts, rules, now
+        self._cells: dict[LimitKey, Cell | None] = {}
+        self._lines: dict[tuple[str, str], Cells] = {}
+        self._types: dict[str, Cells] = {}
+        self._shut: set[Cell] = set()
+        """Those that held something back."""
+        if rules.count_leases:
+            running_in(facts)
+
+    def of_line(self, queue: str, tenant: str) -> Cells:
+        cells = self._lines.get((queue, tenant))
+        if cells is None:
+            keys = LimitKey("queue", queue), LimitKey("tenant", tenant), LimitKey("tenant", tenant, queue)
+            cells = self._lines[queue, tenant] = self._at(*keys)
+        return cells
+
+    def of_type(self, task: str) -> Cells:
+        cells = self._types.get(task)
+        if cells is None:
+            cells = self._types[task] = self._at(LimitKey("type", task), *self._rules.named(task))
+        return cells
+
+    def is_open(self, cells: Cells) -> bool:
+        for cell in cells:
+            if cell.left <= 0:
+                self._shut.add(cell)
+                return False
+        return True
+
+    def use(self, row: Row, lease: Try, cells: Cells) -> None:
+        """Count a claim."""
+        for cell in cells:
+            cell.left -= 1
+            key, running, rate, _ = cell.bounds
+            if running is not None:
+                lease.limited = True
+            if rate is not None:
+                self._facts.claims.open(key, self._now).add(rate, (self._now, row.seq, lease.attempt))
+
+    def free_at(self) -> datetime | None:
+        """When the first of those that held something back lets the next one through, as far as a clock can tell."""
+        instants = (free_at(self._facts, cell.bounds, self._now) for cell in self._shut)
+        return min((at for at in instants if at is not None), default=None)
+
+    def _at(self, *keys: LimitKey) -> Cells:
+        found = []
+        for key in keys:
+            if key not in self._cells:
+                bounds = self._rules.bounds(key)
+                self._cells[key] = None if bounds is None else Cell(bounds, self._left(bounds))
+            cell = self._cells[key]
+            if cell is not None:
+                found.append(cell)
+        return tuple(found)
+
+    def _left(self, bounds: Bounds) -> int:
+        key, running, rate, paused_until = bounds
+        if paused_until is not None and paused_until > self._now:
+            return 0
+        left = []
+        if running is not None:
+            left.append(running - running_in(self._facts).under(key, self._rules))
+        if rate is not None:
+            left.append(rate.count - self._facts.claims.get(key).used(rate, self._now))
+        return min(left, default=_ENDLESS)
+
+
+_ENDLESS = 1 << 62
+"""Left where only a pause was set, and it is over."""
