@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from fairlane.core import ops
 from tests.model_facts import span
 
@@ -13,7 +15,9 @@ class Events:
     def addevents(self, op, now):
         for draft in op.events:
             self.last_event_id += 1
-            kept = ops.Event(id=self.last_event_id, at=now, kind=draft.kind, tenant=draft.tenant, data=dict(draft.data))
+            kept = ops.Event(
+                id=self.last_event_id, at=now, kind=draft.kind, tenant=draft.tenant, data=deepcopy(draft.data)
+            )
             self.events.append(kept)
         return ops.EventsAdded(watched=any(now < since + span(ops.WATCHED_FOR_S) for since in self.watched_at))
 
@@ -22,7 +26,8 @@ class Events:
             self.watched_at.append(now)
         found = [e for e in self.events if e.id > op.after and op.scope.tenant in (None, e.tenant)]
         found = [e for e in found if not op.kinds or e.kind in op.kinds]
-        return ops.EventPage(events=tuple(found[: max(1, min(op.limit, 1000))]), last=self.last_event_id)
+        found = deepcopy(found[: max(1, min(op.limit, 1000))])
+        return ops.EventPage(events=tuple(found), last=self.last_event_id)
 
     def forgetold(self, op, now):
         old = [e for e in self.events if op.events_before is not None and e.at < op.events_before]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlane.core import ops
 from tests.model_access import Access, instant_text
@@ -38,9 +41,13 @@ class Watch(Access, Events):
         for alert in op.alerts:
             key = alert.rule, alert.about
             if alert.version == (self.alerts[key].version if key in self.alerts else 0) + 1:
-                self.alerts[key] = alert
+                self.alerts[key] = self._in_utc(alert)
                 saved.append(key)
         return ops.AlertsSaved(saved=tuple(saved))
+
+    def _in_utc(self, alert):
+        instants = {name: getattr(alert, name) for name in ("since", "fired_at", "resolved_at")}
+        return replace(alert, **{name: at and at.astimezone(UTC) for name, at in instants.items()})
 
     def silencealerts(self, op, now):
         silence = self.silences.pop(op.rule, None)

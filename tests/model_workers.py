@@ -7,7 +7,7 @@ from typing import Any
 from fairlane.core import ops
 from tests.model_facts import Record
 
-SUMS = ("completed", "failed", "dead", "cancelled", "wait_us", "run_us")
+SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 BUCKETS = ("wait_buckets", "run_buckets")
 
 
@@ -79,14 +79,17 @@ class Workers:
             return ops.StatsAdded(added=False)
         worker["batch"] = op.batch
         for row in op.rows:
-            key = row.minute, row.type, row.queue, row.tenant
-            there = self.figures.setdefault(key, dict.fromkeys(SUMS, 0) | {name: {} for name in BUCKETS})
-            for name in SUMS:
-                there[name] += getattr(row, name)
-            for name in BUCKETS:
-                more = getattr(row, name)
-                there[name] = {b: there[name].get(b, 0) + more.get(b, 0) for b in {*there[name], *more}}
+            self._sum_up(row)
         return ops.StatsAdded(added=True)
+
+    def _sum_up(self, row):
+        key = row.minute, row.type, row.queue, row.tenant
+        there = self.figures.setdefault(key, dict.fromkeys(SUMS, 0) | {name: {} for name in BUCKETS})
+        for name in SUMS:
+            there[name] += getattr(row, name)
+        for name in BUCKETS:
+            more = getattr(row, name)
+            there[name] = {b: there[name].get(b, 0) + more.get(b, 0) for b in {*there[name], *more}}
 
     def readstats(self, op, now):
         names = ("minute", "type", "queue", "tenant")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,6 +74,87 @@ def test_a_retry_policy_of_the_call_is_carried_over(scene: Scene) -> None:
     [again] = scene.claim(scene.hire())
     assert again.retry is not None
     assert bytes(again.retry) == b'{"delays":[1]}'
+
+
+def edited(scene: Scene, letter: Seq, **how: Any) -> DeadLetterAct:
+    return scene.run(Reprocess(scope=ALL_TENANTS, id=letter, by="ada", new_job_id=scene.making.job_id(), **how))
+
+
+@pytest.mark.requirement("W10")
+def test_a_payload_edited_for_another_try_is_the_new_jobs_alone(scene: Scene) -> None:
+    lease = scene.dead(payload='{"to": "ada@exampel.org"}', payload_version=3)
+    old, text = scene.see(lease.id), '{ "to" : "ada@example.org", "é": 1.0 }'
+    new = edited(scene, lease.seq, payload=msgspec.Raw(text.encode())).new_job
+    assert new is not None
+    assert (new.payload, new.payload_version) == (text, 3)
+    assert scene.see(new.id) == new
+    assert scene.see(lease.id) == old
+    [again] = scene.claim(scene.hire())
+    assert (again.id, again.payload) == (new.id, text)
+
+
+@pytest.mark.requirement("W10", "W12")
+def test_the_audit_says_that_a_payload_was_edited_and_not_what_it_holds(scene: Scene) -> None:
+    lease = scene.dead(payload='{"token":"t0p"}')
+    new = edited(scene, lease.seq, payload=msgspec.Raw(b'{"token":"s3cret"}')).new_job
+    assert new is not None
+    success, requested = scene.audit()
+    assert (requested.action, requested.after) == ("job_dlq_reprocess_requested", None)
+    assert success.after == {
+        "status": "retried",
+        "acknowledged_by": None,
+        "new_job_id": str(new.id),
+        "payload_edited": True,
+    }
+
+
+@pytest.mark.requirement("W10", "W12")
+def test_a_payload_sent_back_unchanged_was_not_edited(scene: Scene) -> None:
+    lease = scene.dead(payload='{"user_id":7}')
+    edited(scene, lease.seq, payload=msgspec.Raw(b'{"user_id":7}'))
+    assert scene.audit()[0].after is not None
+    assert "payload_edited" not in scene.audit()[0].after
+
+
+@pytest.mark.requirement("W10")
+def test_an_edited_payload_is_what_the_next_try_starts_from(scene: Scene) -> None:
+    lease = scene.dead()
+    edited(scene, lease.seq, payload=msgspec.Raw(b'{"n":1}'))
+    worker = scene.hire()
+    [again] = scene.claim(worker)
+    scene.settle(worker, died(again))
+    of_the_new_letter, of_the_old = scene.reprocess(again.seq).new_job, scene.reprocess(lease.seq).new_job
+    assert of_the_new_letter is not None
+    assert of_the_old is not None
+    assert (of_the_new_letter.payload, of_the_old.payload) == ('{"n":1}', '{"user_id":7}')
+
+
+@pytest.mark.requirement("W10")
+def test_an_edited_payload_sent_twice_makes_one_job(scene: Scene) -> None:
+    lease = scene.dead()
+    first = edited(scene, lease.seq, payload=msgspec.Raw(b'{"n":1}')).new_job
+    again = edited(scene, lease.seq, payload=msgspec.Raw(b'{"n":2}'), delay_s=5.0)
+    assert (again.repeated, again.new_job) == (True, first)
+
+
+@pytest.mark.requirement("W10")
+def test_a_whole_group_is_spread_over_time_by_delays(scene: Scene) -> None:
+    leases = [scene.dead() for _ in range(3)]
+    scene.later(10)
+    for nth, lease in enumerate(leases):
+        act = edited(scene, lease.seq, delay_s=nth * 0.5)
+        assert act.new_job is not None
+        due = scene.at(nth * 0.5)
+        assert (act.new_job.run_at, act.new_job.scheduled_at, act.new_job.enqueued_at) == (due, due, scene.now)
+        assert act.new_job.status == "pending"
+    worker = scene.hire()
+    assert [len(scene.claim(worker, 9)), scene.promote().count] == [1, 0]
+    scene.later(0.5)
+    assert scene.promote().count == 1
+    [second] = scene.claim(worker, 9)
+    assert second.due_at == scene.now
+    scene.later(0.5)
+    assert scene.promote().count == 1
 
 
 def test_reprocessing_twice_makes_one_job(scene: Scene) -> None:
