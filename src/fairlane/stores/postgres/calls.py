@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from fairlane.core.ops import (
     Acknowledge,
+    AddEvents,
     Bury,
     Cancel,
     DeadLetterAct,
@@ -27,6 +28,7 @@ from fairlane.core.ops import (
     PauseSchedule,
     Purge,
     Purged,
+    RedeemLink,
     RemoveSchedule,
     Report,
     Reprocess,
@@ -37,9 +39,21 @@ from fairlane.core.ops import (
     Retain,
     Retained,
     RunSchedule,
+    SaveAlerts,
+    SilenceAlerts,
+    TakeDuty,
     Turn,
 )
-from fairlane.stores.postgres import guarding, reading, scheduling, working
+from fairlane.stores.postgres import (
+    accessing,
+    guarding,
+    reading,
+    scheduling,
+    sealing,
+    telling,
+    watching,
+    working,
+)
 from fairlane.stores.postgres.call import Call, answering, instant
 from fairlane.stores.postgres.enqueueing import enqueue
 from fairlane.stores.postgres.turning import turn
@@ -80,9 +94,10 @@ def _bury(op: Bury) -> Call[JobAct]:
 
 
 def _reprocess(op: Reprocess) -> Call[DeadLetterAct]:
+    payload = None if op.payload is None else bytes(op.payload).decode()
     return Call(
-        "select {schema}.reprocess_v1(%s, %s, %s::uuid, %s, %s, _at => %s::timestamptz)::text",
-        (op.scope.tenant, op.id, str(op.new_job_id), op.by, op.notes, instant(op.now)),
+        "select {schema}.reprocess_v1(%s, %s, %s::uuid, %s, %s, _at => %s::timestamptz, _payload => %s::json, _delay_s => %s::float8)::text",
+        (op.scope.tenant, op.id, str(op.new_job_id), op.by, op.notes, instant(op.now), payload, op.delay_s),
         _dead_letter_act,
     )
 
@@ -132,13 +147,17 @@ _CALLS: dict[type, Callable[[Any], Call[Any]]] = {
     **working.CALLS,
     **guarding.CALLS,
     **scheduling.CALLS,
+    **accessing.CALLS,
+    **telling.CALLS,
+    **watching.CALLS,
+    **sealing.CALLS,
 }
 
 _ONCE: frozenset[type] = frozenset(
     {
         *(Cancel, Fail, Bury, Reset, Discard, Resolve, Acknowledge),
         *(ResetBreaker, ForceBreaker, PauseClaims, ResumeClaims, PauseSchedule, RunSchedule, RemoveSchedule),
-        *(Report, Note),
+        *(Report, Note, AddEvents, TakeDuty, SaveAlerts, SilenceAlerts, RedeemLink),
     }
 )
 REPEATABLE: frozenset[type] = frozenset(_CALLS) - _ONCE

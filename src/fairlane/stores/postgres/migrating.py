@@ -20,6 +20,7 @@ _PARTS: dict[int, tuple[str, ...]] = {
     1: (
         "tables",
         "tables_beside",
+        "tables_watch",
         "enqueue_receipts",
         "enqueue_one_by_one",
         "enqueue",
@@ -43,6 +44,10 @@ _PARTS: dict[int, tuple[str, ...]] = {
         "pause",
         "schedule",
         "schedule_act",
+        "access",
+        "events",
+        "watch",
+        "seal",
         "keep",
         "stats",
     )

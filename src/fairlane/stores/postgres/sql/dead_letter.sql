@@ -50,9 +50,10 @@ end
 $$;
 
 -- reprocess_v1: make a new job of a dead one; one live reprocess for each dead letter.
--- moves:  enqueue new -> ready
+-- moves:  enqueue new -> ready | scheduled
 create function reprocess_v1(
-  _tenant text, _seq bigint, _new_id uuid, _by text, _notes text, _notify text default 'if_waiting', _at timestamptz default null
+  _tenant text, _seq bigint, _new_id uuid, _by text, _notes text, _notify text default 'if_waiting', _at timestamptz default null,
+  _payload json default null, _delay_s double precision default null
 ) returns json
 language plpgsql
 set search_path from current
@@ -67,6 +68,7 @@ declare
   _key     text;
   _new     bigint;
   _before  json;
+  _due     timestamptz := _now + coalesce(_delay_s, 0) * interval '1 second';
 begin
   select * into _j from job where seq = _seq and (_tenant is null or tenant = _tenant);
   select * into _d from dead_letter where seq = _seq and _j.seq is not null for update;
@@ -97,15 +99,22 @@ begin
   end loop;
   insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category, idempotency_key,
                    correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
-  values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, _j.payload, _j.payload_version, _j.max_attempts, _j.timeout_s,
-          _j.category, _key, coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _now);
-  insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-  values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _now, _j.type, 0, 0, 0, false, false, _j.timeout_s);
+  values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, coalesce(_payload, _j.payload), _j.payload_version, _j.max_attempts, _j.timeout_s,
+          _j.category, _key, coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due);
+  if _due <= _now then
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s);
+  else
+    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s, false);
+  end if;
   update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes, reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id
   where seq = _seq;
   perform write_audit(
     'job_dlq_reprocess_success', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before,
-    json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id), _now);
+    case when _payload::text <> _j.payload::text
+         then json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id, 'payload_edited', true)
+         else json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id) end, _now);
   if _notify <> 'never' and exists (select from worker where waiting) then
     perform pg_notify(current_schema() || '_wake', '');
   end if;

@@ -26,15 +26,15 @@ begin
   end if;
   for _r in
     select * from json_to_recordset(_rows) as r (
-      minute timestamptz, type text, queue text, tenant text, completed bigint, failed bigint, dead bigint, cancelled bigint,
+      minute timestamptz, type text, queue text, tenant text, enqueued bigint, completed bigint, failed bigint, dead bigint, cancelled bigint,
       wait_us bigint, run_us bigint, wait_buckets jsonb, run_buckets jsonb)
     order by minute, type collate "C", queue collate "C", tenant collate "C"
   loop
-    insert into stat_minute as s (minute, type, queue, tenant, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
-    values (_r.minute, _r.type, _r.queue, _r.tenant, _r.completed, _r.failed, _r.dead, _r.cancelled, _r.wait_us, _r.run_us,
+    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
+    values (_r.minute, _r.type, _r.queue, _r.tenant, _r.enqueued, _r.completed, _r.failed, _r.dead, _r.cancelled, _r.wait_us, _r.run_us,
             _r.wait_buckets, _r.run_buckets)
     on conflict (minute, type, queue, tenant) do update
-    set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed, dead = s.dead + excluded.dead,
+    set enqueued = s.enqueued + excluded.enqueued, completed = s.completed + excluded.completed, failed = s.failed + excluded.failed, dead = s.dead + excluded.dead,
         cancelled = s.cancelled + excluded.cancelled, wait_us = s.wait_us + excluded.wait_us, run_us = s.run_us + excluded.run_us,
         wait_buckets = add_buckets(s.wait_buckets, excluded.wait_buckets), run_buckets = add_buckets(s.run_buckets, excluded.run_buckets);
   end loop;

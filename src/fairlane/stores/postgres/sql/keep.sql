@@ -40,7 +40,15 @@ declare
 begin
   delete from ready; delete from scheduled; delete from lease; delete from attempt; delete from done; delete from dead_letter;
   delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker;
-  delete from stat_minute; delete from breaker; delete from schedule; delete from pause; delete from audit;
+  delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
+  delete from credential; delete from duty; delete from alert; delete from silence;
+  update rolled_up set seq = 0;
+  update told set forgotten = greatest(forgotten, (select max(id) from event)), watched_until = null;
+  delete from event;
+  -- The mark that lets the audit go, for this transaction alone.
+  perform set_config('fairlane.purging', current_schema(), true);
+  delete from audit; delete from audit_seal; delete from audit_unsealed;
+  perform set_config('fairlane.purging', '', true);
   return json_build_object('jobs', _count);
 end
 $$;

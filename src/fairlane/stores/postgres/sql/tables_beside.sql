@@ -37,6 +37,7 @@ create table stat_minute (
   type          text collate "C" not null,
   queue         text collate "C" not null,
   tenant        text collate "C" not null,
+  enqueued      bigint not null,
   completed     bigint not null,
   failed        bigint not null,
   dead          bigint not null,

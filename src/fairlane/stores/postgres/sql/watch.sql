@@ -1,0 +1,122 @@
+-- Duties done once, alerts, and jobs counted as they came in.
+
+-- take_duty_v1: true for one caller in each `_every_s`.
+-- guard:  taken_at, looked at again under the row's lock; a duty that is not due is only read
+-- uses:   duty_pkey
+create function take_duty_v1(_name text, _every_s double precision, _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _now    timestamptz := coalesce(_at, clock_timestamp());
+  _every  interval := _every_s * interval '1 second';
+  _taken  boolean := false;
+begin
+  if not exists (select from duty where name = _name and taken_at + _every > _now) then
+    insert into duty as d (name, taken_at) values (_name, _now)
+    on conflict (name) do update set taken_at = excluded.taken_at where d.taken_at + _every <= excluded.taken_at;
+    _taken := found;
+  end if;
+  return json_build_object('taken', _taken, 'now', _now);
+end
+$$;
+
+-- alerts_v1: every alert, and the silences that last.
+create function alerts_v1(_at timestamptz default null) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select json_build_object(
+    'alerts', coalesce((select json_agg(row_to_json(a) order by a.rule, a.about) from alert a), '[]'),
+    'silences', coalesce((
+      select json_agg(row_to_json(s) order by s.rule) from silence s where s.until > coalesce(_at, clock_timestamp())), '[]'));
+end;
+
+-- save_alerts_v1: write alerts that follow what is kept; those that do not lost a race.
+-- guard:  alert.version
+-- uses:   alert_pkey
+create function save_alerts_v1(_alerts json) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _a      record;
+  _saved  json[] := '{}';
+begin
+  for _a in
+    select * from json_to_recordset(_alerts) as a (
+      rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz, value double precision,
+      severity text, version bigint)
+  loop
+    if _a.version = 1 then
+      insert into alert (rule, about, state, since, fired_at, resolved_at, value, severity, version)
+      values (_a.rule, _a.about, _a.state, _a.since, _a.fired_at, _a.resolved_at, _a.value, _a.severity, 1) on conflict do nothing;
+    else
+      update alert
+      set state = _a.state, since = _a.since, fired_at = _a.fired_at, resolved_at = _a.resolved_at, value = _a.value,
+          severity = _a.severity, version = _a.version
+      where rule = _a.rule and about = _a.about and version = _a.version - 1;
+    end if;
+    if found then
+      _saved := _saved || json_build_array(_a.rule, _a.about);
+    end if;
+  end loop;
+  return json_build_object('saved', array_to_json(_saved));
+end
+$$;
+
+-- silence_v1: tell nobody of one rule for a while, or end that.
+-- guard:  ending what is over, or was never, writes nothing
+-- uses:   silence_pkey
+create function silence_v1(_rule text, _for_s double precision, _by text, _notes text, _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _now    timestamptz := coalesce(_at, clock_timestamp());
+  _until  timestamptz := case when _for_s > 0 then _now + _for_s * interval '1 second' end;
+begin
+  if _until is not null then
+    insert into silence (rule, until, by, notes) values (_rule, _until, _by, _notes)
+    on conflict (rule) do update set until = excluded.until, by = excluded.by, notes = excluded.notes;
+  else
+    delete from silence where rule = _rule and until > _now;
+  end if;
+  if found then
+    perform write_audit('alert_silence', _by, _notes, null, 'alert:' || _rule, null, json_build_object('until', instant_text(_until)), _now);
+  end if;
+  return alerts_v1(_now);
+end
+$$;
+
+-- roll_up_v1: add jobs enqueued since the last time to the figures of their minutes, each once.
+-- guard:  rolled_up is locked: one roll-up after the other; it ends before the first job that is younger than `_settled_s`
+-- uses:   job_pkey, stat_minute_pkey in its order, as add_stats_v1
+create function roll_up_v1(_settled_s double precision, _limit integer, _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _settled  timestamptz := coalesce(_at, clock_timestamp()) - _settled_s * interval '1 second';
+  _after    bigint;
+  _to       bigint;
+  _count    bigint;
+begin
+  select seq into _after from rolled_up for update;
+  with page as materialized (
+    select seq, enqueued_at from job where seq > _after order by seq limit _limit
+  ), counted as (
+    select seq from page where seq < coalesce((select min(seq) from page where enqueued_at > _settled), 9223372036854775807)
+  )
+  select count(*), max(seq) into _count, _to from counted;
+  if _count > 0 then
+    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
+    select date_trunc('minute', enqueued_at, 'UTC'), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
+    from job where seq > _after and seq <= _to
+    group by 1, 2, 3, 4 order by 1, 2, 3, 4
+    on conflict (minute, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued;
+    update rolled_up set seq = _to;
+  end if;
+  return json_build_object('jobs', _count);
+end
+$$;

@@ -1,0 +1,99 @@
+"""Duties, alerts, groups of dead letters and the roll-up, as calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlane.core.ops import (
+    Alerts,
+    AlertsSaved,
+    DeadLetterGroups,
+    DutyTaken,
+    GroupDeadLetters,
+    ReadAlerts,
+    RolledUp,
+    RollUpEnqueued,
+    SaveAlerts,
+    SilenceAlerts,
+    TakeDuty,
+)
+from fairlane.stores.postgres.call import Call, answering, instant
+from fairlane.stores.postgres.reading import dead_letters_where
+
+GROUPED = 10_000
+"""Dead letters looked at, newest first."""
+
+_duty_taken = answering(DutyTaken)
+_alerts = answering(Alerts)
+_alerts_saved = answering(AlertsSaved)
+_rolled_up = answering(RolledUp)
+_groups = answering(DeadLetterGroups)
+
+# `offset 0`: from the letters to their jobs by key, newest first; joined freely, the planner may read every job and sort.
+_GROUPS = """
+with found as materialized (
+  select d.seq, d.fingerprint, d.died_at, j.tenant
+  from {schema}.dead_letter d cross join lateral (select * from {schema}.job where job.seq = d.seq offset 0) j
+  where {where} order by d.seq desc limit %s
+), grouped as (
+  select fingerprint, count(*) as count, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at, max(seq) as newest
+  from found group by fingerprint order by count(*) desc, fingerprint limit %s
+)
+select json_build_object('groups', coalesce(json_agg(row_to_json(r) order by r.count desc, r.fingerprint), '[]'))::text
+from (
+  select g.*, d.error_type, d.reason, (select j.type from {schema}.job j where j.seq = g.newest) as type
+  from grouped g join {schema}.dead_letter d on d.seq = g.newest
+) r
+"""
+
+
+def _take_duty(op: TakeDuty) -> Call[DutyTaken]:
+    return Call(
+        "select {schema}.take_duty_v1(%s, %s::float8, %s::timestamptz)::text",
+        (op.name, op.every_s, instant(op.now)),
+        _duty_taken,
+    )
+
+
+def _read_alerts(op: ReadAlerts) -> Call[Alerts]:
+    return Call("select {schema}.alerts_v1(%s::timestamptz)::text", (instant(op.now),), _alerts)
+
+
+def _save_alerts(op: SaveAlerts) -> Call[AlertsSaved]:
+    return Call(
+        "select {schema}.save_alerts_v1(%s::json)::text", (msgspec.json.encode(op.alerts).decode(),), _alerts_saved
+    )
+
+
+def _silence(op: SilenceAlerts) -> Call[Alerts]:
+    return Call(
+        "select {schema}.silence_v1(%s, %s::float8, %s, %s, %s::timestamptz)::text",
+        (op.rule, op.for_s, op.by, op.notes, instant(op.now)),
+        _alerts,
+    )
+
+
+def _group(op: GroupDeadLetters) -> Call[DeadLetterGroups]:
+    where, params = dead_letters_where(op.scope, op.where)
+    return Call(_GROUPS.replace("{where}", where), (*params, GROUPED, max(op.limit, 0)), _groups)
+
+
+def _roll_up(op: RollUpEnqueued) -> Call[RolledUp]:
+    return Call(
+        "select {schema}.roll_up_v1(%s::float8, %s, %s::timestamptz)::text",
+        (op.settled_s, max(op.limit, 0), instant(op.now)),
+        _rolled_up,
+    )
+
+
+CALLS: dict[type, Callable[[Any], Call[Any]]] = {
+    TakeDuty: _take_duty,
+    ReadAlerts: _read_alerts,
+    SaveAlerts: _save_alerts,
+    SilenceAlerts: _silence,
+    GroupDeadLetters: _group,
+    RollUpEnqueued: _roll_up,
+}
