@@ -59,7 +59,7 @@ def test_no_more_run_at_once_than_the_limit_says(scene: Scene, limit: Limit, by:
     assert got(scene, *given) == []
 
 
-@each_limit
+@pytest.mark.parametrize("limit", [LIMITS["queue"], LIMITS["named"]], ids=["queue", "named"])
 @pytest.mark.parametrize("kind", [*OUTCOMES, "crash"])
 def test_every_ending_of_an_attempt_makes_room(scene: Scene, limit: Limit, kind: str) -> None:
     jobs = put(scene, 4)

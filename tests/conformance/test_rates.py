@@ -1,0 +1,437 @@
+"""Rates: never more claims, or enqueues, than so many in any span of the period; what never started is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from fairlane.core.ids import JobId
+from fairlane.core.job import Lease
+from fairlane.core.limit import NO_LIMIT, Limit, LimitKey, LimitsInForce
+from fairlane.core.ops import ALL_TENANTS, Lapse, Reset, Start, Take, TakeTokens, TokensTaken
+from tests.support.acting import Scene, wanting
+from tests.support.limiting import (
+    claimed,
+    clear_limit,
+    every_tenant,
+    named,
+    pause_limit,
+    queue,
+    rate,
+    set_limit,
+    task,
+    tenant,
+    why,
+)
+from tests.support.making import OUTCOMES, completed, crashed, released
+
+pytestmark = pytest.mark.requirement("I5")
+
+HERE = {"type": "report.make", "queue": "bulk", "tenant": "acme"}
+TWO = rate(2, 10)
+RATES = {
+    "queue": queue("bulk", rate=TWO),
+    "tenant": tenant("acme", rate=TWO),
+    "every tenant": every_tenant(rate=TWO),
+    "tenant in a queue": tenant("acme", "bulk", rate=TWO),
+    "every tenant in a queue": every_tenant("bulk", rate=TWO),
+    "type": task("report.make", rate=TWO),
+    "named": named("printer", "report.make", "report.print", rate=TWO),
+}
+each_rate = pytest.mark.parametrize("limit", RATES.values(), ids=list(RATES))
+
+
+def put(scene: Scene, count: int = 1, **options: object) -> list[JobId]:
+    return [scene.put(**HERE | options).id for _ in range(count)]  # type: ignore[arg-type]
+
+
+def got(scene: Scene, *limits: Limit, limit: int = 9, **want: object) -> list[JobId]:
+    want.setdefault("queues", ("bulk", "default"))
+    return claimed(scene, *limits, limit=limit, **want)
+
+
+@each_rate
+@pytest.mark.parametrize("by", ["given", "set"])
+def test_no_more_are_claimed_in_a_period_than_the_rate_says(scene: Scene, limit: Limit, by: str) -> None:
+    jobs = put(scene, 6)
+    given = (limit,) if by == "given" else ()
+    if by == "set":
+        set_limit(scene, limit)
+    assert got(scene, *given) == jobs[:2]
+    scene.later(9.999999)
+    assert got(scene, *given) == []
+    scene.later(0.000001)
+    assert got(scene, *given) == jobs[2:4]
+
+
+@each_rate
+def test_the_period_slides_with_each_claim(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 6)
+    assert got(scene, limit, limit=1) == jobs[:1]
+    scene.later(4)
+    assert got(scene, limit) == jobs[1:2]
+    scene.later(6)
+    assert got(scene, limit) == jobs[2:3]
+    scene.later(3.9)
+    assert got(scene, limit) == []
+    scene.later(0.1)
+    assert got(scene, limit) == jobs[3:4]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OUTCOMES if kind != "released"])
+def test_the_end_of_an_attempt_gives_no_token_back(scene: Scene, kind: str) -> None:
+    put(scene, 4)
+    limit = RATES["queue"]
+    worker = scene.hire(6000)
+    for lease in scene.prefetch(worker, 9, queues=("bulk",), limits=(limit,)):
+        scene.settle(worker, OUTCOMES[kind](lease))
+    assert got(scene, limit) == []
+
+
+GIVEN_BACK: dict[str, Callable[[Scene, object, Lease], object]] = {
+    "released": lambda scene, worker, lease: scene.settle(worker, released(lease)),  # type: ignore[arg-type]
+    "retired": lambda scene, worker, lease: scene.retire(worker),  # type: ignore[arg-type]
+    "lapsed": lambda scene, worker, lease: (scene.later(4), scene.reclaim()),
+    "lapsed, found by a turn": lambda scene, worker, lease: (scene.later(4), scene.turn(scene.hire())),
+    "seen dead by its foreman": lambda scene, worker, lease: scene.run(Lapse(worker=worker)),  # type: ignore[arg-type]
+    "past its start-by": lambda scene, worker, lease: (scene.later(3), scene.reclaim()),
+    "reset by hand": lambda scene, worker, lease: scene.run(Reset(scope=ALL_TENANTS, id=lease.id, by="ada")),
+}
+each_way_back = pytest.mark.parametrize("way", GIVEN_BACK)
+
+
+def lease_one(scene: Scene, limit: Limit, *, started: bool) -> tuple[object, Lease]:
+    """Under a rate of two: one claimed before by somebody else, this one last."""
+    assert len(got(scene, limit, limit=1)) == 1
+    worker = scene.hire(4)
+    want = wanting(9, start=int(started), queues=("bulk",), start_by_s=3, timeout_s=1.5)
+    [lease] = scene.turn(worker, want, limits=(limit,)).leases
+    assert got(scene, limit) == []
+    return worker, lease
+
+
+@each_way_back
+@pytest.mark.parametrize("kind", ["tenant", "named"])
+def test_an_attempt_that_never_started_gives_its_token_back(scene: Scene, kind: str, way: str) -> None:
+    put(scene, 4)
+    limit = RATES[kind]
+    worker, lease = lease_one(scene, limit, started=False)
+    GIVEN_BACK[way](scene, worker, lease)
+    assert got(scene, limit) == [lease.id]
+    assert got(scene, limit) == []
+
+
+@each_way_back
+@pytest.mark.parametrize("kind", ["tenant", "named"])
+def test_an_attempt_that_had_started_gives_nothing_back(scene: Scene, kind: str, way: str) -> None:
+    put(scene, 4)
+    limit = RATES[kind]
+    worker, lease = lease_one(scene, limit, started=True)
+    GIVEN_BACK[way](scene, worker, lease)
+    assert got(scene, limit) == []
+
+
+@pytest.mark.parametrize("way", ["released", "retired", "lapsed", "reset by hand"])
+def test_a_start_reported_later_counts_as_started(scene: Scene, way: str) -> None:
+    put(scene, 4)
+    limit = RATES["queue"]
+    worker, lease = lease_one(scene, limit, started=False)
+    scene.start(worker, lease)  # type: ignore[arg-type]
+    GIVEN_BACK[way](scene, worker, lease)
+    assert got(scene, limit) == []
+
+
+@pytest.mark.parametrize("outcome", [lambda lease: released(lease, ran_s=0.5), crashed], ids=["ran a while", "crashed"])
+def test_a_start_that_only_the_outcome_tells_of_gives_nothing_back(
+    scene: Scene, outcome: Callable[[Lease], object]
+) -> None:
+    put(scene, 4)
+    limit = RATES["type"]
+    worker, lease = lease_one(scene, limit, started=False)
+    scene.settle(worker, outcome(lease))  # type: ignore[arg-type]
+    assert got(scene, limit) == []
+
+
+def test_a_start_that_only_the_foreman_knows_of_gives_nothing_back(scene: Scene) -> None:
+    put(scene, 4)
+    limit = RATES["tenant"]
+    worker, lease = lease_one(scene, limit, started=False)
+    start = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5)
+    scene.run(Lapse(worker=worker, starts=(start,)))  # type: ignore[arg-type]
+    assert got(scene, limit) == []
+
+
+@pytest.mark.parametrize("way", ["released", "retired", "lapsed", "past its start-by", "reset by hand"])
+def test_a_token_comes_back_though_the_job_ends_cancelled(scene: Scene, way: str) -> None:
+    put(scene, 4)
+    limit = RATES["queue"]
+    worker, lease = lease_one(scene, limit, started=False)
+    scene.cancel(lease.id)
+    GIVEN_BACK[way](scene, worker, lease)
+    assert scene.status(lease.id) == "cancelled"
+    assert len(got(scene, limit)) == 1
+
+
+def test_what_is_given_back_comes_back_under_every_key(scene: Scene) -> None:
+    put(scene, 4)
+    every = tuple(RATES.values())
+    worker = scene.hire(6000)
+    leases = scene.prefetch(worker, 9, queues=("bulk",), limits=every)
+    assert len(leases) == 2
+    scene.settle(worker, *(released(lease) for lease in leases))
+    for limit in every:
+        again = scene.hire(6000)
+        leases = scene.prefetch(again, 9, queues=("bulk",), limits=(limit,))
+        assert len(leases) == 2
+        scene.retire(again)
+
+
+def test_a_token_is_given_back_once_however_often_it_is_reported(scene: Scene) -> None:
+    put(scene, 6)
+    limit = RATES["queue"]
+    worker, lease = lease_one(scene, limit, started=False)
+    for _ in range(3):
+        assert scene.settle(worker, released(lease)).refused == ()  # type: ignore[arg-type]
+    assert len(got(scene, limit)) == 1
+
+
+def test_a_late_release_gives_back_nothing_of_the_next_attempt(scene: Scene) -> None:
+    put(scene, 3)
+    limit = RATES["queue"]
+    worker, lease = lease_one(scene, limit, started=False)
+    scene.settle(worker, released(lease))  # type: ignore[arg-type]
+    assert got(scene, limit) == [lease.id]
+    scene.settle(worker, released(lease))  # type: ignore[arg-type]
+    assert got(scene, limit) == []
+
+
+def test_a_repeated_turn_takes_no_more_tokens(scene: Scene) -> None:
+    jobs = put(scene, 6)
+    limit = queue("bulk", rate=rate(3, 10))
+    worker, want = scene.hire(6000), wanting(2, queues=("bulk",))
+    leases = scene.turn(worker, want, claim_no=7, limits=(limit,)).leases
+    assert scene.turn(worker, want, claim_no=7, limits=(limit,)).leases == leases
+    assert got(scene, limit) == jobs[2:3]
+
+
+@each_rate
+def test_a_rate_of_nothing_lets_nothing_through(scene: Scene, limit: Limit) -> None:
+    put(scene)
+    none = Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, rate=rate(0, 10))
+    assert got(scene, none) == []
+    scene.later(100)
+    assert got(scene, none) == []
+
+
+@each_rate
+def test_no_limit_said_by_a_person_frees_from_the_rate_of_the_code(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 4)
+    set_limit(scene, Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, rate=rate(NO_LIMIT)))
+    assert got(scene, limit) == jobs
+
+
+@each_rate
+def test_a_raised_rate_counts_what_was_claimed_before(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 6)
+    assert got(scene, limit) == jobs[:2]
+    set_limit(scene, Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, rate=rate(3, 10)))
+    assert got(scene, limit) == jobs[2:3]
+
+
+@each_rate
+def test_a_lowered_rate_waits_until_enough_is_over(scene: Scene, limit: Limit) -> None:
+    jobs = put(scene, 6)
+    assert got(scene, limit, limit=1) == jobs[:1]
+    scene.later(5)
+    assert got(scene, limit) == jobs[1:2]
+    set_limit(scene, Limit(kind=limit.kind, name=limit.name, queue=limit.queue, types=limit.types, rate=rate(1, 10)))
+    scene.later(9)
+    assert got(scene, limit) == []
+    scene.later(1)
+    assert got(scene, limit) == jobs[2:3]
+
+
+def test_claims_from_before_there_was_a_rate_do_not_count(scene: Scene) -> None:
+    jobs = put(scene, 6)
+    assert got(scene, limit=2) == jobs[:2]
+    assert got(scene, RATES["queue"]) == jobs[2:4]
+
+
+def test_each_tenant_has_the_rate_of_every_tenant_for_itself(scene: Scene) -> None:
+    acme, bolt = put(scene, 3), put(scene, 3, tenant="bolt")
+    assert got(scene, RATES["every tenant"]) == [acme[0], bolt[0], acme[1], bolt[1]]
+
+
+def test_a_tenants_own_rate_wins_over_that_of_every_tenant(scene: Scene) -> None:
+    acme, bolt = put(scene, 3), put(scene, 3, tenant="bolt")
+    assert got(scene, RATES["every tenant"], tenant("bolt", rate=rate(1))) == [acme[0], bolt[0], acme[1]]
+
+
+def test_tasks_under_one_name_share_its_rate(scene: Scene) -> None:
+    [report], [printed] = put(scene), put(scene, type="report.print")
+    put(scene)
+    [other] = put(scene, type="other")
+    assert got(scene, RATES["named"]) == [report, printed, other]
+
+
+def test_the_slowest_of_several_rates_decides(scene: Scene) -> None:
+    jobs = put(scene, 6)
+    limits = (queue("bulk", rate=rate(4, 10)), task("report.make", rate=rate(1, 1)), tenant("acme", running=2))
+    assert got(scene, *limits) == jobs[:1]
+    scene.later(1)
+    assert got(scene, *limits) == jobs[1:2]
+    scene.later(1)
+    assert got(scene, *limits) == []
+
+
+def test_a_rate_reached_by_the_first_want_holds_for_the_second(scene: Scene) -> None:
+    jobs = put(scene, 4)
+    wants = (wanting(1, lane="fast", queues=("bulk",)), wanting(9, lane="general", queues=("bulk",)))
+    result = scene.turn(scene.hire(), *wants, limits=(RATES["type"],))
+    assert [(lease.lane, lease.id) for lease in result.leases] == [("fast", jobs[0]), ("general", jobs[1])]
+
+
+def test_takes_heed_rates(scene: Scene) -> None:
+    jobs = put(scene, 4)
+    take = Take(queue="bulk", band=5, tenant="acme", limit=9)
+    assert got(scene, RATES["queue"], takes=(take,), discover=False) == jobs[:2]
+    assert got(scene, RATES["queue"], takes=(take,), discover=False) == []
+
+
+def test_in_any_span_of_the_period_there_are_never_more_than_the_rate_says(scene: Scene) -> None:
+    limit, claims = queue("bulk", rate=rate(3, 5)), []
+    scene.enqueue(*(scene.job(**HERE) for _ in range(40)))
+    for step in (0.5, 0.7, 1.1, 0.2, 3.0, 0.1, 2.2, 0.4, 0.9, 1.3) * 2:
+        claims += [scene.now] * len(got(scene, limit, limit=2))
+        scene.later(step)
+    for at in claims:
+        span = [other for other in claims if 0 <= (other - at).total_seconds() < 5]
+        assert len(span) <= 3
+    assert len(claims) >= 3 * int(sum((0.5, 0.7, 1.1, 0.2, 3.0, 0.1, 2.2, 0.4, 0.9, 1.3)) * 2 / 5)
+
+
+def test_a_turn_hints_at_when_a_rate_lets_the_next_one_through(scene: Scene) -> None:
+    put(scene, 4)
+    limit, first = RATES["queue"], scene.now
+    got(scene, limit, limit=1)
+    scene.later(4)
+    got(scene, limit, limit=1)
+    result = scene.turn(scene.hire(), wanting(1, queues=("bulk",)), limits=(limit,))
+    assert result.limited_until == first + (scene.at(10) - scene.now)
+
+
+def test_a_worker_that_settles_in_the_turn_still_waits_for_the_rate(scene: Scene) -> None:
+    put(scene, 4)
+    worker = scene.hire(6000)
+    leases = scene.claim(worker, 9, queues=("bulk",), limits=(RATES["tenant"],))
+    done = tuple(completed(lease) for lease in leases)
+    result = scene.turn(worker, wanting(9, queues=("bulk",)), outcomes=done, limits=(RATES["tenant"],))
+    assert result.leases == ()
+
+
+# Tokens for enqueueing.
+
+
+def take(scene: Scene, *limits: Limit, count: int = 1, name: str = "acme") -> TokensTaken:
+    return scene.run(TakeTokens(tenant=name, count=count, limits=limits))
+
+
+def retry_at(scene: Scene, *limits: Limit, count: int = 1) -> datetime | None:
+    told = take(scene, *limits, count=count)
+    assert not told.granted
+    return told.retry_at
+
+
+FIVE = rate(5, 10)
+
+
+@pytest.mark.requirement("Q15")
+def test_without_an_enqueue_rate_tokens_are_always_granted(scene: Scene) -> None:
+    others = (tenant("acme", rate=rate(0)), tenant("acme", "bulk", running=0), tenant("bolt", enqueue_rate=rate(0)))
+    assert take(scene, *others, count=10_000) == TokensTaken(granted=True)
+
+
+@pytest.mark.requirement("Q15")
+@pytest.mark.parametrize("limit", [tenant("acme", enqueue_rate=FIVE), every_tenant(enqueue_rate=FIVE)])
+@pytest.mark.parametrize("by", ["given", "set"])
+def test_tokens_are_granted_up_to_the_rate_and_then_again_when_the_period_is_over(
+    scene: Scene, limit: Limit, by: str
+) -> None:
+    given = (limit,) if by == "given" else ()
+    if by == "set":
+        set_limit(scene, limit)
+    assert take(scene, *given, count=5) == TokensTaken(granted=True, rate=FIVE)
+    assert take(scene, *given) == TokensTaken(granted=False, rate=FIVE, retry_at=scene.at(10))
+    scene.later(9.999999)
+    assert not take(scene, *given).granted
+    scene.later(0.000001)
+    assert take(scene, *given).granted
+
+
+@pytest.mark.requirement("Q15")
+def test_tokens_are_taken_all_or_none(scene: Scene) -> None:
+    limit = tenant("acme", enqueue_rate=FIVE)
+    take(scene, limit, count=3)
+    assert not take(scene, limit, count=3).granted
+    assert take(scene, limit, count=2).granted
+
+
+@pytest.mark.requirement("Q15")
+def test_a_refusal_says_when_so_many_will_be_there(scene: Scene) -> None:
+    limit, noon = tenant("acme", enqueue_rate=FIVE), scene.now
+    take(scene, limit, count=2)
+    scene.later(1)
+    take(scene, limit, count=2)
+    scene.later(1)
+    take(scene, limit)
+    after = [(at - noon).total_seconds() for at in (retry_at(scene, limit, count=n) for n in range(1, 6)) if at]
+    assert after == [10, 10, 11, 11, 12]
+
+
+@pytest.mark.requirement("Q15")
+def test_more_tokens_than_the_rate_allows_are_never_there(scene: Scene) -> None:
+    limit = tenant("acme", enqueue_rate=FIVE)
+    assert take(scene, limit, count=6) == TokensTaken(granted=False, rate=FIVE)
+    assert take(scene, tenant("acme", enqueue_rate=rate(0))) == TokensTaken(granted=False, rate=rate(0))
+
+
+@pytest.mark.requirement("Q15")
+def test_each_tenant_takes_tokens_of_its_own(scene: Scene) -> None:
+    limit = every_tenant(enqueue_rate=FIVE)
+    assert take(scene, limit, count=5).granted
+    assert take(scene, limit, count=5, name="bolt").granted
+
+
+@pytest.mark.requirement("Q15")
+def test_what_people_set_for_a_tenant_wins(scene: Scene) -> None:
+    given = every_tenant(enqueue_rate=rate(1))
+    set_limit(scene, tenant("acme", enqueue_rate=rate(NO_LIMIT)))
+    assert take(scene, given, count=9) == TokensTaken(granted=True)
+    set_limit(scene, tenant("acme", enqueue_rate=rate(2)))
+    assert take(scene, given, count=2).granted
+    assert not take(scene, given).granted
+    clear_limit(scene, tenant("acme"))
+    assert take(scene, given).rate == rate(1)
+
+
+def test_enqueueing_tokens_and_claims_are_counted_apart(scene: Scene) -> None:
+    jobs = put(scene, 3)
+    limit = tenant("acme", enqueue_rate=TWO, rate=TWO)
+    assert take(scene, limit, count=2).granted
+    assert got(scene, limit) == jobs[:2]
+    assert not take(scene, limit).granted
+
+
+def test_a_paused_limit_does_not_stop_enqueueing(scene: Scene) -> None:
+    limit = tenant("acme", enqueue_rate=TWO)
+    pause_limit(scene, "tenant", "acme", 60)
+    assert take(scene, limit).granted
+
+
+def test_the_rate_in_force_is_the_one_shown_by_why(scene: Scene) -> None:
+    [job] = put(scene)
+    limit = RATES["tenant"]
+    [state] = why(scene, job, limit).limits
+    assert state.rate == LimitsInForce([limit]).rate(LimitKey("tenant", "acme"))
