@@ -27,7 +27,7 @@
         UnsupportedConnection    `conn=` is not one this store can write through
         SqliteLibraryMismatch
     TaskSignal                   raised by task code to say how the attempt is to end
-      Snooze  Cancel  RateLimited  NonRetryable  MissingData
+      Snooze  Cancel  RateLimited  NonRetryable  MissingData  MissingPrincipal
     AttemptInterrupted (BaseException)  what task code must not swallow
       AttemptCancelled  LeaseLost
 
@@ -358,6 +358,14 @@ class MissingData(TaskSignal):
     def __init__(self, message: str = "data not there yet", *, retry_at: datetime | None = None) -> None:
         self.retry_at = retry_at
         super().__init__(message)
+
+
+class MissingPrincipal(MissingData):
+    """The tenant has nobody its jobs can act as: they run again by themselves later."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        super().__init__(f'tenant "{tenant}" has nobody to act as: the find_principal hook returned None')
 
 
 class AttemptInterrupted(BaseException):

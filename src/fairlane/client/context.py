@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from fairlane.client.noting import NoteTaker, check_progress, log_line
 from fairlane.core.clock import Clock
@@ -24,12 +24,13 @@ job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default
 class CurrentJob:
     """The attempt that runs here, as its own code may see it."""
 
-    __slots__ = ("_clock", "_lease", "_notes", "_until_s", "stopping")
+    __slots__ = ("_clock", "_lease", "_notes", "_principals", "_until_s", "stopping")
 
     def __init__(
         self, lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
     ) -> None:
         self._lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
+        self._principals: dict[str, Any] | None = None
         self.stopping: Stopping | None = None
         """Why this attempt is asked to stop, once it is."""
 
@@ -74,6 +75,13 @@ class CurrentJob:
         if self._clock is None:
             return self._lease.deadline_at
         return self._clock.now() + timedelta(seconds=self._until_s - self._clock.monotonic())
+
+    @property
+    def principals(self) -> dict[str, Any]:
+        """Who this attempt has been found to act as, by tenant."""
+        if self._principals is None:
+            self._principals = {}
+        return self._principals
 
     def progress(self, done: float) -> None:
         """Say how far it is, from 0 to 1, for people who look at the job. Written about once a second; stops the attempt like `check`."""

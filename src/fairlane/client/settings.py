@@ -55,6 +55,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     notify: Notify = "if_waiting"
 
     default_tenant: str = SYSTEM_TENANT
+    require_principal: bool = True
+    """A job that asks who it acts as is put off while its tenant has nobody; false: it is told None and goes on."""
     strict_payload: bool = False
     """Demand tenant, correlation id (a UUID), idempotency key and category on every job."""
     sensitive: SensitivePolicy = "refuse"
@@ -137,6 +139,7 @@ class SettingArguments(TypedDict, total=False):
     redis_health_check_timeout_s: float
     notify: Notify
     default_tenant: str
+    require_principal: bool
     strict_payload: bool
     sensitive: SensitivePolicy
     payload_warn_bytes: int

@@ -32,7 +32,7 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
     """Run jobs that are due, one after the other, until there is none left or `limit` have run.
 
     Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues while
-    running is run too; one that waits for its retry is left until the store's clock reaches it. In async code call it
+    running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock reaches it. In async code call it
     through `asyncio.to_thread`.
     """
     if limit < 1:
@@ -48,7 +48,8 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
             claim_no += 1
             lanes = queues if queues is not None else _queues_with_work(app)
             want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
-            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=(want,) if lanes else ())
+            wants = (want,) if lanes else ()
+            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits)
             leases, settled = app.store.run(turn).leases, ()
             if not leases:
                 break

@@ -1,0 +1,223 @@
+"""Limits as an application declares and sets them, and what its enqueues run into."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from fairlane import (
+    EnqueueRateReached,
+    Fairlane,
+    FakeClock,
+    InvalidOption,
+    Limit,
+    QueueFull,
+    QueuePolicy,
+    Rate,
+    TenantLimitReached,
+)
+from fairlane.core.ops import ALL_TENANTS, ReadEvents
+from fairlane.testing import run_due
+
+Make = Callable[..., Fairlane]
+
+
+@pytest.fixture
+def small(make_app: Make) -> Fairlane:
+    """Two jobs of a tenant may be in `default`, one in `held`, one in `strict`."""
+    app = make_app(
+        queues={
+            "default": QueuePolicy(name="default", max_per_tenant=2),
+            "strict": QueuePolicy(name="strict", max_per_tenant=1, when_full="reject"),
+            "held": QueuePolicy(name="held", max_per_tenant=1, when_full="hold"),
+        }
+    )
+
+    @app.task(name="work")
+    def work(n: int = 0) -> int:
+        return n
+
+    return app
+
+
+@pytest.mark.requirement("I2", "I13")
+def test_at_the_limit_a_job_is_queued_and_a_warning_logged_and_published(
+    small: Fairlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = small.tasks["work"].using(tenant="acme")
+    work.enqueue()
+    work.enqueue()
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "fairlane.client"):
+        third = work.enqueue()
+        work.enqueue()
+    [record] = caplog.records
+    assert "at its limit of 2 jobs" in record.message
+    assert third.status() == "pending"
+    [event] = small.store.run(ReadEvents(scope=ALL_TENANTS)).events
+    assert (event.kind, event.tenant) == ("job_limit_warning", "acme")
+    assert (event.data["organization"], event.data["queue"]) == ("acme", "default")
+
+
+@pytest.mark.requirement("I2", "Q6")
+def test_a_queue_that_rejects_enqueues_nothing_of_the_call(small: Fairlane) -> None:
+    work = small.tasks["work"].using(tenant="acme", queue="strict")
+    with pytest.raises(TenantLimitReached) as error:
+        small.enqueue_many([work.bind(), work.bind()])
+    assert (error.value.limit, error.value.queue, error.value.tenant) == (1, "strict", "acme")
+    assert isinstance(error.value, QueueFull)
+    assert not small.jobs().jobs
+    work.enqueue()
+    with pytest.raises(TenantLimitReached):
+        work.enqueue()
+    work.using(tenant="globex").enqueue()
+    assert len(small.jobs().jobs) == 2
+
+
+@pytest.mark.requirement("I2")
+def test_a_held_job_waits_and_says_why(small: Fairlane) -> None:
+    work = small.tasks["work"].using(tenant="acme", queue="held")
+    work.enqueue()
+    held = work.enqueue()
+    explanation = small.why(held)
+    assert explanation.waiting.place == "held"
+    assert any("at its limit of 1 jobs" in reason for reason in explanation.reasons)
+    assert held.status() == "pending"
+
+
+@pytest.mark.requirement("Q15")
+def test_a_tenant_that_enqueues_too_fast_is_refused_until_its_time_comes(make_app: Make, clock: FakeClock) -> None:
+    app = make_app(tenant_enqueue_rate="2/min")
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    one = work.using(tenant="acme")
+    app.enqueue_many([one.bind(), one.bind()])
+    with pytest.raises(EnqueueRateReached) as error:
+        one.enqueue()
+    assert 0 < error.value.retry_after_s <= 60
+    work.using(tenant="globex").enqueue()
+    with pytest.raises(EnqueueRateReached, match="fewer at once"):
+        app.enqueue_many([one.bind()] * 3)
+    clock.advance(60)
+    one.enqueue()
+    assert len(app.jobs().jobs) == 4
+
+
+@pytest.mark.requirement("Q15")
+def test_an_enqueue_rate_set_by_a_person_is_heeded_within_seconds(small: Fairlane, clock: FakeClock) -> None:
+    work = small.tasks["work"].using(tenant="acme")
+    work.enqueue()
+    small.set_limit(tenant="acme", enqueue_rate="1/min", by="olga")
+    clock.advance(5)
+    work.enqueue()
+    with pytest.raises(EnqueueRateReached, match="1/min"):
+        work.enqueue()
+
+
+def test_a_payload_may_be_too_large_for_one_tenant(small: Fairlane) -> None:
+    small.set_limit(tenant="acme", payload_bytes=10)
+    work = small.tasks["work"]
+    with pytest.raises(TenantLimitReached, match="more than the 10 allowed"):
+        work.using(tenant="acme").enqueue(n=12345678)
+    work.using(tenant="globex").enqueue(n=12345678)
+
+
+@pytest.mark.requirement("I1", "I5")
+def test_the_code_s_limits_are_those_of_its_queues_tasks_and_names(make_app: Make) -> None:
+    app = make_app(tenant_running=7, queues={"extra": QueuePolicy(name="extra", running=3, tenant_running=1)})
+    smtp = app.limit("smtp", rate="100/min")
+
+    @app.task(name="mail.send", limit=smtp, running=2)
+    def send() -> None: ...
+
+    @app.task(name="mail.digest", limit=("smtp", "other"), rate="10/s")
+    def digest() -> None: ...
+
+    found = {limit.key: limit for limit in app.limits}
+    assert found["queue", "bulk", ""].rate == Rate(50, 60.0)
+    assert found["tenant", "*", "default"] == Limit(
+        kind="tenant", name="*", queue="default", waiting=500, when_full="warn"
+    )
+    assert found["tenant", "*", "extra"].running == 1
+    assert found["queue", "extra", ""].running == 3
+    assert found["tenant", "*", ""].running == 7
+    assert found["type", "mail.send", ""].running == 2
+    assert found["type", "mail.digest", ""].rate == Rate(10, 1.0)
+    assert found["named", "smtp", ""].types == ("mail.digest", "mail.send")
+    assert found["named", "smtp", ""].rate == Rate(100, 60.0)
+    assert found["named", "other", ""].types == ("mail.digest",)
+
+
+def test_a_named_limit_has_one_meaning(make_app: Make) -> None:
+    app = make_app()
+    app.limit("smtp", rate="100/min")
+    assert app.limit("smtp").limit.rate == Rate(100, 60.0)
+    with pytest.raises(InvalidOption, match="the same figures everywhere"):
+        app.limit("smtp", rate="5/s")
+
+
+@pytest.mark.requirement("I5")
+def test_a_job_may_pause_the_limit_it_is_under(make_app: Make, clock: FakeClock) -> None:
+    app = make_app()
+    smtp = app.limit("smtp")
+    ran = []
+
+    @app.task(name="send", limit=smtp)
+    def send() -> None:
+        ran.append(clock.now())
+        smtp.pause_for(30)
+
+    send.enqueue()
+    later = send.enqueue()
+    run_due(app)
+    assert len(ran) == 1
+    assert any('limit "smtp" is paused for 30.0 s' in reason for reason in app.why(later).reasons)
+    clock.advance(30)
+    run_due(app)
+    assert later.status() == "completed"
+
+
+@pytest.mark.requirement("I2")
+def test_what_a_person_set_is_listed_cleared_and_audited(small: Fairlane) -> None:
+    [kept] = small.set_limit(tenant="acme", queue="default", waiting=9, when_full="reject", by="olga", notes="trial")
+    assert (kept.limit.waiting, kept.limit.when_full, kept.by) == (9, "reject", "olga")
+    assert small.limits_kept() == (kept,)
+    assert small.clear_limit(tenant="acme", queue="default", by="olga")
+    assert not small.clear_limit(tenant="acme", queue="default", by="olga")
+    assert [record.action for record in small.audit().records] == ["limit_clear", "limit_set"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "exactly one"),
+        ({"queue": "a", "task": "b", "running": 1}, "exactly one"),
+        ({"tenant": "a", "task": "b", "running": 1}, "alone or with a queue"),
+        ({"queue": "a"}, "at least one figure"),
+        ({"queue": "a", "waiting": 1}, "only a tenant's limit"),
+        ({"queue": "a", "running": -2}, "no limit"),
+        ({"queue": "a", "running": True}, "whole number"),
+        ({"queue": "a", "rate": "many"}, "50/min"),
+        ({"queue": "a", "rate": "5/fortnight"}, "50/min"),
+        ({"queue": "a", "rate": "5/2d"}, "period"),
+        ({"queue": "no such!", "running": 1}, "characters"),
+        ({"tenant": "a", "queue": "b", "enqueue_rate": "1/s"}, "over all queues"),
+        ({"tenant": "a", "waiting": 1, "when_full": "panic"}, "warn"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        small.set_limit(**given)  # type: ignore[arg-type]
+    assert not small.limits_kept()
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("50/min", Rate(50, 60.0)), ("10 per s", Rate(10, 1.0)), ("3/5min", Rate(3, 300.0)), ("1/0.5s", Rate(1, 0.5))],
+)
+def test_rates_are_read_as_people_write_them(make_app: Make, text: str, rate: Rate) -> None:
+    assert make_app().limit("x", rate=text).limit.rate == rate

@@ -1,0 +1,101 @@
+"""Who a job acts as, found by the application's hook."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, FakeClock, InvalidOption, current_job, tenant
+from fairlane.testing import run_due
+
+ADMINS = {"acme": "anna@acme"}
+
+
+@pytest.fixture
+def acting(app: Fairlane) -> tuple[Fairlane, list[Any]]:
+    asked: list[Any] = []
+
+    @app.find_principal
+    def active_admin(name: str) -> str | None:
+        asked.append(name)
+        return ADMINS.get(name)
+
+    return app, asked
+
+
+@pytest.mark.requirement("I10")
+def test_a_job_acts_as_its_tenant_s_admin_who_is_found_once(acting: tuple[Fairlane, list[Any]]) -> None:
+    app, asked = acting
+    seen: list[Any] = []
+
+    @app.task(name="work")
+    def work() -> None:
+        seen.extend([app.principal(), app.principal()])
+
+    work.using(tenant="acme").enqueue()
+    run_due(app)
+    assert (seen, asked) == (["anna@acme"] * 2, ["acme"])
+
+
+@pytest.mark.requirement("I10")
+def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
+    acting: tuple[Fairlane, list[Any]], clock: FakeClock
+) -> None:
+    app, _ = acting
+
+    @app.task(name="work")
+    def work() -> None:
+        app.principal()
+
+    handle = work.using(tenant="globex").enqueue()
+    run_due(app)
+    job = handle.job()
+    assert job.status in ("pending", "failed")
+    assert job.run_at > clock.now()
+    ADMINS["globex"] = "gus@globex"
+    try:
+        clock.advance(1_800)
+        run_due(app)
+    finally:
+        del ADMINS["globex"]
+    assert handle.status() == "completed"
+
+
+@pytest.mark.requirement("I10")
+def test_an_application_may_let_jobs_run_without_anybody(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(require_principal=False)
+    app.find_principal(lambda name: None)
+    with tenant("globex"):
+        assert app.principal() is None
+
+
+@pytest.mark.requirement("I10")
+def test_the_context_is_restored_whatever_a_job_does(acting: tuple[Fairlane, list[Any]]) -> None:
+    app, _ = acting
+
+    @app.task(name="work", max_attempts=1)
+    async def work() -> None:
+        assert await app.aprincipal() == "anna@acme"
+        raise RuntimeError(current_job().tenant)
+
+    work.using(tenant="acme").enqueue()
+    with tenant("globex"):
+        run_due(app)
+        assert app.jobs().jobs == ()
+    assert app.principal() is None
+
+
+def test_an_async_hook_is_awaited(app: Fairlane) -> None:
+    @app.find_principal
+    async def find(name: str) -> str:
+        return f"admin of {name}"
+
+    with tenant("acme"):
+        assert asyncio.run(app.aprincipal()) == "admin of acme"
+        with pytest.raises(InvalidOption, match="aprincipal"):
+            app.principal()
+    with pytest.raises(InvalidOption, match="one hook"):
+        app.find_principal(lambda name: name)
