@@ -68,7 +68,7 @@ class Running:
         if key.kind == "type":
             return self._types.get(key.name, 0)
         if key.kind == "named":
-            return sum(count for task, count in self._types.items() if key in rules.named(task))
+            return sum(self._types.get(task, 0) for task in set(rules.in_force.types_of(key)))
         return self._leases.get(key, 0)
 
 

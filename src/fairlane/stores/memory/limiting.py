@@ -37,7 +37,7 @@ def set_limit(facts: Facts, op: SetLimit, now: datetime) -> Limits:
     _keep(facts, StoredLimit(limit=limit, by=op.by, at=now, paused_until=paused_until))
     if limit.running not in (None, NO_LIMIT):
         _mark_leases_under(facts, limit.key)
-    _record(facts, op, "limit_set", limit.key, _as_json(known), _as_json(facts.limits[limit.key]), now)
+    _record(facts, op, "limit_set", limit.key, _set_before(known), _as_json(limit), now)
     return _changed(facts)
 
 
@@ -47,7 +47,7 @@ def clear_limit(facts: Facts, op: ClearLimit, now: datetime) -> Limits:
     if known is None:
         return _limits(facts, changed=False)
     facts.rules.clear()
-    before = _as_json(known)
+    before = _set_before(known)
     if before is not None:
         _record(facts, op, "limit_clear", key, before, None, now)
     return _changed(facts)
@@ -103,13 +103,17 @@ def _limits(facts: Facts, *, changed: bool) -> Limits:
     return Limits(limits=tuple(facts.limits[key] for key in sorted(facts.limits)), changed=changed)
 
 
-def _as_json(record: StoredLimit | None) -> dict[str, Any] | None:
-    """The limit as JSON; None where nothing but a pause was set."""
+def _set_before(record: StoredLimit | None) -> dict[str, Any] | None:
+    """None where there was no record, or one of nothing but a pause."""
     if record is None or record.limit == Limit(
         kind=record.limit.kind, name=record.limit.name, queue=record.limit.queue
     ):
         return None
-    shown: dict[str, Any] = json.decode(json.encode(record.limit))
+    return _as_json(record.limit)
+
+
+def _as_json(limit: Limit) -> dict[str, Any]:
+    shown: dict[str, Any] = json.decode(json.encode(limit))
     return shown
 
 
