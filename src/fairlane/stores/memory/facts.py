@@ -21,6 +21,7 @@ from fairlane.core.limit import LimitKey, StoredLimit
 from fairlane.core.ops import AuditRecord, LogLine, Pause, PauseKind, Renew, StatRow
 from fairlane.core.outcome import Failure
 from fairlane.core.schedule import Schedule
+from fairlane.stores.memory.beside import Beside
 from fairlane.stores.memory.census import Census, Running
 from fairlane.stores.memory.lines import LineKey, Ready
 from fairlane.stores.memory.rates import Logs
@@ -189,6 +190,7 @@ class Facts:
 
     def __init__(self) -> None:
         self.last_seq = self.last_audit_id = 0
+        self.beside = Beside()
         self.clear()
 
     def clear(self) -> None:
@@ -230,3 +232,4 @@ class Facts:
         """The operation at hand made room: waiting workers should look again."""
         self.stats: dict[tuple[datetime, str, str, str], StatRow] = {}
         """By minute, type, queue, tenant."""
+        self.beside.clear(self.last_seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from datetime import datetime
 from itertools import islice
 
@@ -55,7 +56,7 @@ def get_dead_letter(facts: Facts, op: GetDeadLetter, now: datetime) -> DeadLette
 
 
 def page_dead_letters(facts: Facts, op: PageDeadLetters, now: datetime) -> DeadLetterPage:
-    found = [row for row in facts.letters.values() if _is_letter_asked_for(row, op.scope, op.where)]
+    found = [row for row in facts.letters.values() if is_letter_asked_for(row, op.scope, op.where)]
     found.sort(key=lambda row: row.seq, reverse=True)
     behind = (row for row in found if op.before is None or row.seq < op.before)
     rows, following = _cut(behind, op.limit)
@@ -67,13 +68,11 @@ def page_audit(facts: Facts, op: PageAudit, now: datetime) -> AuditPage:
     limit = _within_bounds(op.limit)
     found = list(islice(_audit_asked_for(facts, op), limit + 1))
     following = found[limit - 1].id if len(found) > limit else None
-    return AuditPage(records=tuple(map(_copied, found[:limit])), next=following)
+    return AuditPage(records=tuple(map(copied, found[:limit])), next=following)
 
 
-def _copied(record: AuditRecord) -> AuditRecord:
-    return structs.replace(
-        record, before=record.before and dict(record.before), after=record.after and dict(record.after)
-    )
+def copied(record: AuditRecord) -> AuditRecord:
+    return structs.replace(record, before=deepcopy(record.before), after=deepcopy(record.after))
 
 
 def _audit_asked_for(facts: Facts, op: PageAudit) -> Iterator[AuditRecord]:
@@ -116,7 +115,7 @@ def _is_asked_for(row: Row, scope: Scope, where: JobFilter) -> bool:
     )
 
 
-def _is_letter_asked_for(row: Row, scope: Scope, where: DeadLetterFilter) -> bool:
+def is_letter_asked_for(row: Row, scope: Scope, where: DeadLetterFilter) -> bool:
     letter, failure, spec = row.letter, row.failure, row.spec
     assert letter is not None
     assert failure is not None

@@ -23,7 +23,7 @@ from fairlane.core.ops import (
 from fairlane.stores.memory.facts import Facts, Said, Worker
 from fairlane.stores.memory.moving import as_utc
 
-_SUMS = ("completed", "failed", "dead", "cancelled", "wait_us", "run_us")
+_SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 
 
 def list_workers(facts: Facts, op: ListWorkers, now: datetime) -> Workers:
@@ -67,9 +67,14 @@ def add_stats(facts: Facts, op: AddStats, now: datetime) -> StatsAdded:
         return StatsAdded(added=False)
     worker.last_batch = op.batch
     for row in rows:
-        key = row.minute, row.type, row.queue, row.tenant
-        facts.stats[key] = _sum(facts.stats.get(key), row)
+        add_figures(facts, row)
     return StatsAdded(added=True)
+
+
+def add_figures(facts: Facts, row: StatRow) -> None:
+    """Add a row, its minute in UTC, to what is known of that minute."""
+    key = row.minute, row.type, row.queue, row.tenant
+    facts.stats[key] = _sum(facts.stats.get(key), row)
 
 
 def read_stats(facts: Facts, op: ReadStats, now: datetime) -> StatPage:

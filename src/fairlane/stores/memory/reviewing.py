@@ -12,7 +12,7 @@ from fairlane.core.job import DeadLetterStatus, JobSpec
 from fairlane.core.ops import Acknowledge, DeadLetterAct, Discard, Reprocess, Resolve
 from fairlane.stores.memory.acting import record_act
 from fairlane.stores.memory.facts import Facts, Letter, Row
-from fairlane.stores.memory.moving import create
+from fairlane.stores.memory.moving import create, later
 from fairlane.stores.memory.showing import dead_letter_of, job_of
 
 Act = Reprocess | Discard | Resolve | Acknowledge
@@ -51,11 +51,15 @@ def reprocess(facts: Facts, op: Reprocess, now: datetime) -> DeadLetterAct:
     if op.new_job_id in facts.ids:
         return DeadLetterAct(refused="not_allowed", dead_letter=dead_letter_of(row))
     before = _shown(letter)
-    again = create(facts, _request_again(facts, row, letter, op), row.payload, now, now)
+    payload = row.payload if op.payload is None else bytes(op.payload).decode()
+    due_at = now if op.delay_s is None else later(now, op.delay_s)
+    again = create(facts, _request_again(facts, row, letter, op), payload, due_at, now)
     _close(facts, op, row, letter, "retried", now)
     letter.reprocess_count += 1
     letter.reprocessed_as = op.new_job_id
     after = {**_shown(letter), "new_job_id": str(op.new_job_id)}
+    if payload != row.payload:
+        after["payload_edited"] = True
     _record(facts, op, "job_dlq_reprocess_requested", row, before, None, now)
     _record(facts, op, "job_dlq_reprocess_success", row, before, after, now)
     return DeadLetterAct(dead_letter=dead_letter_of(row), new_job=job_of(again))
@@ -68,6 +72,7 @@ def _request_again(facts: Facts, row: Row, letter: Letter, op: Reprocess) -> Job
     return structs.replace(
         row.spec,
         id=op.new_job_id,
+        payload=row.spec.payload if op.payload is None else op.payload,
         idempotency_key=f"{row.idempotency_key}_retry_{nth}",
         dedup_key=None,
         correlation_id=row.correlation_id,

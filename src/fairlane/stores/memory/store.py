@@ -17,6 +17,7 @@ from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import InvalidOption, StoreClosed, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.memory import (
+    accessing,
     acting,
     aging,
     breaking,
@@ -32,8 +33,10 @@ from fairlane.stores.memory import (
     reporting,
     reviewing,
     scheduling,
+    telling,
     tenants,
     turning,
+    watching,
 )
 from fairlane.stores.memory.facts import Facts
 from fairlane.stores.memory.listening import MemoryListener
@@ -93,6 +96,24 @@ _ANSWERS: dict[type[Any], Callable[[Facts, Any, datetime], Any]] = {
     ops.PageDeadLetters: reading.page_dead_letters,
     ops.PageAudit: reading.page_audit,
     ops.GetStats: counting.get_stats,
+    ops.IssueCredential: accessing.issue_credential,
+    ops.FindCredential: accessing.find_credential,
+    ops.RedeemLink: accessing.redeem_link,
+    ops.RevokeCredential: accessing.revoke_credential,
+    ops.SeeCredentials: accessing.see_credentials,
+    ops.ListCredentials: accessing.list_credentials,
+    ops.AddEvents: telling.add_events,
+    ops.ReadEvents: telling.read_events,
+    ops.ForgetOld: telling.forget_old,
+    ops.TakeDuty: watching.take_duty,
+    ops.ReadAlerts: watching.read_alerts,
+    ops.SaveAlerts: watching.save_alerts,
+    ops.SilenceAlerts: watching.silence_alerts,
+    ops.ReadUnsealed: watching.read_unsealed,
+    ops.SealAudit: watching.seal_audit,
+    ops.ReadAuditChain: watching.read_audit_chain,
+    ops.GroupDeadLetters: watching.group_dead_letters,
+    ops.RollUpEnqueued: watching.roll_up_enqueued,
     ops.Check: keeping.check,
     ops.Retain: keeping.retain,
     ops.Purge: keeping.purge,
