@@ -100,7 +100,7 @@ class PostgresStore:
             return cast("Call[T]", check_call(self._schema, op.now, pooled=self._connector.pooled))
         try:
             return call_for(op)
-        except UnicodeEncodeError as error:
+        except UnicodeError as error:
             raise StoreRefused(STORE, f"text that is no Unicode: {error}") from None
 
     def _send(self, call: Call[T], *, proven: bool) -> Rows:

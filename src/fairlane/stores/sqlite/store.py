@@ -151,7 +151,7 @@ class SqliteStore:
             raise InvalidOption("op", op, "an operation of fairlane.core.ops")
         if on is not None:
             return cast("T", self._borrow(op, on))
-        if type(op) in CHANGES or (isinstance(op, ops.ReadEvents) and op.watch):
+        if _writes(op):
             return cast("T", self._change(op))
         return cast("T", self._db.read(lambda db: self._handle(db, op, writing=False)[0]))
 
@@ -212,3 +212,12 @@ class SqliteStore:
         if self._thread is None or self._thread[0] != os.getpid():
             self._thread = (os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="fairlane-sqlite"))
         return self._thread[1]
+
+
+def _writes(op: Op[Any]) -> bool:
+    """Most operations always do or never; who only reads waits for no writer."""
+    if isinstance(op, ops.ReadEvents):
+        return op.watch
+    if isinstance(op, ops.AddEvents):
+        return bool(op.events)
+    return type(op) in CHANGES

@@ -32,9 +32,9 @@ delete from fairlane_event where id in (select id from fairlane_event where at <
 
 
 def add(tx: Transaction, op: AddEvents) -> EventsAdded:
-    tx.db.executemany(
-        _ADD, [(tx.now, event.kind, event.tenant, msgspec.json.encode(event.data).decode()) for event in op.events]
-    )
+    if op.events:
+        rows = [(tx.now, event.kind, event.tenant, msgspec.json.encode(event.data).decode()) for event in op.events]
+        tx.db.executemany(_ADD, rows)
     watched = tx.db.execute(_WATCHED)
     return EventsAdded(watched=bool(watched) and watched[0][0] > tx.now)
 

@@ -104,17 +104,17 @@ declare
 begin
   select seq into _after from rolled_up for update;
   with page as materialized (
-    select seq, enqueued_at from job where seq > _after order by seq limit _limit
-  ), counted as (
-    select seq from page where seq < coalesce((select min(seq) from page where enqueued_at > _settled), 9223372036854775807)
+    select seq, enqueued_at, type, queue, tenant from job where seq > _after order by seq limit _limit
+  ), counted as materialized (
+    select * from page where seq < coalesce((select min(seq) from page where enqueued_at > _settled), 9223372036854775807)
+  ), added as (
+    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
+    select date_trunc('minute', enqueued_at, 'UTC'), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
+    from counted group by 1, 2, 3, 4 order by 1, 2, 3, 4
+    on conflict (minute, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued
   )
   select count(*), max(seq) into _count, _to from counted;
   if _count > 0 then
-    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
-    select date_trunc('minute', enqueued_at, 'UTC'), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
-    from job where seq > _after and seq <= _to
-    group by 1, 2, 3, 4 order by 1, 2, 3, 4
-    on conflict (minute, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued;
     update rolled_up set seq = _to;
   end if;
   return json_build_object('jobs', _count);
