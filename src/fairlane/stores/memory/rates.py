@@ -67,8 +67,8 @@ class Logs:
         self._logs: dict[LimitKey, Log] = {}
         self._sweep_at = _MANY
 
-    def __bool__(self) -> bool:
-        return bool(self._logs)
+    def __len__(self) -> int:
+        return len(self._logs)
 
     def get(self, key: LimitKey) -> Log:
         """To read from; what is added to it may be lost."""
