@@ -70,15 +70,15 @@ class Task(Generic[P, R]):
         changed = self._options.changed(options, self._enqueuer.preparer.priorities)
         return type(self)(self.definition, self._enqueuer, changed)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Make a job of this call. It is stored when this returns, or with the caller's transaction (`using(conn=…)`)."""
         return self._enqueuer.one(self.definition, self._options, self.definition.signature.bind(args, kwargs))
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         bound = self.definition.signature.bind(args, kwargs)
         return await self._enqueuer.aone(self.definition, self._options, bound)
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
         """A call to be enqueued with others: `app.enqueue_many([task.bind(1), task.bind(2)])`."""
         bound = self.definition.signature.bind(args, kwargs)
         return Bound(self.definition, self._options, bound, self._enqueuer.preparer.payload(self.definition, bound))
@@ -98,7 +98,7 @@ class Task(Generic[P, R]):
 class SyncTask(Task[P, R]):
     """A task made of a plain function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function here and now, without any job."""
         return cast(R, self.definition.function(*args, **kwargs))
 
@@ -111,7 +111,7 @@ class SyncTask(Task[P, R]):
 class AsyncTask(Task[P, R]):
     """A task made of an `async def` function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Run the function here and now, without any job."""
         return cast("Coroutine[Any, Any, R]", self.definition.function(*args, **kwargs))
 

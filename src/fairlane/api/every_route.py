@@ -1,0 +1,51 @@
+"""Every route there is, in the order in which they are matched."""
+
+from __future__ import annotations
+
+from fairlane.api.routes import (
+    alerts,
+    audit,
+    breakers,
+    dead_letters,
+    dead_letters_many,
+    enqueueing,
+    events,
+    health,
+    job_acts,
+    jobs,
+    limits,
+    pauses,
+    queues,
+    schedules,
+    session,
+    statistics,
+    tenants,
+    tokens,
+    workers,
+)
+from fairlane.api.routing import Routes
+
+EVERY_ROUTE: tuple[Routes, ...] = (
+    health.routes,
+    session.routes,
+    session.api_routes,
+    enqueueing.routes,
+    jobs.routes,
+    jobs.admin_routes,
+    job_acts.routes,
+    dead_letters.routes,
+    dead_letters_many.routes,
+    queues.routes,
+    queues.admin_routes,
+    tenants.routes,
+    pauses.routes,
+    limits.routes,
+    breakers.routes,
+    schedules.routes,
+    workers.routes,
+    audit.routes,
+    events.routes,
+    alerts.routes,
+    statistics.routes,
+    tokens.routes,
+)

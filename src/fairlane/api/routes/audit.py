@@ -1,0 +1,98 @@
+"""The audit: who did what, and whether its chain is whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from fairlane.api.access.rights import Right
+from fairlane.api.paging import Cursor, NextCursor, PageSize, next_cursor
+from fairlane.api.routing import Routes
+from fairlane.api.visit import Here
+from fairlane.api.words import Key, Name, RowId, Seen
+from fairlane.core.ops import AuditLink, PageAudit, ReadAuditChain
+from fairlane.core.sealing import verify
+
+routes = Routes("audit", "/api/jobs/audit/")
+
+LINKS_A_REQUEST = 5_000
+
+
+class AuditSeen(Seen):
+    id: int
+    at: datetime
+    by: str = Field(examples=["ada"])
+    action: str = Field(examples=["job_dlq_reprocess_requested"])
+    tenant: str | None
+    target: str = Field(examples=["dead_letter:123"])
+    notes: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class AuditList(BaseModel):
+    records: list[AuditSeen]
+    next_cursor: NextCursor
+
+
+class Broken(BaseModel):
+    n: int = Field(description="Which link of the chain.")
+    audit_id: int | None = Field(description="The record it seals.")
+    why: str = Field(examples=["record_changed"])
+    message: str
+
+
+class ChainVerified(BaseModel):
+    is_whole: bool = Field(description="No link looked at is broken.")
+    links: int = Field(description="Good links, up to the first broken one.")
+    broken: Broken | None
+    unsealed: int = Field(description="Records too new to be sealed, counted up to 1,000.")
+    last: str | None = Field(
+        description="The newest good link's hash: keep it where nobody who writes the audit can reach."
+    )
+    next: int | None = Field(description="There are more: go on with `after` = this, `hash` = `last`.")
+
+
+@routes.get("", Right.READ)
+async def list_audit(
+    here: Here, action: Name | None = None, target: Key | None = None, limit: PageSize = 50, cursor: Cursor = None
+) -> AuditList:
+    """List what people did, newest first."""
+    before = None if cursor is None else int(cursor)
+    page = await here.ask(PageAudit(scope=here.scope, action=action, target=target, before=before, limit=limit))
+    return AuditList(
+        records=[AuditSeen.model_validate(record) for record in page.records], next_cursor=next_cursor(page.next)
+    )
+
+
+@routes.get("verify/", Right.READ, house_wide=True)
+async def verify_audit(
+    here: Here,
+    after: Annotated[RowId | None, Query(description="Begin behind this link; with its hash.")] = None,
+    hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Of the link `after`.")] = None,
+) -> ChainVerified:
+    """Walk the chain that seals the audit, 5,000 links a request, up to the first broken one."""
+    behind = None if after is None or hash is None else AuditLink(n=after, audit_id=0, hash=hash)
+    links, at, unsealed, more = 0, 0 if behind is None else behind.n, 0, True
+    while more and links < LINKS_A_REQUEST:
+        chain = await here.ask(ReadAuditChain(after=at, limit=1000))
+        verified = verify(chain.sealed, behind)
+        links, unsealed, behind = links + verified.links, chain.unsealed, verified.last
+        if verified.broken is not None:
+            broken = verified.broken
+            told = Broken(n=broken.n, audit_id=broken.audit_id, why=broken.why, message=str(broken))
+            return ChainVerified(
+                is_whole=False, links=links, broken=told, unsealed=unsealed, last=_hash(behind), next=None
+            )
+        more = len(chain.sealed) == 1000
+        at = at if behind is None else behind.n
+    return ChainVerified(
+        is_whole=True, links=links, broken=None, unsealed=unsealed, last=_hash(behind), next=at if more else None
+    )
+
+
+def _hash(link: AuditLink | None) -> str | None:
+    return None if link is None else link.hash

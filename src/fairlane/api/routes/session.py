@@ -1,0 +1,104 @@
+"""Logging in by a one-time link, and out; who one is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from html import escape
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from fairlane.api.access import sessions
+from fairlane.api.access.admission import address_of
+from fairlane.api.access.caller import Caller
+from fairlane.api.access.origin import is_from_another_site
+from fairlane.api.access.rights import Right
+from fairlane.api.problems import Problem
+from fairlane.api.routing import Routes
+from fairlane.api.visit import Here, ThisHouse
+
+routes = Routes("session", "")
+api_routes = Routes("session", "/api/jobs/")
+
+Link = Annotated[str, Query(max_length=200, description="The secret of a one-time link.", examples=["fl_…"])]
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Log in to Fairlane</title></head>
+<body><h1>Log in to Fairlane</h1>
+<p>This link is good once.</p>
+<form method="post" action="?link={link}"><button>Log in</button></form>
+</body></html>
+"""
+
+
+class Me(BaseModel):
+    """Who you are to this API."""
+
+    name: str = Field(examples=["ada"])
+    roles: list[str] = Field(examples=[["staff", "manager"]])
+    tenant: str | None = Field(description="You are bound to this tenant; null: to none.")
+    by: str = Field(description="What let you in: token, session or host.", examples=["session"])
+    expires_at: datetime | None
+
+
+@routes.get("/login", Right.OPEN, response_class=HTMLResponse)
+async def ask_to_log_in(link: Link) -> HTMLResponse:
+    """Show the page a one-time link leads to.
+
+    Looking at it uses nothing up: mail scanners and previews follow links, but press no button.
+    """
+    return HTMLResponse(_PAGE.format(link=escape(quote(link, safe=""), quote=True)))
+
+
+@routes.post("/login", Right.OPEN, responses={303: {"description": "logged in: go on to the pages"}, 403: {}, 401: {}})
+async def log_in(request: Request, house: ThisHouse, link: Link) -> Response:
+    """Exchange a one-time link for a session.
+
+    Browsers are sent on to the pages, programs that accept JSON are told who they are now. The cookie is out of reach of scripts and
+    other sites.
+    """
+    if is_from_another_site(request):
+        raise Problem(403, "cross_site", "a page of another site asked for this; nothing was changed")
+    address = address_of(request)
+    house.door.refuse_guessers(address)
+    opened = await sessions.opened(house.app, link)
+    if opened is None:
+        house.door.failures.note(address)
+        raise Problem(401, "link_used_up", "this link was used already, has expired or is not known; ask for a new one")
+    caller, secret = opened
+    response: Response
+    if "application/json" in request.headers.get("accept", ""):
+        response = JSONResponse(_me(caller).model_dump(mode="json"))
+    else:
+        response = RedirectResponse("./", status_code=303)
+    sessions.set_cookie(request, response, secret)
+    return response
+
+
+@routes.post("/logout", Right.READ, status_code=204)
+async def log_out(request: Request, here: Here) -> Response:
+    """End this session everywhere."""
+    await sessions.closed(here.app, here.caller)
+    response = Response(status_code=204)
+    sessions.forget_cookie(request, response)
+    return response
+
+
+@api_routes.get("me/", Right.READ)
+async def show_me(here: Here) -> Me:
+    """Say who you are and what you may do."""
+    return _me(here.caller)
+
+
+def _me(caller: Caller) -> Me:
+    return Me(
+        name=caller.name,
+        roles=list(caller.roles),
+        tenant=caller.tenant,
+        by=caller.by,
+        expires_at=caller.expires_at,
+    )
