@@ -12,6 +12,7 @@ from fairlane.stores.sqlite.facts import (
     Ended,
     Waiting,
     done_by,
+    drop_leases,
     finish,
     make_ready,
     open_dead_letter,
@@ -19,16 +20,21 @@ from fairlane.stores.sqlite.facts import (
     schedule,
 )
 from fairlane.stores.sqlite.instants import after
+from fairlane.stores.sqlite.rates import give_back
 from fairlane.stores.sqlite.reading import find_job, read_job
 from fairlane.stores.sqlite.reclaiming import own_failure
 from fairlane.stores.sqlite.transaction import Transaction
 
 _UNFINISHED = """
-select 'ready', due_at, attempt, attempts, crashes, suspect, null, null, null, 0 from fairlane_ready where seq = ?1
+select 'ready', r.due_at, r.attempt, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), null, null, null, 0
+from fairlane_ready r cross join fairlane_job j on j.seq = r.seq where r.seq = ?1
 union all
-select 'scheduled', due_at, attempt, attempts, crashes, suspect, null, null, null, 0 from fairlane_scheduled where seq = ?1
+select 'scheduled', due_at, attempt, attempts, crashes, suspect, aged, null, null, null, 0 from fairlane_scheduled where seq = ?1
 union all
-select 'lease', due_at, attempt, attempts, crashes, suspect, worker, leased_at, started_at, cancel_requested
+select 'held', j.due_at, 0, 0, 0, 0, null, null, null, null, 0
+from fairlane_held h cross join fairlane_job j on j.seq = h.seq where h.seq = ?1
+union all
+select 'lease', due_at, attempt, attempts, crashes, suspect, aged, worker, leased_at, started_at, cancel_requested
 from fairlane_lease where seq = ?1
 """
 
@@ -36,12 +42,13 @@ from fairlane_lease where seq = ?1
 class Unfinished(NamedTuple):
     """Where an unfinished job is, and all it carries."""
 
-    place: Literal["ready", "scheduled", "lease"]
+    place: Literal["ready", "scheduled", "held", "lease"]
     due_at: int
     attempt: int
     attempts: int
     crashes: int
     suspect: int
+    aged: int | None
     worker: bytes | None
     leased_at: int | None
     started_at: int | None
@@ -82,7 +89,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
     error_class: Literal["retryable", "non_retryable"] = "non_retryable" if retry_at is None else "retryable"
     failure = own_failure(before.type, "FailedByHand", error_class, op.reason)
     ended = _ended_by_hand(tx, job).because(failure)
-    counters = Counters(ended.attempt, job.attempts + 1, job.crashes, 0)
+    counters = Counters(ended.attempt, job.attempts + 1, job.crashes, 0, job.aged)
     _leave(tx, seq, job)
     if retry_at is None:
         finish(tx, [done_by(ended, seq, "dead", job.due_at, counters, job.cancel_requested)])
@@ -121,7 +128,9 @@ def reset(tx: Transaction, op: Reset) -> JobAct:
         return JobAct(refused="not_allowed", job=read_job(tx, seq))
     with_audit = _Audited(tx, op, seq, "job_reset")
     ended = Ended(job.attempt, "released", job.worker, job.leased_at, job.started_at, tx.now)
-    counters = Counters(job.attempt, job.attempts, job.crashes, job.suspect)
+    counters = Counters(job.attempt, job.attempts, job.crashes, job.suspect, job.aged)
+    if job.started_at is None:
+        give_back(tx, [seq])
     _leave(tx, seq, job)
     if job.cancel_requested:
         finish(tx, [done_by(ended, seq, "cancelled", job.due_at, counters, 1)])
@@ -137,7 +146,10 @@ def _unfinished(tx: Transaction, seq: int) -> Unfinished | None:
 
 
 def _leave(tx: Transaction, seq: int, job: Unfinished) -> None:
-    tx.db.execute(f"delete from fairlane_{job.place} where seq = ?", (seq,))  # noqa: S608
+    if job.place == "lease":
+        drop_leases(tx, [seq])
+    else:
+        tx.db.execute(f"delete from fairlane_{job.place} where seq = ?", (seq,))  # noqa: S608
 
 
 def _ended_by_hand(tx: Transaction, job: Unfinished) -> Ended:

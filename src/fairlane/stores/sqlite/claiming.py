@@ -7,10 +7,12 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
-from fairlane.core.ops import Mark, Want
+from fairlane.core.ops import Mark, Survey, Want
+from fairlane.stores.sqlite.counted import are_leases_counted
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import LATEST_US, from_us, span_us, to_us
-from fairlane.stores.sqlite.pauses import Paused, paused
+from fairlane.stores.sqlite.pauses import Paused
+from fairlane.stores.sqlite.room import ENDLESS, Room
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 LineName = tuple[str, int, str]
@@ -47,19 +49,33 @@ from json_each(?1) t cross join fairlane_ready r on r.seq in (
   select seq from fairlane_ready where queue = ?2 and band = ?3 and tenant = t.value order by rank, due_at, seq limit ?4)
 """
 _LEASE = """
-insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt, attempts, crashes, suspect)
+insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt, attempts,
+  crashes, suspect, aged, queue, tenant, type)
 select r.seq, ?1, ?2, ?10 + c.key, ?3, r.due_at, ?4, iif(c.key < ?5, ?4, null),
   min(?4 + iif(c.key < ?5, cast(min(round(coalesce(j.timeout_s, ?6) * 2000000.0), ?8) as integer), ?7), ?8),
-  r.attempt + 1, r.attempts, r.crashes, r.suspect
+  r.attempt + 1, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), {counted}
 from json_each(?9) c cross join fairlane_ready r on r.seq = c.value cross join fairlane_job j on j.seq = r.seq
 """
+_LEASE_COUNTED = _LEASE.format(counted="r.queue, r.tenant, r.type")
+_LEASE_UNCOUNTED = _LEASE.format(counted="null, null, null")
 _UNREADY = "delete from fairlane_ready where seq in (select value from json_each(?))"
 
 
 class Chosen(NamedTuple):
     seqs: list[int]
-    cursor: str | None
-    """The tenant that discovery served last."""
+    discovered: LineName | None
+    """The line that discovery served last."""
+
+
+class Limits(NamedTuple):
+    """What a claim has to leave alone."""
+
+    stopped: Paused
+    room: Room | None
+    """None: no limit is in force."""
+
+    def room_in(self, queue: str, tenant: str) -> int:
+        return ENDLESS if self.room is None else self.room.in_line(queue, tenant)
 
 
 class Line:
@@ -81,15 +97,15 @@ class Line:
 
     def take(
         self, tx: Transaction, is_wanted: Wanted | None, count: int, page: int, after: Position = BEFORE_ALL
-    ) -> list[int]:
-        """The seqs of the next `count` jobs of wanted types, passing over others, within the want's `look`.
+    ) -> list[Row]:
+        """The rows of the next `count` jobs of wanted types, passing over others, within the want's `look`.
 
         Goes on behind what was looked at last; `after` moves this one call further, and no later one.
         """
         begin = max(after, self.last_looked)
         if begin != self._position:
             self._position, self._rows, self._page = begin, iter(()), 0
-        found: list[int] = []
+        found: list[Row] = []
         while len(found) < count and self.looked < self._want.look:
             rows = list(islice(self._rows, min(count - len(found), self._want.look - self.looked)))
             if not rows:
@@ -102,7 +118,7 @@ class Line:
                 continue
             self.looked += len(rows)
             self._position = self.last_looked = rows[-1][:3]
-            found += [seq for _, _, seq, job_type in rows if is_wanted is None or is_wanted(job_type)]
+            found += rows if is_wanted is None else [row for row in rows if is_wanted(row[3])]
         return found
 
 
@@ -119,73 +135,142 @@ def _rows_behind(tx: Transaction, line: LineName, position: Position, limit: int
 
 
 def claim(
-    tx: Transaction, want: Want, worker: WorkerId, claim_no: int, nth: int, marks: dict[LineName, Position]
+    tx: Transaction,
+    want: Want,
+    worker: WorkerId,
+    claim_no: int,
+    nth: int,
+    limits: Limits,
+    marks: dict[LineName, Position],
 ) -> Chosen:
     """Lease to the worker what one lane wants, numbered from `nth` on, and note how far each line was looked at."""
-    lines: dict[LineName, Line] = {}
-    chosen = choose(tx, want, lines)
-    for name, line in lines.items():
+    choice = Choice(tx, want, limits)
+    chosen = choice.make()
+    for name, line in choice.lines.items():
         if line.looked:
             marks[name] = line.last_looked
     if chosen.seqs:
         seqs = as_list(chosen.seqs)
         unstarted_us = span_us(want.start_by_s)
         tx.db.execute(
-            _LEASE,
+            _LEASE_COUNTED if are_leases_counted(tx) else _LEASE_UNCOUNTED,
             (worker.bytes, claim_no, want.lane, tx.now, want.start, want.timeout_s, unstarted_us, LATEST_US, seqs, nth),
         )
         tx.db.execute(_UNREADY, (seqs,))
+        if limits.room is not None:
+            limits.room.write()
     return chosen
 
 
-def choose(tx: Transaction, want: Want, lines: dict[LineName, Line]) -> Chosen:
-    seqs: list[int] = []
-    stopped = paused(tx)
-    is_wanted = _filter(want, stopped)
+def survey(tx: Transaction, want: Want, served: LineName, stopped: Paused) -> Survey:
+    """Who else has ready jobs where discovery served last."""
+    queue, band, tenant = served
+    names = chain.from_iterable(_tenants(tx, queue, band, tenant, want.survey, stopped.tenants.__contains__))
+    return Survey(lane=want.lane, queue=queue, band=band, tenants=tuple(islice(names, want.survey)))
 
-    def line_of(name: LineName) -> Line:
-        line = lines.get(name)
+
+class Choice:
+    """One Want's choice among the ready jobs."""
+
+    def __init__(self, tx: Transaction, want: Want, limits: Limits) -> None:
+        self._tx, self._want, self._limits = tx, want, limits
+        self._is_wanted = _filter(want, limits.stopped)
+        self._seqs: list[int] = []
+        self.lines: dict[LineName, Line] = {}
+
+    def make(self) -> Chosen:
+        self._take()
+        discovered = None
+        for queue, band in self._bands() if self._left > 0 else ():
+            discovered = self._discover(queue, band) or discovered
+            if self._left <= 0:
+                break
+        return Chosen(self._seqs, discovered)
+
+    @property
+    def _left(self) -> int:
+        return self._want.limit - len(self._seqs)
+
+    def _line(self, name: LineName) -> Line:
+        line = self.lines.get(name)
         if line is None:
-            line = lines[name] = Line(name, want)
+            line = self.lines[name] = Line(name, self._want)
         return line
 
-    for take in want.takes:
-        if take.queue in stopped.queues or take.tenant in stopped.tenants:
-            continue
-        line = line_of((take.queue, take.band, take.tenant))
-        after = BEFORE_ALL if take.after is None else _position(take.after)
-        room = min(take.limit, want.limit - len(seqs))
-        seqs += line.take(tx, is_wanted, room, room, after)
+    def _take(self) -> None:
+        stopped = self._limits.stopped
+        for take in self._want.takes:
+            if take.queue in stopped.queues or take.tenant in stopped.tenants:
+                continue
+            name = take.queue, take.band, take.tenant
+            after = BEFORE_ALL if take.after is None else _position(take.after)
+            turns, looked = take.limit, 1
+            while looked > 0 and turns > 0:
+                looked = self._serve(name, turns, None, after)
+                turns -= looked if self._limits.room is not None else turns
 
-    cursor = None
-    for queue, band in _bands(tx, want, stopped) if len(seqs) < want.limit else ():
-        room = want.limit - len(seqs)
-        names = _tenants(tx, queue, band, want.cursor, room, stopped)
+    def _discover(self, queue: str, band: int) -> LineName | None:
+        """Serve the tenants of a band in turn; returns the line served last."""
+        room = self._limits.room
+        full = len(self._seqs) + (self._left if room is None else min(self._left, room.in_queue(queue)))
+        names = _tenants(self._tx, queue, band, self._want.cursor, self._left, self._has_no_turn(queue))
         first = next(names, [])
-        page = -(-room // max(len(first), 1))
+        page = -(-self._left // max(len(first), 1))
         turns: Iterator[str] = chain(first, chain.from_iterable(names))
         if len(first) > 1:
-            for tenant, rows in _heads(tx, first, queue, band, min(page, want.look)).items():
-                line_of((queue, band, tenant)).begin_with(rows)
-        each = 1
-        while len(seqs) < want.limit:
+            for tenant, rows in _heads(self._tx, first, queue, band, min(page, self._want.look)).items():
+                self._line((queue, band, tenant)).begin_with(rows)
+        last, each = None, 1
+        while len(self._seqs) < full:
             served: list[str] = []
             for tenant in turns:
-                found = line_of((queue, band, tenant)).take(tx, is_wanted, each, page)
-                if found:
-                    seqs += found
+                before, name = len(self._seqs), (queue, band, tenant)
+                if self._serve(name, each, page):
                     served.append(tenant)
-                    cursor = tenant
-                    if len(seqs) >= want.limit:
-                        break
+                if len(self._seqs) > before:
+                    last = name
+                if len(self._seqs) >= full:
+                    break
             if not served:
                 break
             turns = iter(served)
             # One tenant left: all its turns at once.
-            each = want.limit - len(seqs) if len(served) == 1 else 1
-        if len(seqs) >= want.limit:
-            break
-    return Chosen(seqs, cursor)
+            each = full - len(self._seqs) if len(served) == 1 else 1
+        return last
+
+    def _serve(self, name: LineName, turns: int, page: int | None, after: Position = BEFORE_ALL) -> int:
+        """Give a line so many turns, as far as there is room; returns how many of wanted types were looked at."""
+        queue, _, tenant = name
+        count = min(turns, self._left, self._limits.room_in(queue, tenant))
+        if count <= 0:
+            return 0
+        rows = self._line(name).take(self._tx, self._is_wanted, count, page or count, after)
+        room = self._limits.room
+        if room is None:
+            self._seqs += [row[2] for row in rows]
+            return len(rows)
+        for _, _, seq, task in rows:
+            if room.has_for(task):
+                room.claim(queue, tenant, task, seq)
+                self._seqs.append(seq)
+        return len(rows)
+
+    def _bands(self) -> Iterator[tuple[str, int]]:
+        """Queues in the lane's order, lowest band first."""
+        room = self._limits.room
+        for queue in self._want.queues if self._want.discover else ():
+            band = None if queue in self._limits.stopped.queues else -1
+            while band is not None and (room is None or room.in_queue(queue) > 0):
+                band = self._tx.db.execute(_NEXT_BAND, (queue, band))[0][0]
+                if band is not None:
+                    yield queue, band
+
+    def _has_no_turn(self, queue: str) -> Callable[[str], bool]:
+        """Whether a tenant is passed over unseen."""
+        stopped, room = self._limits.stopped.tenants, self._limits.room
+        if room is None:
+            return stopped.__contains__
+        return lambda tenant: tenant in stopped or room.in_line(queue, tenant) <= 0
 
 
 def _filter(want: Want, stopped: Paused) -> Wanted | None:
@@ -195,26 +280,18 @@ def _filter(want: Want, stopped: Paused) -> Wanted | None:
     return (lambda job_type: job_type not in stopped.types) if stopped.types else None
 
 
-def _bands(tx: Transaction, want: Want, stopped: Paused) -> Iterator[tuple[str, int]]:
-    """Queues in the lane's order, lowest band first."""
-    for queue in want.queues if want.discover else ():
-        if queue in stopped.queues:
-            continue
-        band = -1
-        while (band := tx.db.execute(_NEXT_BAND, (queue, band))[0][0]) is not None:
-            yield queue, band
-
-
-def _tenants(tx: Transaction, queue: str, band: int, cursor: str, room: int, stopped: Paused) -> Iterator[list[str]]:
-    """Tenants with ready jobs behind the cursor, then those up to it, in lists as long as there is room."""
+def _tenants(
+    tx: Transaction, queue: str, band: int, cursor: str, count: int, is_passed: Callable[[str], bool]
+) -> Iterator[list[str]]:
+    """Tenants with ready jobs behind the cursor, then those up to it, in lists of at most `count`."""
     last, wrapped = cursor, False
     while True:
-        names = [name for (name,) in tx.db.execute(_TENANTS, (queue, band, last, room))]
-        is_last = len(names) < room
+        names = [name for (name,) in tx.db.execute(_TENANTS, (queue, band, last, count))]
+        is_last = len(names) < count
         if wrapped and names and names[-1] > cursor:
             names, is_last = [name for name in names if name <= cursor], True
         if names:
-            if served := [name for name in names if name not in stopped.tenants]:
+            if served := [name for name in names if not is_passed(name)]:
                 yield served
             last = names[-1]
         if is_last:

@@ -10,13 +10,16 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
 from fairlane.errors import StoreRefused
+from fairlane.stores.sqlite.heeding import heed
 from fairlane.stores.sqlite.instants import after, span_us, to_us
+from fairlane.stores.sqlite.quotas import Quotas
 from fairlane.stores.sqlite.transaction import Transaction, text_of
 from fairlane.stores.sqlite.waking import addresses_to_wake
 
 _DEPTH = """
 select count(*) from (
-  select 1 from (select seq from fairlane_ready union all select seq from fairlane_scheduled) limit ?)
+  select 1 from (select seq from fairlane_ready union all select seq from fairlane_scheduled
+    union all select seq from fairlane_held) limit ?)
 """
 _SAME_ID = """
 select seq, type, tenant, queue, band + rank, payload, idempotency_key, dedup_key, parent_id
@@ -39,7 +42,8 @@ insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attemp
 values (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0)
 """
 _SCHEDULED = """
-insert into fairlane_scheduled (seq, queue, failed, due_at, attempt, attempts, crashes, suspect) values (?, ?, 0, ?, 0, 0, 0, 0)
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
+values (?, ?, ?, 0, ?, 0, 0, 0, 0)
 """
 
 
@@ -49,18 +53,47 @@ def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
         [(depth,)] = tx.db.execute(_DEPTH, (max(op.capacity, 0),))
         if depth + len(op.jobs) > op.capacity:
             return EnqueueResult(full=True, depth=depth)
-    receipts = tuple(put(tx, spec) for spec in op.jobs)
-    queues = {spec.queue for spec, receipt in zip(op.jobs, receipts, strict=True) if receipt.disposition == "created"}
-    if queues:
-        tx.wakes.extend(addresses_to_wake(tx, op.notify, queues))
-    return EnqueueResult(receipts=receipts, depth=depth)
+    heeded = heed(tx, op.limits)
+    if heeded is None:
+        result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
+    else:
+        result = _put_within(tx, Quotas(tx, heeded), op.jobs, depth)
+    created = {spec.queue for spec, receipt in zip(op.jobs, result.receipts, strict=False) if _is_new(receipt)}
+    if created:
+        tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
+    return result
+
+
+def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], depth: int | None) -> EnqueueResult:
+    """Put jobs in as far as their tenants' limits allow; none at all where one is refused."""
+    too_long = quotas.find_too_long(jobs)
+    if too_long is not None:
+        return EnqueueResult(refused=too_long, depth=depth)
+    receipts: list[Receipt] = []
+    tx.db.execute("savepoint within_limits")
+    for spec in jobs:
+        taken = _met(tx, spec)
+        policy = quotas.over(spec) if taken is None else None
+        if policy == "reject":
+            tx.db.execute("rollback to within_limits")
+            tx.db.execute("release within_limits")
+            return EnqueueResult(refused=quotas.hit(spec.tenant, spec.queue), depth=depth)
+        receipts.append(taken or _write(tx, spec, held=policy == "hold"))
+    tx.db.execute("release within_limits")
+    return EnqueueResult(receipts=tuple(receipts), depth=depth, hits=quotas.hits())
+
+
+def _is_new(receipt: Receipt) -> bool:
+    """Created, and not kept back."""
+    return receipt.disposition == "created" and not receipt.held
 
 
 def put(tx: Transaction, spec: JobSpec) -> Receipt:
-    """Write one job, unless its id or one of its keys is taken."""
-    taken = _met(tx, spec)
-    if taken is not None:
-        return taken
+    """Write one job, unless its id or one of its keys is taken; no limit is asked."""
+    return _met(tx, spec) or _write(tx, spec)
+
+
+def _write(tx: Transaction, spec: JobSpec, *, held: bool = False) -> Receipt:
     due_at = _due_at(tx, spec)
     if spec.timeout_s is not None:
         # SQLite would keep a NaN as null: no timeout of its own.
@@ -92,17 +125,19 @@ def put(tx: Transaction, spec: JobSpec) -> Receipt:
             text_of(spec.payload, "the payload of job", spec.id),
         ),
     )
-    if due_at <= tx.now:
+    if held:
+        tx.db.execute("insert into fairlane_held values (?, ?, ?)", (seq, spec.queue, spec.tenant))
+    elif due_at <= tx.now:
         tx.db.execute(_READY, (seq, spec.queue, band, spec.tenant, rank, due_at, spec.type))
     else:
-        tx.db.execute(_SCHEDULED, (seq, spec.queue, due_at))
+        tx.db.execute(_SCHEDULED, (seq, spec.queue, spec.tenant, due_at))
     if spec.idempotency_key is not None:
         tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (spec.tenant, spec.idempotency_key, seq))
     if spec.dedup_key is not None:
         tx.db.execute(
             "insert into fairlane_dedup_key values (?, ?, ?, ?)", (seq, spec.tenant, spec.type, spec.dedup_key)
         )
-    return Receipt(disposition="created", id=spec.id, seq=seq)
+    return Receipt(disposition="created", id=spec.id, seq=seq, held=held)
 
 
 def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:

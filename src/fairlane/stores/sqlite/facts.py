@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.core.outcome import Failure
+from fairlane.stores.sqlite.counted import note_freed
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
@@ -19,6 +20,8 @@ class Counters(NamedTuple):
     attempts: int
     crashes: int
     suspect: int
+    aged: int | None = None
+    """The priority it has reached by waiting; None: its own."""
 
 
 class Waiting(NamedTuple):
@@ -74,13 +77,17 @@ class Done(NamedTuple):
     result: str | None = None
 
 
-_READY = """
+# A priority orders either the whole queue or the tenant's own jobs, so what is reached by age belongs to one of the two.
+BAND = "iif(j.rank > 0, j.band, coalesce({aged}, j.band))"
+RANK = "iif(j.rank > 0, coalesce({aged}, j.rank), j.rank)"
+_READY = f"""
 insert into fairlane_ready (seq, queue, band, tenant, rank, type, due_at, attempt, attempts, crashes, suspect)
-select seq, queue, band, tenant, rank, type, ?, ?, ?, ?, ? from fairlane_job where seq = ?
-"""
+select j.seq, j.queue, {BAND.format(aged="?6")}, j.tenant, {RANK.format(aged="?6")}, j.type, ?1, ?2, ?3, ?4, ?5
+from fairlane_job j where j.seq = ?7
+"""  # noqa: S608
 _SCHEDULED = """
-insert into fairlane_scheduled (seq, queue, failed, due_at, attempt, attempts, crashes, suspect)
-select seq, queue, ?, ?, ?, ?, ?, ? from fairlane_job where seq = ?
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect, aged)
+select seq, queue, tenant, ?, ?, ?, ?, ?, ?, ? from fairlane_job where seq = ?
 """
 _ATTEMPT = "insert into fairlane_attempt values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DONE = "insert into fairlane_done values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -125,7 +132,9 @@ def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) 
 
 def drop_leases(tx: Transaction, seqs: Sequence[int]) -> None:
     if seqs:
-        tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (as_list(seqs),))
+        listed = as_list(seqs)
+        note_freed(tx, listed)
+        tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (listed,))
 
 
 def done_by(ended: Ended, seq: int, status: str, due_at: int, counters: Counters, cancel_requested: int) -> Done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlane.core.ops import Health, Purge, Purged, Retain, Retained
 from fairlane.stores.sqlite.driver import Driver
+from fairlane.stores.sqlite.heeding import forget_read
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.migrating import current_version
 from fairlane.stores.sqlite.transaction import Transaction, as_list
@@ -17,6 +18,7 @@ delete from fairlane_stat where (minute, type, queue, tenant) in
   (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 10000)
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
+_LIMITS = ("held", "limit", "rate_use", "tenant")
 _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
 _WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
 _KEYS = """
@@ -86,7 +88,8 @@ def retain(tx: Transaction, op: Retain) -> Retained:
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
     tx.db.execute("insert into fairlane_meta values ('purging', 1)")
-    for table in (*_TABLES, "worker", "breaker", "schedule", "pause", "note", "stat", *_WATCHING):
+    for table in (*_TABLES, "worker", "breaker", "schedule", "pause", "note", "stat", *_WATCHING, *_LIMITS):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
     tx.db.execute("delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq')")
+    forget_read(tx)
     return Purged(jobs=jobs)

@@ -17,7 +17,7 @@ from fairlane.stores.sqlite.uuids import uuid_from
 _COLUMNS = """
 select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue, j.band,
   j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s, j.payload,
-  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry
+  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry, l.aged
 """
 _BY_SEQ = f"""{_COLUMNS}
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value cross join fairlane_job j on j.seq = l.seq
@@ -44,8 +44,11 @@ def _lease(row: Row) -> Lease:
     (
         seq, job_id, attempt, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
         rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, payload,
-        category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry,
+        category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, aged,
     ) = row  # fmt: skip
+    priority = band + rank
+    if aged is not None:
+        band, rank = (band, aged) if rank else (aged, rank)
     return Lease(
         seq=seq,
         id=JobId(uuid_from(job_id)),
@@ -66,7 +69,7 @@ def _lease(row: Row) -> Lease:
         enqueued_at=_instant(enqueued_at),
         max_attempts=max_attempts,
         payload_version=payload_version,
-        priority=band + rank,
+        priority=priority,
         timeout_s=timeout_s,
         category=category,
         idempotency_key=idempotency_key,

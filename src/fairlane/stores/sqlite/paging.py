@@ -30,6 +30,7 @@ _IN_STATUS: dict[Status, tuple[str, ...]] = {
         "fairlane_ready f",
         "(select seq from fairlane_scheduled where not failed) f",
         "(select seq from fairlane_lease where started_at is null) f",
+        "fairlane_held f",
     ),
     "processing": ("(select seq from fairlane_lease where started_at is not null) f",),
     "failed": ("(select seq from fairlane_scheduled where failed) f",),

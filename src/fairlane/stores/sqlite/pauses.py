@@ -8,7 +8,7 @@ from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClai
 from fairlane.stores.sqlite.auditing import write_audit
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction
-from fairlane.stores.sqlite.waking import addresses_to_wake
+from fairlane.stores.sqlite.waking import wake_for_ready
 
 _KNOWN = "select 1 from fairlane_pause where kind = ? and name = ?"
 
@@ -45,8 +45,7 @@ def resume(tx: Transaction, op: ResumeClaims) -> Pauses:
     if changed:
         tx.db.execute("delete from fairlane_pause where kind = ? and name = ?", (op.kind, op.name))
         _audit(tx, op, "resume", paused_before=True)
-        queues = {queue for (queue,) in tx.db.execute("select distinct queue from fairlane_ready")}
-        tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues))
+        wake_for_ready(tx)
     return _all(tx, changed=changed)
 
 
@@ -55,11 +54,13 @@ def list_pauses(tx: Transaction, op: ListPauses) -> Pauses:
 
 
 def _all(tx: Transaction, *, changed: bool) -> Pauses:
+    return Pauses(pauses=all_pauses(tx), changed=changed)
+
+
+def all_pauses(tx: Transaction) -> tuple[Pause, ...]:
+    """By kind, then name."""
     rows = tx.db.execute("select kind, name, by, at, notes from fairlane_pause order by kind, name")
-    pauses = tuple(
-        Pause(kind=kind, name=name, by=by, at=from_us(at), notes=notes) for kind, name, by, at, notes in rows
-    )
-    return Pauses(pauses=pauses, changed=changed)
+    return tuple(Pause(kind=kind, name=name, by=by, at=from_us(at), notes=notes) for kind, name, by, at, notes in rows)
 
 
 def _audit(tx: Transaction, op: PauseClaims | ResumeClaims, action: str, *, paused_before: bool) -> None:

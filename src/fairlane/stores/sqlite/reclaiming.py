@@ -22,11 +22,12 @@ from fairlane.stores.sqlite.facts import (
     open_dead_letter,
     record,
 )
+from fairlane.stores.sqlite.rates import give_back
 from fairlane.stores.sqlite.transaction import Transaction
 
 _LEASE = """
 select l.seq, j.id, j.type, l.worker, l.attempt, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
-  l.alone, l.cancel_requested
+  l.alone, l.cancel_requested, l.aged
 from fairlane_lease l cross join fairlane_job j on j.seq = l.seq
 """
 _LAPSED = "select id from fairlane_worker where expires_at <= ? order by expires_at, id"
@@ -49,6 +50,7 @@ class Abandoned(NamedTuple):
     started_at: int | None
     alone: int
     cancel_requested: int
+    aged: int | None
 
 
 def own_failure(job_type: str, error_type: str, error_class: ErrorClass, message: str) -> Failure:
@@ -117,9 +119,11 @@ def take_back(
         lease.started_at,
         tx.now if ended_at is None else ended_at,
     )
-    counters = Counters(lease.attempt, attempts, crashes, suspect)
+    counters = Counters(lease.attempt, attempts, crashes, suspect, lease.aged)
     if failure is not None:
         ended = ended.because(failure)
+    if lease.started_at is None and not started:
+        give_back(tx, [lease.seq])
     drop_leases(tx, [lease.seq])
     if status is None:
         record(tx, [(lease.seq, ended)])

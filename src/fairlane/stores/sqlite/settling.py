@@ -22,6 +22,7 @@ from fairlane.stores.sqlite.facts import (
     schedule,
 )
 from fairlane.stores.sqlite.instants import after, before
+from fairlane.stores.sqlite.rates import give_back
 from fairlane.stores.sqlite.reclaiming import Abandoned, take_back
 from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
 
@@ -36,7 +37,8 @@ RECORDED_AS = {
 }
 
 _LEASED = """
-select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested
+select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested,
+  l.aged
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
 _START = """
@@ -62,6 +64,7 @@ class Held(NamedTuple):
     leased_at: int
     started_at: int | None
     cancel_requested: int
+    aged: int | None
 
 
 def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
@@ -124,10 +127,11 @@ class Ends:
         self.retried: list[Waiting] = []
         self.died: list[tuple[Died, int]] = []
         self.crashed: list[tuple[Held, Crashed]] = []
+        self.unstarted: list[int] = []
 
     def complete(self, tx: Transaction, row: Row, outcome: Completed) -> None:
         """The common case, kept short: a plain row of `done`, without the steps of the others."""
-        seq, attempt, worker, attempts, crashes, _, due_at, leased_at, started_at, cancel_requested = row
+        seq, attempt, worker, attempts, crashes, _, due_at, leased_at, started_at, cancel_requested, _ = row
         started_at, ended_at = _instants(tx, started_at, outcome)
         result = None if outcome.result is None else text_of(outcome.result, "the result of job", seq)
         self.leases.append(seq)
@@ -139,9 +143,11 @@ class Ends:
     def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
         self.leases.append(lease.seq)
         started_at, ended_at = _instants(tx, lease.started_at, outcome)
+        if type(outcome) is Released and started_at is None:
+            self.unstarted.append(lease.seq)
         charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
         suspect = lease.suspect if isinstance(outcome, Released | Cancelled) else 0
-        counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect)
+        counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect, lease.aged)
         ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
         if isinstance(outcome, Retried | Died):
             ended = ended.because(outcome.failure)
@@ -165,6 +171,7 @@ class Ends:
             self.ready.append(Waiting(lease.seq, lease.due_at, counters))
 
     def write(self, tx: Transaction) -> None:
+        give_back(tx, self.unstarted)
         drop_leases(tx, self.leases)
         finish(tx, self.done)
         record(tx, self.attempts)
@@ -194,5 +201,6 @@ class Ends:
             started_at,
             1,
             lease.cancel_requested,
+            lease.aged,
         )
         take_back(tx, gone, "worker_gone", ended_at, started=True)

@@ -19,21 +19,27 @@ from fairlane.stores.base import Capability
 from fairlane.stores.sqlite import (
     accessing,
     acting,
+    aging,
     borrowing,
     breakers,
     counting,
     dead_letters,
     enqueueing,
+    explaining,
     figures,
+    holding,
     keeping,
+    limits,
     noting,
     paging,
     pauses,
+    rates,
     reading,
     reclaiming,
     schedules,
     sealing,
     telling,
+    tenants,
     turning,
     waking,
     watching,
@@ -41,6 +47,7 @@ from fairlane.stores.sqlite import (
 )
 from fairlane.stores.sqlite.database import Database
 from fairlane.stores.sqlite.driver import Driver, Library
+from fairlane.stores.sqlite.heeding import LimitMemory
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrating import SqliteMigrator
@@ -80,6 +87,14 @@ CHANGES: dict[type, Handler] = {
     ops.ResumeClaims: pauses.resume,
     ops.Retain: keeping.retain,
     ops.Purge: keeping.purge,
+    ops.SetLimit: limits.set_limit,
+    ops.ClearLimit: limits.clear_limit,
+    ops.PauseLimit: limits.pause_limit,
+    ops.TakeTokens: rates.take_tokens,
+    ops.Unhold: holding.unhold,
+    ops.Age: aging.age,
+    ops.SetTenant: tenants.set_tenant,
+    ops.AddTenants: tenants.add_tenants,
     ops.IssueCredential: accessing.issue,
     ops.RedeemLink: accessing.redeem,
     ops.RevokeCredential: accessing.revoke,
@@ -104,6 +119,11 @@ READS: dict[type, Handler] = {
     ops.ListPauses: pauses.list_pauses,
     ops.ListWorkers: workers.list_workers,
     ops.ReadStats: figures.read_stats,
+    ops.ListLimits: limits.list_limits,
+    ops.GetTenant: tenants.get_tenant,
+    ops.PageTenants: tenants.page_tenants,
+    ops.ReadWeights: tenants.read_weights,
+    ops.Why: explaining.why,
     ops.FindCredential: accessing.find,
     ops.ListCredentials: accessing.list_credentials,
     ops.ReadEvents: telling.read,
@@ -138,6 +158,7 @@ class SqliteStore:
         place = located(path, allow_network_filesystem=allow_network_filesystem)
         self._db = Database(place, library, busy_timeout_s, chance or SystemChance())
         self._clock = StoreClock(clock or SystemClock())
+        self._limit_memory = LimitMemory()
         self._thread: tuple[int, ThreadPoolExecutor] | None = None
         self._closed = False
         # An old or newer schema is reported by the first operation: until then a migrator can be asked for.
@@ -188,15 +209,22 @@ class SqliteStore:
     def _borrow(self, op: Op[Any], on: object) -> object:
         # The wake-ups are dropped: they would come before the caller's commit, and find nothing.
         self._db.make_ready()
-        return borrowing.borrow(on, self._db.library, self._db.place, lambda db: self._handle(db, op, writing=False)[0])
 
-    def _handle(self, db: Driver, op: Op[Any], *, writing: bool) -> tuple[object, list[str]]:
+        def work(db: Driver) -> object:
+            return self._handle(db, op, writing=False, borrowed=True)[0]
+
+        return borrowing.borrow(on, self._db.library, self._db.place, work)
+
+    def _handle(self, db: Driver, op: Op[Any], *, writing: bool, borrowed: bool = False) -> tuple[object, list[str]]:
         now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
-        tx = Transaction(db, now)
+        tx = Transaction(db, now, limit_memory=None if borrowed else self._limit_memory)
         if isinstance(op, ops.Check):
             return self._check(tx), []
         handler = CHANGES.get(type(op)) or READS[type(op)]
-        return handler(tx, op), tx.wakes
+        answer = handler(tx, op)
+        if tx.freed:
+            waking.wake_for_ready(tx)
+        return answer, tx.wakes
 
     def _check(self, tx: Transaction) -> ops.Health:
         return keeping.health(

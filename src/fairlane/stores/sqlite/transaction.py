@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlane.core.clock import Clock
 from fairlane.errors import StoreRefused
-from fairlane.stores.sqlite.driver import Driver
+from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.instants import to_us
+
+if TYPE_CHECKING:
+    from fairlane.stores.sqlite.heeding import LimitMemory
 
 _KEEP_LATEST_EVERY_US = 1_000_000
 
@@ -23,9 +27,15 @@ class Transaction:
     now: int
     wakes: list[str] = field(default_factory=list)
     """Addresses of workers to wake once the transaction has committed."""
+    limit_memory: LimitMemory | None = None
+    """None on a borrowed connection: what is read there may never be committed."""
+    leases_counted: bool | None = None
+    """Whether leases carry what they are counted by; None: not looked yet."""
+    freed: set[Row] = field(default_factory=set)
+    """Queue, tenant and type of leases that ended and were counted."""
 
 
-def as_list(values: Sequence[int] | Sequence[str]) -> str:
+def as_list(values: Sequence[int] | Sequence[str] | Sequence[Sequence[object]]) -> str:
     """Many values as one parameter, for `json_each`."""
     return msgspec.json.encode(values).decode()
 

@@ -6,21 +6,28 @@ import msgspec
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
-from fairlane.core.ops import Promote, Promoted, Renew, Renewed, Retire, Retired, Turn, TurnResult
+from fairlane.core.ops import Promote, Promoted, Renew, Renewed, Retire, Retired, Survey, Turn, TurnResult
 from fairlane.core.outcome import Released
-from fairlane.stores.sqlite.claiming import LineName, Position, claim, marks_of
+from fairlane.stores.sqlite.claiming import Limits, LineName, Position, claim, marks_of, survey
+from fairlane.stores.sqlite.counted import count_leases_from_now_on
+from fairlane.stores.sqlite.facts import BAND, RANK
+from fairlane.stores.sqlite.heeding import heed
 from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
 from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
+from fairlane.stores.sqlite.pauses import paused
 from fairlane.stores.sqlite.reclaiming import reclaim_lapsed
+from fairlane.stores.sqlite.room import Room
 from fairlane.stores.sqlite.settling import settle, start
 from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.waking import wake_for_room
 
 _DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
-_PROMOTE = """
+_PROMOTE = f"""
 insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
-select s.seq, j.queue, j.band, j.tenant, j.rank, s.due_at, j.type, s.attempt, s.attempts, s.crashes, s.suspect
+select s.seq, j.queue, {BAND.format(aged="s.aged")}, j.tenant, {RANK.format(aged="s.aged")}, s.due_at, j.type,
+  s.attempt, s.attempts, s.crashes, s.suspect
 from json_each(?) c cross join fairlane_scheduled s on s.seq = c.value cross join fairlane_job j on j.seq = s.seq
-"""
+"""  # noqa: S608
 _UNSCHEDULE = "delete from fairlane_scheduled where seq in (select value from json_each(?))"
 _CANCELS = "select seq from fairlane_lease where worker = ? and cancel_requested order by seq"
 _REGISTERED = "select waiting from fairlane_worker where id = ? and expires_at > ?"
@@ -34,40 +41,62 @@ on conflict (id) do update set name = excluded.name, queues = excluded.queues, t
 
 
 def turn(tx: Transaction, op: Turn) -> TurnResult:
+    heeded = heed(tx, op.limits)
+    if heeded is not None and heeded.counts_leases:
+        count_leases_from_now_on(tx)
     unstarted = start(tx, op.worker, op.starts) if op.starts else []
     stale = settle(tx, op.worker, op.outcomes) if op.outcomes else []
     promote_due(tx, op.promote_limit)
     reclaimed = reclaim_lapsed(tx, op.reclaim_limit)
     registered = tx.db.execute(_REGISTERED, (op.worker.bytes, tx.now))
+    limited = heeded is not None and heeded.limits_claims(tx.now)
+    claims = Claims(tx, op, Room(tx, heeded) if heeded is not None and limited else None)
     leases: list[Lease] = []
-    marks: dict[LineName, Position] = {}
-    cursors: dict[str, str] = {}
     if registered:
         if op.wants:
-            leases = leases_of_claim(tx, op.worker, op.claim_no) or _claim(tx, op, marks, cursors)
+            leases = leases_of_claim(tx, op.worker, op.claim_no) or claims.make()
         if op.waiting != registered[0][0]:
             tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
+    if tx.freed:
+        wake_for_room(tx, heeded, but=op.worker)
     return TurnResult(
         now=from_us(tx.now),
         leases=tuple(leases),
         refused=(*stale, *unstarted),
         cancels=tuple(Seq(seq) for (seq,) in tx.db.execute(_CANCELS, (op.worker.bytes,))),
         registered=bool(registered),
-        marks=marks_of(marks),
-        cursors=cursors,
+        marks=marks_of(claims.marks),
+        cursors=claims.cursors,
         next_due_at=maybe_from_us(_next_due(tx)),
         reclaimed=tuple(reclaimed),
+        surveys=tuple(claims.surveys),
+        limited=limited,
+        limited_until=None if claims.room is None else maybe_from_us(claims.room.free_at()),
     )
 
 
-def _claim(tx: Transaction, op: Turn, marks: dict[LineName, Position], cursors: dict[str, str]) -> list[Lease]:
-    seqs: list[int] = []
-    for want in op.wants:
-        chosen = claim(tx, want, op.worker, op.claim_no, len(seqs), marks)
-        seqs += chosen.seqs
-        if chosen.cursor is not None:
-            cursors[want.lane] = chosen.cursor
-    return leases_by_seq(tx, seqs) if seqs else []
+class Claims:
+    """What the Wants of one Turn get, and how far they looked for it."""
+
+    def __init__(self, tx: Transaction, op: Turn, room: Room | None) -> None:
+        self._tx, self._op = tx, op
+        self.room = room
+        self.marks: dict[LineName, Position] = {}
+        self.cursors: dict[str, str] = {}
+        self.surveys: list[Survey] = []
+
+    def make(self) -> list[Lease]:
+        tx, op = self._tx, self._op
+        limits = Limits(paused(tx), self.room)
+        seqs: list[int] = []
+        for want in op.wants:
+            chosen = claim(tx, want, op.worker, op.claim_no, len(seqs), limits, self.marks)
+            seqs += chosen.seqs
+            if chosen.discovered is not None:
+                self.cursors[want.lane] = chosen.discovered[2]
+                if want.survey > 0:
+                    self.surveys.append(survey(tx, want, chosen.discovered, limits.stopped))
+        return leases_by_seq(tx, seqs) if seqs else []
 
 
 def promote_due(tx: Transaction, limit: int) -> int:

@@ -22,6 +22,7 @@ import msgspec
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreUnavailable
+from fairlane.stores.sqlite.heeding import Heeded
 from fairlane.stores.sqlite.transaction import Transaction
 
 WAKE_AT_MOST = 4
@@ -29,16 +30,35 @@ POLL_S = 1.0
 _LONGEST_ADDRESS = 100
 """Bytes; the system takes 107 on Linux, 103 elsewhere."""
 
+_NEXT_QUEUE = "select min(queue) from fairlane_ready where queue > ?"
 _LISTENING = "select wake_address, queues from fairlane_worker where wake_address is not null and expires_at > ?"
 
 
-def addresses_to_wake(tx: Transaction, notify: Notify, queues: set[str]) -> list[str]:
-    """Workers that serve one of the queues and want to be woken; some of them when there are many."""
+def addresses_to_wake(tx: Transaction, notify: Notify, queues: set[str], but: WorkerId | None = None) -> list[str]:
+    """Workers that serve one of the queues and want to be woken, `but` one; some of them when there are many."""
     if notify == "never":
         return []
-    rows = tx.db.execute(_LISTENING + (" and waiting" if notify == "if_waiting" else ""), (tx.now,))
+    waiting = " and waiting" if notify == "if_waiting" else ""
+    rows = tx.db.execute(f"{_LISTENING} and id is not ?{waiting}", (tx.now, None if but is None else but.bytes))
     serving = [address for address, served in rows if _serves(served, queues)]
     return serving[:WAKE_AT_MOST]
+
+
+def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
+    """Wake waiting workers that serve queues with ready jobs."""
+    queues: set[str] = set()
+    last = ""
+    while (last := tx.db.execute(_NEXT_QUEUE, (last,))[0][0]) is not None:
+        queues.add(last)
+    if queues:
+        tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues, but))
+
+
+def wake_for_room(tx: Transaction, heeded: Heeded | None, but: WorkerId) -> None:
+    """Wake waiting workers if leases ended that a running limit counted; the one that ended them claims by itself."""
+    freed, tx.freed = tx.freed, set()
+    if heeded is not None and any(heeded.counts_running(*lease) for lease in freed):
+        wake_for_ready(tx, but)
 
 
 def _serves(served: str, queues: set[str]) -> bool:

@@ -53,22 +53,26 @@ create table fairlane_ready (
 );
 create index fairlane_ready_line on fairlane_ready (queue, band, tenant, rank, due_at);
 
--- failed: it waits for its retry.
+-- failed: it waits for its retry. aged: the priority it has reached by waiting; null: its own.
 create table fairlane_scheduled (
   seq       integer primary key,
   queue     text not null,
+  tenant    text not null,
   failed    integer not null,
   due_at    integer not null,
   attempt   integer not null,
   attempts  integer not null,
   crashes   integer not null,
-  suspect   integer not null
+  suspect   integer not null,
+  aged      integer
 );
 create index fairlane_scheduled_due on fairlane_scheduled (due_at);
-create index fairlane_scheduled_queue on fairlane_scheduled (queue, failed);
+create index fairlane_scheduled_queue on fairlane_scheduled (queue, failed, tenant);
 
 -- As many rows as workers hold, so a scan finds a worker's leases, and no claim or settle keeps an index for it.
 -- nth: its place in the claim, so that a repeated Turn answers in the same order.
+-- queue, tenant, type: null until a limit that counts leases has been in force (see `counted.py`): nobody pays for what nobody asks.
+-- rated: the keys whose rate counts this claim, as JSON.
 create table fairlane_lease (
   seq               integer primary key,
   worker            blob not null,
@@ -84,9 +88,17 @@ create table fairlane_lease (
   attempt           integer not null,
   attempts          integer not null,
   crashes           integer not null,
-  suspect           integer not null
+  suspect           integer not null,
+  aged              integer,
+  queue             text,
+  tenant            text,
+  type              text,
+  rated             text
 );
 create index fairlane_lease_cancel on fairlane_lease (worker) where cancel_requested;
+create index fairlane_lease_queue on fairlane_lease (queue, tenant) where queue is not null;
+create index fairlane_lease_tenant on fairlane_lease (tenant) where tenant is not null;
+create index fairlane_lease_type on fairlane_lease (type) where type is not null;
 
 -- Attempts after which the job lived on; the one that ended it stands in `done`.
 create table fairlane_attempt (

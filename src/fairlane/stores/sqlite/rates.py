@@ -1,0 +1,82 @@
+"""What has been used of a rate: claims, and tokens for enqueueing, by their instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlane.core.limit import Rate
+from fairlane.core.ops import TakeTokens, TokensTaken
+from fairlane.stores.sqlite.heeding import heed
+from fairlane.stores.sqlite.instants import after, before, from_us
+from fairlane.stores.sqlite.transaction import Transaction, as_list
+
+RateKey = tuple[str, str, str]
+"""Kind (`enqueue` too), name, queue."""
+
+# No further back than the uses that fill the rate: each counts at least one.
+_USED = """
+select coalesce(sum(number), 0) from
+  (select number from fairlane_rate_use where kind = ? and name = ? and queue = ? and at > ? order by at desc limit ?)
+"""
+_IN_PERIOD = "select at, number from fairlane_rate_use where kind = ? and name = ? and queue = ? and at > ?"
+_USE = """
+insert into fairlane_rate_use values (?, ?, ?, ?, ?)
+on conflict (kind, name, queue, at) do update set number = number + excluded.number
+"""
+_FORGET = "delete from fairlane_rate_use where kind = ? and name = ? and queue = ? and at <= ?"
+_UNUSE = "update fairlane_rate_use set number = number - 1 where kind = ? and name = ? and queue = ? and at = ?"
+_DROP_UNUSED = "delete from fairlane_rate_use where kind = ? and name = ? and queue = ? and at = ? and number <= 0"
+_RATED = """
+select leased_at, rated from fairlane_lease where seq in (select value from json_each(?)) and rated is not null
+"""
+_keys = msgspec.json.Decoder(list[RateKey]).decode
+
+
+def used(tx: Transaction, key: RateKey, rate: Rate, most: int) -> int:
+    """What counts against the rate now; exact below `most`."""
+    [(number,)] = tx.db.execute(_USED, (*key, before(tx.now, rate.period_s), max(most, 0)))
+    return int(number)
+
+
+def use(tx: Transaction, uses: Iterable[tuple[RateKey, Rate, int]]) -> None:
+    for key, rate, number in uses:
+        tx.db.execute(_FORGET, (*key, before(tx.now, rate.period_s)))
+        tx.db.execute(_USE, (*key, tx.now, number))
+
+
+def give_back(tx: Transaction, unstarted: Sequence[int]) -> None:
+    """Take claims out of the count whose attempts never started; called while their leases are there."""
+    if unstarted:
+        for leased_at, rated in tx.db.execute(_RATED, (as_list(unstarted),)):
+            uses = [(*key, leased_at) for key in _keys(rated)]
+            tx.db.executemany(_UNUSE, uses)
+            tx.db.executemany(_DROP_UNUSED, uses)
+
+
+def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int | None:
+    """When so many more fit, if nobody else comes; None: they fit now, or never will."""
+    uses = sorted(tx.db.execute(_IN_PERIOD, (*key, before(tx.now, rate.period_s))))
+    missing = sum(number for _, number in uses) + wanted - rate.count
+    if missing <= 0 or wanted > rate.count:
+        return None
+    for at, number in uses:
+        missing -= number
+        if missing <= 0:
+            return after(at, rate.period_s)
+    return None
+
+
+def take_tokens(tx: Transaction, op: TakeTokens) -> TokensTaken:
+    heeded = heed(tx, op.limits)
+    rate = None if heeded is None else heeded.force.enqueue_rate(op.tenant)
+    if rate is None:
+        return TokensTaken(granted=True)
+    key = ("enqueue", op.tenant, "")
+    if op.count + used(tx, key, rate, rate.count) <= rate.count:
+        if op.count > 0:
+            use(tx, [(key, rate, op.count)])
+        return TokensTaken(granted=True, rate=rate)
+    at = free_at(tx, key, rate, op.count)
+    return TokensTaken(granted=False, rate=rate, retry_at=None if at is None else from_us(at))
