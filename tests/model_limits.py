@@ -29,7 +29,7 @@ class Limits:
     def _note_limit(self, op, action, key, before, after, now):
         target = f"limit:{key.kind}:{key.name}" + (f"@{key.queue}" if key.queue else "")
         tenant = key.name if key.kind == "tenant" and key.name != EVERY_TENANT else None
-        told = [limit if limit is None else msgspec.to_builtins(limit) for limit in (before, after)]
+        told = [limit and msgspec.json.decode(msgspec.json.encode(limit)) for limit in (before, after)]
         self._note(op, action, tenant, target, *told, now)
 
     def _set_before(self, key):

@@ -140,7 +140,7 @@ def test_setting_and_clearing_are_written_down(scene: Scene, what: str) -> None:
         ("grace", None),
         ("ada", "never mind"),
     ]
-    first, second = msgspec.to_builtins(limit), msgspec.to_builtins(other)
+    first, second = (msgspec.json.decode(msgspec.json.encode(said)) for said in (limit, other))
     assert (made.before, made.after) == (None, first)
     assert (changed.before, changed.after) == (first, second)
     assert (cleared.before, cleared.after) == (second, None)

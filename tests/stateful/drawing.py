@@ -19,7 +19,7 @@ PRIORITIES = (0, 5)
 SPANS = (1.0, 5.0, 10.0, 61.0, 0.0, 3.0, 5.0, 61.0, 700.0)
 
 scopes = st.sampled_from((None,) * 6 + TENANTS).map(Scope)
-limits = st.sampled_from((100, 100, 2, 1, 0))
+bounds = st.sampled_from((100, 100, 2, 1, 0))
 spans = st.sampled_from(SPANS)
 
 
@@ -77,6 +77,7 @@ def wants(marks: list[Mark]) -> st.SearchStrategy[Want]:
         discover=st.sampled_from((True, True, True, False)),
         cursor=st.sampled_from(("", *TENANTS, "bb", "zz")),
         look=st.sampled_from((1000, 1000, 1000, 1, 2, 3)),
+        survey=st.sampled_from((0, 0, 2, 100)),
         timeout_s=st.sampled_from((5.0, 300.0)),
         start_by_s=st.sampled_from((5.0, 60.0)),
     )

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import FINAL, Job, JobSpec, Lease
+from fairlane.core.limit import Limit
 from fairlane.core.ops import (
     ALL_TENANTS,
     Acknowledge,
@@ -20,6 +21,7 @@ from fairlane.core.ops import (
     DeadLetterFilter,
     Discard,
     Enqueue,
+    EnqueueResult,
     Fail,
     GetDeadLetter,
     GetJob,
@@ -42,7 +44,7 @@ from fairlane.core.ops import (
     Want,
 )
 from fairlane.core.outcome import Outcome
-from tests.stateful.drawing import job_filters, limits, scopes, spans, specs, wants
+from tests.stateful.drawing import bounds, job_filters, scopes, spans, specs, wants
 from tests.stateful.side_by_side import SideBySide
 from tests.support.acting import Runs, wanting
 from tests.support.making import NO_SUCH_SEQ, NOON, OUTCOMES, Making
@@ -89,23 +91,28 @@ class Lives(RuleBasedStateMachine):
 
     # Clients.
 
-    def put(self, jobs: list[JobSpec], capacity: int | None = None) -> None:
-        result = self.run(Enqueue(jobs=tuple(jobs), capacity=capacity))
+    def limits(self, data: st.DataObject) -> tuple[Limit, ...]:
+        """What the code allows, told with every operation that heeds it."""
+        return ()
+
+    def put(self, jobs: list[JobSpec], capacity: int | None = None, limits: tuple[Limit, ...] = ()) -> EnqueueResult:
+        result = self.run(Enqueue(jobs=tuple(jobs), capacity=capacity, limits=limits))
         for spec, receipt in zip(jobs, result.receipts, strict=False):
             if receipt.disposition == "created":
                 self.specs[spec.id] = spec
                 self.seqs.append(receipt.seq)
+        return result
 
     @rule(data=st.data(), capacity=st.sampled_from((None, None, None, None, 8, 20)))
     def enqueue(self, data: st.DataObject, capacity: int | None) -> None:
         known = list(self.specs)
         jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=1, max_size=4), label="jobs")
-        self.put(jobs, capacity)
+        self.put(jobs, capacity, self.limits(data))
 
     @precondition(lambda self: self.specs)
     @rule(data=st.data())
     def repeat_an_enqueue(self, data: st.DataObject) -> None:
-        self.put([self.specs[data.draw(st.sampled_from(list(self.specs)), label="job")]])
+        self.put([self.specs[data.draw(st.sampled_from(list(self.specs)), label="job")]], limits=self.limits(data))
 
     @rule(data=st.data())
     def enqueue_under_a_free_key(self, data: st.DataObject) -> None:
@@ -113,8 +120,8 @@ class Lives(RuleBasedStateMachine):
         spec = msgspec.structs.replace(spec, idempotency_key=None, dedup_key=spec.dedup_key or "k1")
         key = (spec.tenant, spec.type, spec.dedup_key)
         holders = [job for job in self.jobs if (job.tenant, job.type, job.dedup_key) == key and job.status not in FINAL]
-        self.put([spec])
-        assert (spec.id in self.specs) is (not holders), (
+        refused = self.put([spec]).refused
+        assert refused or (spec.id in self.specs) is (not holders), (
             "a key is blocked that nobody holds, or free that somebody does"
         )
 
@@ -222,6 +229,7 @@ class Lives(RuleBasedStateMachine):
             outcomes=tuple(outcomes or ()),
             starts=tuple(starts or ()),
             wants=tuple({want.lane: want for want in wanted or ()}.values()),
+            limits=self.limits(data),
             waiting=data.draw(st.booleans()),
             promote_limit=data.draw(st.sampled_from((1000, 1000, 1000, 1, 0)), label="promote_limit"),
             reclaim_limit=data.draw(st.sampled_from((100, 100, 100, 1, 0)), label="reclaim_limit"),
@@ -236,14 +244,14 @@ class Lives(RuleBasedStateMachine):
 
     # Duties.
 
-    @rule(limit=limits, promote=st.booleans())
+    @rule(limit=bounds, promote=st.booleans())
     def promote_or_reclaim(self, limit: int, promote: bool) -> None:
         if promote:
             self.run(Promote(limit=limit))
         else:
             self.touched |= {gone.id for gone in self.run(Reclaim(limit=limit)).reclaimed}
 
-    @rule(limit=limits, finished=st.sampled_from((None, 0, 60)), closed=st.sampled_from((None, 0, 60)))
+    @rule(limit=bounds, finished=st.sampled_from((None, 0, 60)), closed=st.sampled_from((None, 0, 60)))
     def retain(self, limit: int, finished: int | None, closed: int | None) -> None:
         ages = {"finished_before": finished, "closed_before": closed}
         rule = {name: self.now - timedelta(seconds=age) for name, age in ages.items() if age is not None}

@@ -25,6 +25,7 @@ from fairlane.core.ops import (
     RunSchedule,
     ScheduleAct,
     Scope,
+    TurnResult,
 )
 from tests.model import Model
 from tests.support.acting import Runs
@@ -98,4 +99,6 @@ def _comparable(answer: Any) -> Any:
         numbers = [record.id for record in answer.records]
         assert numbers == sorted(set(numbers), reverse=True)
         return [msgspec.structs.replace(record, id=0) for record in answer.records], answer.next is None
+    if isinstance(answer, TurnResult):
+        return msgspec.structs.replace(answer, limited_until=None)
     return answer

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.stateful.interrupted import InterruptedLives
 from tests.stateful.keepings import Keepings
+from tests.stateful.limited import LimitedLives
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
@@ -22,7 +23,7 @@ COLOURS = {
 }
 
 
-MACHINES = {"lives": InterruptedLives, "timetables": Timetables, "keepings": Keepings}
+MACHINES = {"lives": InterruptedLives, "limits": LimitedLives, "timetables": Timetables, "keepings": Keepings}
 every_machine = pytest.mark.parametrize("machine", MACHINES)
 
 
@@ -46,7 +47,7 @@ def live(ground: Ground, machine: str, kind: str, examples: int, *, same_every_t
         face.close()
 
 
-@pytest.mark.requirement("W5", "W6", "W14", "Q10", "Q17", "L4", "L8", "L12", "L15")
+@pytest.mark.requirement("W5", "W6", "W14", "Q10", "Q17", "I2", "I3", "I5", "L4", "L8", "L12", "L15")
 @every_machine
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, machine: str, kind: str) -> None:
