@@ -1,0 +1,79 @@
+"""Room that appears wakes workers that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import ALL_TENANTS, Lapse, Renew, Reset, ResumeClaims
+from fairlane.core.ops.pauses import PauseClaims
+from fairlane.stores.base import Listener
+from tests.support.acting import Scene
+from tests.support.limiting import clear_limit, queue, set_limit, task, tenant, unhold
+from tests.support.making import completed, released, retried
+from tests.support.stores import Face
+
+NEVER_S = 20.0
+"""As long as a test waits for a wake-up that has to come."""
+
+
+class Waiting:
+    """A worker that waits for anything to do."""
+
+    def __init__(self, face: Face) -> None:
+        self.scene = Scene(face)
+        self.worker: WorkerId = self.scene.making.worker_id()
+        self.listener: Listener = face.store.listener(self.worker)
+
+    def wait_for(self, act: Callable[[], object]) -> bool:
+        address = self.listener.address
+        self.scene.run(Renew(worker=self.worker, lease_s=6000, name="waits", wake_address=address))
+        self.scene.turn(self.worker, waiting=True)
+        while self.listener.wait(0.0):
+            pass
+        act()
+        return self.listener.wait(NEVER_S)
+
+
+@pytest.fixture
+def waiting(new_face: Face) -> Iterator[Waiting]:
+    waiting = Waiting(new_face)
+    yield waiting
+    waiting.listener.close()
+
+
+def test_setting_or_clearing_a_limit_wakes_a_waiting_worker(waiting: Waiting) -> None:
+    scene = waiting.scene
+    scene.put()
+    assert waiting.wait_for(lambda: set_limit(scene, queue(running=3)))
+    assert waiting.wait_for(lambda: clear_limit(scene, queue()))
+    scene.run(PauseClaims(kind="queue", name="default", by="ada"))
+    assert waiting.wait_for(lambda: scene.run(ResumeClaims(kind="queue", name="default", by="ada")))
+
+
+def test_a_held_job_that_goes_on_wakes_a_waiting_worker(waiting: Waiting) -> None:
+    scene = waiting.scene
+    scene.enqueue(scene.job(tenant="acme"), limits=(tenant("acme", waiting=0, when_full="hold"),))
+    assert waiting.wait_for(lambda: unhold(scene))
+
+
+@pytest.mark.parametrize("way", ["completed", "retried", "released", "retired", "lapsed", "reset", "buried"])
+def test_the_end_of_a_lease_under_a_running_limit_wakes_a_waiting_worker(waiting: Waiting, way: str) -> None:
+    scene = waiting.scene
+    set_limit(scene, task(running=1))
+    scene.put_many(2)
+    busy = scene.hire(6000)
+    [lease] = scene.claim(busy, 9)
+    ends: dict[str, Callable[[], object]] = {
+        "completed": lambda: scene.settle(busy, completed(lease)),
+        "retried": lambda: scene.settle(busy, retried(lease, 60)),
+        "released": lambda: scene.settle(busy, released(lease)),
+        "retired": lambda: scene.retire(busy),
+        "lapsed": lambda: scene.run(Lapse(worker=busy)),
+        "reset": lambda: scene.run(Reset(scope=ALL_TENANTS, id=lease.id, by="ada")),
+        "buried": lambda: scene.bury(lease.id),
+    }
+    assert waiting.wait_for(ends[way])
+    assert len(scene.claim(waiting.worker, 9)) == 1
