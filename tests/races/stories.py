@@ -13,6 +13,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Reclaim, Renew, Reprocess, Retire, Turn, TurnResult
 from fairlane.core.outcome import Outcome
 from fairlane.stores.base import Store
+from tests.races.keeping import KEEPING
 from tests.support.acting import wanting
 from tests.support.making import Making, completed, released, retried
 
@@ -149,4 +150,4 @@ STORIES: dict[str, Callable[..., Any]] = {
         reprocess,
         use_one_key,
     )
-}
+} | KEEPING
