@@ -75,8 +75,20 @@ def acts(command: F) -> F:
     )(run)
 
 
+def listing(command: F) -> F:
+    """The word `list` may follow a command that only lists, as it follows the others."""
+
+    @wraps(command)
+    def run(*args: Any, word: str | None, **kwargs: Any) -> Any:
+        return command(*args, **kwargs)
+
+    return click.argument("word", required=False, metavar="[list]", type=click.Choice(["list"]))(run)  # type: ignore[return-value]
+
+
 def paged(command: F) -> F:
-    command = click.option("--before", type=int, metavar="NUMBER", help="Go on where the last page ended.")(command)
+    command = click.option(
+        "--before", type=click.IntRange(0, 2**63 - 1), metavar="NUMBER", help="Go on where the last page ended."
+    )(command)
     return click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")(
         command
     )

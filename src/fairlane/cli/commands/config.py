@@ -9,6 +9,10 @@ import click
 from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
 from fairlane.cli.printing import Printer
+from fairlane.cli.words import shortened
+
+WIDEST = 60
+"""Tables of queues and the like are cut here; `--json` shows them whole."""
 
 
 @click.command()
@@ -25,7 +29,8 @@ def config(changed: bool, at: At, out: Printer) -> None:
         out.data({"settings": [{"name": name, "value": value, "source": source} for name, value, source in shown]})
         return
     if shown:
-        out.table(("setting", "value", "from"), [(name, _as_text(value), source) for name, value, source in shown])
+        rows = [(name, shortened(_as_text(value), WIDEST), source) for name, value, source in shown]
+        out.table(("setting", "value", "from"), rows)
     else:
         out.note("every setting has its default")
 

@@ -17,7 +17,7 @@ from fairlane.errors import DeadLetterNotFound
 if TYPE_CHECKING:
     from fairlane.core.job import DeadLetter, Job
 
-ids = click.argument("ids", nargs=-1, required=True, type=int, metavar="ID...")
+ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
 yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
 
 
@@ -61,7 +61,7 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
 
 
 @dlq.command()
-@click.argument("id", type=int)
+@click.argument("id", type=click.IntRange(1, 2**63 - 1))
 @in_scope
 @at_store
 @prints

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli.opening import At
-from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.options import acts, at_store, listing, prints
 from fairlane.cli.printing import Printer
 from fairlane.cli.times import span
 from fairlane.cli.words import instant, shortened
@@ -78,6 +78,7 @@ def drain(at: At, out: Printer, timeout: timedelta | None, by: str, notes: str |
 
 
 @click.command()
+@listing
 @at_store
 @prints
 def pauses(at: At, out: Printer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.opening import At
-from fairlane.cli.options import at_store, in_scope, prints
+from fairlane.cli.options import at_store, in_scope, listing, prints
 from fairlane.cli.printing import Printer
 from fairlane.cli.words import count, span
 
@@ -13,6 +13,7 @@ TITLES = ("queue", "pending", "ready", "scheduled", "processing", "failed", "old
 
 
 @click.command()
+@listing
 @in_scope
 @at_store
 @prints
