@@ -21,7 +21,6 @@ from fairlane.core.ops import (
     TakeDuty,
 )
 from fairlane.stores.postgres.call import Call, answering, instant
-from fairlane.stores.postgres.reading import dead_letters_where
 
 GROUPED = 10_000
 """Dead letters looked at, newest first."""
@@ -31,23 +30,6 @@ _alerts = answering(Alerts)
 _alerts_saved = answering(AlertsSaved)
 _rolled_up = answering(RolledUp)
 _groups = answering(DeadLetterGroups)
-
-# `offset 0`: from the letters to their jobs by key, newest first; joined freely, the planner may read every job and sort.
-_GROUPS = """
-with found as materialized (
-  select d.seq, d.fingerprint, d.died_at, j.tenant
-  from {schema}.dead_letter d cross join lateral (select * from {schema}.job where job.seq = d.seq offset 0) j
-  where {where} order by d.seq desc limit %s
-), grouped as (
-  select fingerprint, count(*) as count, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at, max(seq) as newest
-  from found group by fingerprint order by count(*) desc, fingerprint limit %s
-)
-select json_build_object('groups', coalesce(json_agg(row_to_json(r) order by r.count desc, r.fingerprint), '[]'))::text
-from (
-  select g.*, d.error_type, d.reason, (select j.type from {schema}.job j where j.seq = g.newest) as type
-  from grouped g join {schema}.dead_letter d on d.seq = g.newest
-) r
-"""
 
 
 def _take_duty(op: TakeDuty) -> Call[DutyTaken]:
@@ -77,8 +59,13 @@ def _silence(op: SilenceAlerts) -> Call[Alerts]:
 
 
 def _group(op: GroupDeadLetters) -> Call[DeadLetterGroups]:
-    where, params = dead_letters_where(op.scope, op.where)
-    return Call(_GROUPS.replace("{where}", where), (*params, GROUPED, max(op.limit, 0)), _groups)
+    w = op.where
+    of_letter = (w.status, w.acknowledged, w.error_class, w.error_type, w.fingerprint)
+    return Call(
+        "select {schema}.group_dead_letters_v1(%s, %s, %s::boolean, %s, %s, %s, %s, %s, %s, %s, %s)::text",
+        (op.scope.tenant, *of_letter, w.queue, w.type, w.correlation_id, GROUPED, max(op.limit, 0)),
+        _groups,
+    )
 
 
 def _roll_up(op: RollUpEnqueued) -> Call[RolledUp]:

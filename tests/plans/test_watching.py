@@ -1,0 +1,207 @@
+"""Groups of dead letters, the roll-up, events and seals cost what they look at, not what is kept: counted by the stores themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    DeadLetterFilter,
+    GroupDeadLetters,
+    Op,
+    ReadEvents,
+    ReadUnsealed,
+    RollUpEnqueued,
+    SealAudit,
+    only,
+)
+from fairlane.core.sealing import seal
+from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.sqlite import SqliteStore
+from tests.plans.conftest import Session
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GROUPED = 10_000
+"""Dead letters a grouping looks at."""
+
+LETTERS = """
+with line as (select n from generate_series(%(first)s + 1, %(first)s + %(count)s) n), filed as (
+  insert into fairlane.job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, enqueued_at, due_at)
+  select n, gen_random_uuid(), 'noop', 'tenant-' || mod(n, 10), 'default', 5, 0, '{}', 1, 5, %(at)s, %(at)s from line
+)
+insert into fairlane.dead_letter (seq, status, reason, error_class, error_type, fingerprint, died_at)
+select n, %(status)s, 'boom', 'transient', 'Boom', 'f' || mod(n, %(groups)s), %(at)s from line
+"""
+
+
+def pages_of(conn: psycopg.Connection[tuple[Any, ...]], op: Op[Any]) -> int:
+    """How many pages the server touches for an answer."""
+    call = call_for(op)
+    with psycopg.ClientCursor(conn) as cursor:
+        text = cursor.mogrify(call.sql.replace("{schema}", "fairlane"), call.params)
+    with conn.transaction(force_rollback=True):
+        [row] = conn.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchall()
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def bury(session: Session, count: int, *, first: int = 0, status: str = "pending_review", groups: int = 20) -> None:
+    session.conn.execute(
+        LETTERS, {"count": count, "first": first, "status": status, "groups": groups, "at": NOON - timedelta(hours=1)}
+    )
+
+
+@pytest.mark.requirement("W10")
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_grouping_reads_the_newest_dead_letters_and_no_more(session: Session, analyzed: bool) -> None:
+    bury(session, GROUPED)
+    op = GroupDeadLetters(scope=ALL_TENANTS)
+    pages_of(session.conn, op)
+    few = pages_of(session.conn, op)
+    bury(session, 5 * GROUPED, first=GROUPED)
+    bury(session, 5 * GROUPED, first=6 * GROUPED, status="resolved")
+    if analyzed:
+        session.conn.execute("vacuum analyze fairlane.dead_letter")
+        session.conn.execute("vacuum analyze fairlane.job")
+    assert pages_of(session.conn, op) <= 1.3 * few
+
+
+@pytest.mark.requirement("W10")
+def test_one_group_among_many_is_found_by_its_fingerprint(session: Session) -> None:
+    bury(session, 5 * GROUPED, groups=GROUPED)
+    session.conn.execute("vacuum analyze fairlane.dead_letter")
+    op = GroupDeadLetters(scope=ALL_TENANTS, where=DeadLetterFilter(fingerprint="f7"))
+    pages_of(session.conn, op)
+    assert pages_of(session.conn, op) < 200
+
+
+def rolling(session: Session, counted_to: int) -> int:
+    """Pages a roll-up of a thousand jobs touches behind those counted before."""
+    session.conn.execute("update fairlane.rolled_up set seq = %s", (counted_to,))
+    return pages_of(session.conn, RollUpEnqueued(limit=1000, now=NOON))
+
+
+@pytest.mark.requirement("L13")
+def test_a_roll_up_touches_the_jobs_it_counts_wherever_they_stand_among_the_others(session: Session) -> None:
+    session.load(2_000, tenants=10)
+    rolling(session, 0)
+    few = rolling(session, 0)
+    session.load(18_000, tenants=10, first=2_000)
+    session.load(20_000, tenants=10, first=20_000)
+    session.conn.execute("vacuum analyze fairlane.job")
+    for counted_to in (0, 15_000, 39_000):
+        assert rolling(session, counted_to) <= 2 * few
+    assert rolling(session, 40_000) < 100
+
+
+@pytest.mark.requirement("I13")
+@pytest.mark.parametrize("scope", [ALL_TENANTS, only("tenant-7")], ids=["all", "one"])
+def test_a_watcher_at_the_end_of_many_events_touches_few_pages(session: Session, scope: Any) -> None:
+    session.conn.execute(
+        "insert into fairlane.event (at, kind, tenant, data) "
+        "select %s, 'job_completed', 'tenant-' || mod(n, 100), '{}' from generate_series(1, 50000) n",
+        (NOON,),
+    )
+    session.conn.execute("vacuum analyze fairlane.event")
+    for after in (0, 25_000, 50_000):
+        pages_of(session.conn, ReadEvents(scope=scope, after=after, limit=50))
+        assert pages_of(session.conn, ReadEvents(scope=scope, after=after, limit=50)) < 100
+
+
+@pytest.mark.requirement("W12")
+def test_looking_for_unsealed_records_costs_the_same_behind_a_long_chain(session: Session) -> None:
+    session.conn.execute(
+        "insert into fairlane.audit (at, by, action, target) select %s, 'ada', 'pause', 'queue:' || n from generate_series(1, 20000) n",
+        (NOON,),
+    )
+    session.conn.execute(
+        "insert into fairlane.audit_seal (n, audit_id, hash) select id, id, 'x' from fairlane.audit where id <= 19990"
+    )
+    session.conn.execute("delete from fairlane.audit_unsealed where id <= 19990")
+    session.conn.execute("vacuum full fairlane.audit_unsealed")
+    pages_of(session.conn, ReadUnsealed())
+    assert pages_of(session.conn, ReadUnsealed()) < 100
+
+
+# SQLite counts its own steps, tens of them at a time.
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+def steps_of(store: SqliteStore, op: Op[Any]) -> int:
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    store.run(ReadEvents(scope=ALL_TENANTS))
+    for driver in (store._db._writer, store._db._reader):
+        driver.connection.set_progress_handler(count, 10)  # type: ignore[union-attr]
+    store.run(op)
+    for driver in (store._db._writer, store._db._reader):
+        driver.connection.set_progress_handler(None)  # type: ignore[union-attr]
+    return steps
+
+
+def fill(store: SqliteStore, count: int, *, first: int = 0) -> None:
+    """Dead letters of as many jobs, straight into the file."""
+    us = int((NOON - timedelta(hours=1)).timestamp() * 1_000_000)
+    numbers = f"with line (n) as (select {first + 1} union all select n + 1 from line where n < {first + count}) "
+    store._db.change(
+        lambda db: (
+            db.execute(
+                f"{numbers} insert into fairlane_job (seq, id, type, tenant, queue, band, rank, max_attempts, payload_version, enqueued_at, "
+                f"due_at, payload) select n, randomblob(16), 'noop', 't', 'default', 5, 0, 5, 1, {us}, {us}, '{{}}' from line"
+            ),
+            db.execute(
+                f"{numbers} insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) "
+                f"select n, 'boom', 'transient', 'Boom', 'f' || (n % 20), {us} from line"
+            ),
+        )
+    )
+
+
+@pytest.mark.requirement("W10")
+def test_grouping_in_sqlite_reads_the_newest_dead_letters_and_no_more(sqlite: SqliteStore) -> None:
+    fill(sqlite, GROUPED)
+    few = steps_of(sqlite, GroupDeadLetters(scope=ALL_TENANTS))
+    fill(sqlite, 2 * GROUPED, first=GROUPED)
+    assert 0 < steps_of(sqlite, GroupDeadLetters(scope=ALL_TENANTS)) <= 1.3 * few
+    assert 0 < steps_of(sqlite, GroupDeadLetters(scope=ALL_TENANTS, where=DeadLetterFilter())) <= 1.3 * few
+
+
+@pytest.mark.requirement("L13")
+def test_a_roll_up_in_sqlite_costs_what_it_counts(sqlite: SqliteStore) -> None:
+    fill(sqlite, 1_000)
+    few = steps_of(sqlite, RollUpEnqueued(limit=1_000, now=NOON))
+    fill(sqlite, 20_000, first=1_000)
+    assert 0 < steps_of(sqlite, RollUpEnqueued(limit=1_000, now=NOON)) <= 1.3 * few
+
+
+@pytest.mark.requirement("W12")
+def test_looking_for_unsealed_records_in_sqlite_costs_the_same_behind_a_long_chain(sqlite: SqliteStore) -> None:
+    def write(count: int) -> None:
+        rows = [(0, "ada", "pause", "queue:a")] * count
+        sqlite._db.change(
+            lambda db: db.executemany("insert into fairlane_audit (at, by, action, target) values (?, ?, ?, ?)", rows)
+        )
+
+    write(10)
+    few = steps_of(sqlite, ReadUnsealed())
+    write(5_000)
+    there = sqlite.run(ReadUnsealed(limit=5_000))
+    assert sqlite.run(SealAudit(links=seal(there.last, there.records))).sealed
+    assert 0 < steps_of(sqlite, ReadUnsealed()) <= 1.5 * few
