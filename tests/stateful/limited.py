@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import NO_LIMIT, Limit, LimitKey, Rate
+from fairlane.core.limit import NO_LIMIT, FullPolicy, Limit, LimitKey, Rate
 from fairlane.core.ops import (
     AddTenants,
     Age,
@@ -26,7 +27,7 @@ from fairlane.core.ops import (
     Unhold,
     Why,
 )
-from tests.stateful.drawing import QUEUES, TENANTS, TYPES, bounds, scopes
+from tests.stateful.drawing import QUEUES, TENANTS, TYPES, bounds, scopes, specs
 from tests.stateful.interrupted import InterruptedLives
 
 PERIODS = {"queue": 10.0, "tenant": 61.0, "type": 5.0, "named": 10.0}
@@ -87,9 +88,21 @@ class LimitedLives(InterruptedLives):
         kind, name, queue = data.draw(st.sampled_from(kept * 3 + [key]), label="key")
         self.run(ClearLimit(kind=kind, name=name, queue=queue, by="grace"))
 
-    @rule(data=st.data(), limit=bounds)
-    def unhold(self, data: st.DataObject, limit: int) -> None:
-        self.run(Unhold(limits=self.limits(data), limit=limit))
+    @rule(data=st.data(), waiting=one_of(0, 1, 2, 4), policy=one_of("hold", "hold", "hold", "warn", "reject"))
+    def flood(self, data: st.DataObject, waiting: int, policy: FullPolicy) -> None:
+        """Few tenants and queues, so that they fill up."""
+        known = list(self.specs)
+        jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=2, max_size=5), label="jobs")
+        crowd = [msgspec.structs.replace(job, tenant=min(job.tenant, "b")) for job in jobs]
+        self.put(crowd, limits=(Limit(kind="tenant", name="*", waiting=waiting, when_full=policy),))
+        more = data.draw(one_of(0, 0, 1, 2, 9), label="room for more")
+        if more:
+            self.run(Unhold(limits=(Limit(kind="tenant", name="*", waiting=waiting + more),), limit=data.draw(bounds)))
+
+    @rule(data=st.data(), limit=bounds, waiting=one_of(None, None, 1, 2, 4))
+    def unhold(self, data: st.DataObject, limit: int, waiting: int | None) -> None:
+        some = self.limits(data) if waiting is None else (Limit(kind="tenant", name="*", waiting=waiting),)
+        self.run(Unhold(limits=some, limit=limit))
 
     @rule(queue=st.sampled_from(QUEUES), every_s=one_of(1.0, 2.5, 5.0, 61.0), limit=bounds)
     def age(self, queue: str, every_s: float, limit: int) -> None:
