@@ -25,6 +25,7 @@ from fairlane.client.opening import StoreAccess
 from fairlane.client.options import job_id
 from fairlane.client.pausing import Pausing
 from fairlane.client.preparing import EnqueueHook, Preparer
+from fairlane.client.principals import Principals
 from fairlane.client.resourcing import Resourcing
 from fairlane.client.running import Running
 from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
@@ -60,7 +61,9 @@ class Snapshot(TypedDict):
     store: str
 
 
-class Fairlane(Acting, Scheduling, Breaking, Explaining, Inspecting, Limiting, Pausing, Resourcing, Running, Tenanting):
+class Fairlane(
+    Acting, Scheduling, Breaking, Explaining, Inspecting, Limiting, Pausing, Principals, Resourcing, Running, Tenanting
+):
     """Jobs for one application: register tasks, enqueue them, inspect and act on what became of them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops.

@@ -27,7 +27,6 @@ LOOK_EVERY_S = 5.0
 WARN_EVERY_S = 60.0
 """A tenant at its limit is told of so often, not for every job."""
 REMEMBERED = 1_000
-STORES_READY = False
 
 
 class Quotas:
@@ -53,7 +52,7 @@ class Quotas:
         """Take the tokens these jobs need; raises `EnqueueRateReached` where there are not enough."""
         given = tuple(limit for limit in self._limits.gathered() if limit.enqueue_rate is not None)
         now_s = self._clock.monotonic()
-        if STORES_READY and now_s >= self._look_at_s:
+        if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
             self._stored = (yield ListLimits()).limits
         rated = [stored for stored in self._stored if stored.limit.enqueue_rate is not None]
