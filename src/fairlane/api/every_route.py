@@ -33,8 +33,8 @@ EVERY_ROUTE: tuple[Routes, ...] = (
     jobs.routes,
     jobs.admin_routes,
     job_acts.routes,
+    dead_letters_many.routes,  # before `{id}/`, which would take "groups" for one
     dead_letters.routes,
-    dead_letters_many.routes,
     queues.routes,
     queues.admin_routes,
     tenants.routes,

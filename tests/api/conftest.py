@@ -1,0 +1,32 @@
+"""A house for every test, and nothing of the machine that runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.house import ShopHouse
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in list(os.environ):
+        if variable.startswith(("FAIRLANE_", "REDIS_", "USE_REDIS")):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture(scope="session")
+def built() -> Iterator[ShopHouse]:
+    """Building an API takes longer than most tests."""
+    house = ShopHouse()
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def house(built: ShopHouse) -> ShopHouse:
+    return built.furnish()

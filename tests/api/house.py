@@ -1,0 +1,200 @@
+"""Two tenants' jobs in every state behind one API, and callers of every kind. All that is globex's bears its canary."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Self
+from uuid import UUID
+
+import httpx
+import msgspec
+from fastapi import FastAPI
+
+from fairlane import Fairlane, FakeClock, NonRetryable
+from fairlane.api import create_api
+from fairlane.api.access.failures import FailedGuesses
+from fairlane.api.access.issuing import prepared
+from fairlane.core.chance import FixedChance
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    AddEvents,
+    EventDraft,
+    ListBreakers,
+    ListCredentials,
+    ListLimits,
+    ListPauses,
+    ListSchedules,
+    PageAudit,
+    PageDeadLetters,
+    PageJobs,
+    PageTenants,
+    ReadAlerts,
+    Renew,
+    RevokeCredential,
+    Turn,
+    Want,
+)
+from fairlane.testing import run_due
+
+OWN, FOREIGN = "acme", "globex"
+CANARY = "canary-of-globex"
+ROLE_SETS: dict[str, tuple[str, ...]] = {
+    "viewer": ("viewer",),
+    "operator": ("operator",),
+    "staff": ("staff",),
+    "manager": ("manager",),
+    "staff and manager": ("staff", "manager"),
+    "admin": ("admin",),
+}
+EVERY_ROLE = ("viewer", "operator", "staff", "manager", "admin")
+
+
+def shop(url: str = "memory://", **settings: Any) -> Fairlane:
+    app = Fairlane(url, clock=FakeClock(), chance=FixedChance(7), profile="development", **settings)
+
+    @app.task(name="mail.send")
+    def send(user_id: int, note: str = "") -> str:
+        return f"sent {user_id} {note}"
+
+    @app.task(name="mail.bounce")
+    def bounce(note: str = "") -> None:
+        raise NonRetryable(f"no such address {note}")
+
+    return app
+
+
+class Mine:
+    """One tenant's things, by the names the tests call them."""
+
+    def __init__(self, house: ShopHouse, tenant: str, note: str) -> None:
+        app = house.app
+        self.tenant, self.note = tenant, note
+        send, bounce = app.tasks["mail.send"], app.tasks["mail.bounce"]
+        options: Any = {"tenant": tenant, "correlation_id": f"{note}-correlation", "headers": {"trace": note}}
+        dead = bounce.using(**options, idempotency_key=f"{note}-dead").enqueue(note=note)
+        done = send.using(**options).enqueue(user_id=1, note=note)
+        run_due(app)
+        self.done: UUID = done.id
+        self.dead: UUID = dead.id
+        letter = app.get(dead.id)
+        assert letter is not None
+        self.letter = int(letter.seq)
+        self.fingerprint = app.dead_letters(tenant=tenant).dead_letters[0].fingerprint
+        self._options, self._house = options, house
+
+    def begin(self) -> None:
+        """What waits and runs, once nothing else will be run."""
+        app, tenant, note, options = self._house.app, self.tenant, self.note, self._options
+        send, done = app.tasks["mail.send"], self.done
+        self.running: UUID = send.using(**options).enqueue(user_id=2, note=note).id
+        self._house.claim_one()
+        self.ready: UUID = (
+            send.using(**options, idempotency_key=f"{note}-ready", parent=done).enqueue(user_id=3, note=note).id
+        )
+        self.schedule = f"nightly.{note}"
+        app.schedule_add(
+            self.schedule, send.using(tenant=tenant).bind(user_id=4, note=note), cron="0 3 * * *", by="eve"
+        )
+        app.set_tenant(tenant, weight=2.0, tier=f"tier-{note}", by="eve", notes=note)
+        app.set_limit(tenant=tenant, waiting=500, by=f"{note}-setter")
+        app.pause(tenant=tenant, by="eve", notes=note)
+        app.resume(tenant=tenant, by="eve", notes=note)
+        app.access.run(AddEvents(events=(EventDraft(kind="job_dead", tenant=tenant, data={"note": note}),)))
+
+
+class ShopHouse:
+    """The application, its API, and ways to call it. `furnish` puts everything where it was."""
+
+    def __init__(self, app: Fairlane | None = None, **given: Any) -> None:
+        self.app = app or shop()
+        self.api: FastAPI = create_api(self.app, **{"event_poll_s": 0.01, **given})
+        self.runner = asyncio.Runner()
+
+    def furnish(self) -> Self:
+        self.app.purge()
+        self.api.state.house.door.failures = FailedGuesses(self.app.clock)
+        self._worker = WorkerId(self.app.new_job_id())
+        self._claims = 0
+        self.own, self.foreign = Mine(self, OWN, "note-of-acme"), Mine(self, FOREIGN, CANARY)
+        self.own.begin()
+        self.foreign.begin()
+        self.app.force_breaker("smtp", by="eve")
+        self.token(("viewer",), name="old")
+        self.old = self.app.access.run(ListCredentials(kind="token")).credentials[0].id
+        return self
+
+    @property
+    def clock(self) -> FakeClock:
+        assert isinstance(self.app.clock, FakeClock)
+        return self.app.clock
+
+    def claim_one(self) -> None:
+        self._claims += 1
+        self.app.store.run(Renew(worker=self._worker, lease_s=3600.0, name="w", queues=(), types=()))
+        want = Want(lane="general", queues=("default",), limit=1, start=1)
+        assert self.app.store.run(Turn(worker=self._worker, claim_no=self._claims, wants=(want,))).leases
+
+    def token(
+        self, roles: Sequence[str], tenant: str | None = None, ttl_s: float | None = None, name: str = "ada"
+    ) -> str:
+        secret, op = prepared(self.app, "token", name, roles, tenant=tenant, ttl_s=ttl_s, by="eve")
+        self.app.access.run(op)
+        return secret
+
+    def link(self, roles: Sequence[str] = ("viewer",), tenant: str | None = None, ttl_s: float = 600.0) -> str:
+        secret, op = prepared(self.app, "link", "lea", roles, tenant=tenant, ttl_s=ttl_s, by="eve")
+        self.app.access.run(op)
+        return secret
+
+    def revoked(self) -> str:
+        secret = self.token(EVERY_ROLE, name="gone")
+        [found] = [c for c in self.app.access.run(ListCredentials(kind="token")).credentials if c.name == "gone"]
+        self.app.access.run(RevokeCredential(id=found.id, by="eve"))
+        return secret
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        token: str | None = None,
+        *,
+        client: tuple[str, int] = ("198.51.100.7", 4711),
+        base: str = "https://jobs.example",
+        **request: Any,
+    ) -> httpx.Response:
+        headers = {**({} if token is None else {"Authorization": f"Bearer {token}"}), **request.pop("headers", {})}
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.api, client=client, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=base) as http:
+                return await http.request(method, path, headers=headers, **request)
+
+        return self.runner.run(ask())
+
+    def facts(self) -> bytes:
+        """Everything that is kept, but for when credentials were last used."""
+        run = self.app.access.run
+        credentials = [
+            msgspec.structs.replace(credential, last_used_at=None)
+            for kind in ("token", "link")
+            for credential in run(ListCredentials(kind=kind, also_bad=True)).credentials  # type: ignore[arg-type]
+        ]
+        kept = [
+            run(PageJobs(scope=ALL_TENANTS, limit=200)),
+            run(PageDeadLetters(scope=ALL_TENANTS, limit=200)),
+            run(PageAudit(scope=ALL_TENANTS, limit=200)),
+            run(PageTenants(scope=ALL_TENANTS)),
+            run(ListPauses()).pauses,
+            run(ListLimits()).limits,
+            run(ListBreakers()),
+            run(ListSchedules()),
+            run(ReadAlerts()),
+            credentials,
+        ]
+        return msgspec.json.encode(kept)
+
+    def close(self) -> None:
+        self.runner.close()
+        self.app.close()
