@@ -10,6 +10,7 @@ from fairlane.core.ops import (
     AddEvents,
     Bury,
     Cancel,
+    ClearLimit,
     DeadLetterAct,
     Discard,
     Enqueue,
@@ -40,6 +41,8 @@ from fairlane.core.ops import (
     Retained,
     RunSchedule,
     SaveAlerts,
+    SetLimit,
+    SetTenant,
     SilenceAlerts,
     TakeDuty,
     Turn,
@@ -47,6 +50,7 @@ from fairlane.core.ops import (
 from fairlane.stores.postgres import (
     accessing,
     guarding,
+    limiting,
     reading,
     scheduling,
     sealing,
@@ -147,6 +151,7 @@ _CALLS: dict[type, Callable[[Any], Call[Any]]] = {
     **working.CALLS,
     **guarding.CALLS,
     **scheduling.CALLS,
+    **limiting.CALLS,
     **accessing.CALLS,
     **telling.CALLS,
     **watching.CALLS,
@@ -156,6 +161,7 @@ _CALLS: dict[type, Callable[[Any], Call[Any]]] = {
 _ONCE: frozenset[type] = frozenset(
     {
         *(Cancel, Fail, Bury, Reset, Discard, Resolve, Acknowledge),
+        *(SetLimit, ClearLimit, SetTenant),
         *(ResetBreaker, ForceBreaker, PauseClaims, ResumeClaims, PauseSchedule, RunSchedule, RemoveSchedule),
         *(Report, Note, AddEvents, TakeDuty, SaveAlerts, SilenceAlerts, RedeemLink),
     }

@@ -11,15 +11,17 @@ from msgspec import Raw
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult
 from fairlane.stores.postgres.call import Call, answering, instant
+from fairlane.stores.postgres.limiting import enqueue_limits
 
 # Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
-SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text)::text"
+SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json)::text"
 
 _enqueued = answering(EnqueueResult)
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
-    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify), _enqueued)
+    limits = enqueue_limits(op.limits) if op.limits else None
+    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits), _enqueued)
 
 
 def jobs_text(jobs: Sequence[JobSpec]) -> str:

@@ -14,7 +14,6 @@ from fairlane.core.ops import (
     AuditPage,
     AuditRecord,
     DeadLetterDetail,
-    DeadLetterFilter,
     DeadLetterPage,
     GetDeadLetter,
     GetJob,
@@ -25,7 +24,6 @@ from fairlane.core.ops import (
     PageAudit,
     PageDeadLetters,
     PageJobs,
-    Scope,
     Stats,
 )
 from fairlane.stores.postgres.call import Call, Rows, instant
@@ -36,6 +34,7 @@ T = TypeVar("T")
 _SOURCES: dict[Status, tuple[str, ...]] = {
     "pending": (
         "{schema}.ready f",
+        "{schema}.held f",
         "{schema}.scheduled f where not f.failed",
         "{schema}.lease f where f.started_at is null",
     ),
@@ -142,10 +141,11 @@ def get_dead_letter(op: GetDeadLetter) -> Call[DeadLetterDetail | None]:
     return Call(sql, params, read)
 
 
-def dead_letters_where(scope: Scope, w: DeadLetterFilter) -> tuple[str, tuple[object, ...]]:
-    """The condition on a dead letter `d` and its job `j`, with its parameters."""
+def page_dead_letters(op: PageDeadLetters) -> Call[DeadLetterPage]:
+    limit = max(1, min(op.limit, MAX_PAGE))
+    w = op.where
     given: list[tuple[str, object]] = [
-        ("j.tenant = %s", scope.tenant),
+        ("j.tenant = %s", op.scope.tenant),
         ("d.status = %s", w.status),
         ("j.queue = %s", w.queue),
         ("j.type = %s", w.type),
@@ -158,13 +158,9 @@ def dead_letters_where(scope: Scope, w: DeadLetterFilter) -> tuple[str, tuple[ob
     params = tuple(value for _, value in given if value is not None)
     if w.acknowledged is not None:
         conditions.append(f"d.acknowledged_at is {'not ' if w.acknowledged else ''}null")
-    return " and ".join(conditions or ["true"]), params
-
-
-def page_dead_letters(op: PageDeadLetters) -> Call[DeadLetterPage]:
-    limit = max(1, min(op.limit, MAX_PAGE))
-    where, params = dead_letters_where(op.scope, op.where)
-    matching = f"from {{schema}}.dead_letter d join {{schema}}.job j using (seq) where {where}"
+    matching = (
+        f"from {{schema}}.dead_letter d join {{schema}}.job j using (seq) where {' and '.join(conditions or ['true'])}"
+    )
     below, seq = (" and d.seq < %s", (op.before,)) if op.before is not None else ("", ())
     sql = (
         f"with page as materialized (select d.seq {matching}{below} order by d.seq desc limit {limit + 1}) "

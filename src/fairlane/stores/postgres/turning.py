@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
-from fairlane.core.ops import Mark, Reclaimed, Refusal, Turn, TurnResult
+from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.postgres.call import Call, Rows, instant
+from fairlane.stores.postgres.limiting import claim_limits
 
 SQL = (
     "select answer, payloads from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
-    "%s::text[], %s::json, %s::json, %s::json, %s, %s, %s, %s::timestamptz)"
+    "%s::text[], %s::json, %s::json, %s::json, %s, %s, %s, %s::timestamptz, limits => %s::json)"
 )
 
 
@@ -52,6 +53,7 @@ class _LeaseRow(Struct, frozen=True, array_like=True):
     queue: str
     band: int
     rank: int
+    priority: int
     due_at: datetime
     deadline_at: datetime
     enqueued_at: datetime
@@ -72,6 +74,9 @@ class _Answer(Struct, frozen=True):
     cursors: dict[str, str]
     next_due_at: datetime | None
     reclaimed: tuple[Reclaimed, ...]
+    surveys: tuple[Survey, ...]
+    limited: bool
+    limited_until: datetime | None
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
@@ -97,6 +102,7 @@ def turn(op: Turn) -> Call[TurnResult]:
         op.promote_limit,
         op.reclaim_limit,
         instant(op.now),
+        claim_limits(op.limits) if op.limits else None,
     )
     return Call(SQL, params, _in_order_of(op) if completed and others else _read)
 
@@ -148,6 +154,9 @@ def _read(rows: Rows) -> TurnResult:
         cursors=answer.cursors,
         next_due_at=answer.next_due_at,
         reclaimed=answer.reclaimed,
+        surveys=answer.surveys,
+        limited=answer.limited,
+        limited_until=answer.limited_until,
     )
 
 
@@ -173,7 +182,7 @@ def _lease(row: _LeaseRow, payload: str, leased_at: datetime) -> Lease:
         enqueued_at=row.enqueued_at,
         max_attempts=row.max_attempts,
         payload_version=row.payload_version,
-        priority=row.band + row.rank,
+        priority=row.priority,
         timeout_s=row.timeout_s,
         category=extra.category,
         idempotency_key=extra.idempotency_key,

@@ -3,11 +3,11 @@
 create type withdrawn as (
   place text, queue text, band smallint, tenant text, rank smallint, due_at timestamptz, type text, attempt integer, attempts integer,
   crashes smallint, suspect boolean, deduped boolean, timeout_s double precision,
-  worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz
+  worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz, counted smallint
 );
 
 -- withdraw: take an unfinished job out of its place, waiting for whoever is moving it; null when it is finished.
--- uses:   ready_pkey, scheduled_pkey, lease_pkey, done_pkey
+-- uses:   ready_pkey, scheduled_pkey, held_pkey, lease_pkey, done_pkey
 create function withdraw(_seq bigint, _from_lease boolean) returns withdrawn
 language plpgsql
 set search_path from current
@@ -23,10 +23,17 @@ begin
     delete from scheduled where seq = _seq
     returning 'scheduled', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s into _w;
     exit when found;
+    delete from held where seq = _seq
+    returning 'held', queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s into _w;
+    exit when found;
     if _from_lease then
       delete from lease where seq = _seq
       returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
-                worker, leased_at, deadline_at, started_at, cancel_requested_at into _w;
+                worker, leased_at, deadline_at, started_at, cancel_requested_at, counted into _w;
+      if _w.counted > 0 then
+        perform wake_waiting();
+        return _w;
+      end if;
     else
       select 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
              worker, leased_at, deadline_at, started_at, cancel_requested_at into _w
@@ -40,7 +47,7 @@ end
 $$;
 
 -- finish: write how a withdrawn job ended, free its dedup key, and make the dead letter of a dead one.
--- moves:  cancel ready | scheduled -> cancelled, fail | bury ready | scheduled | leased -> dead
+-- moves:  cancel ready | scheduled | held -> cancelled, fail | bury ready | scheduled | held | leased -> dead
 create function finish(
   _seq bigint, _w withdrawn, _status text, _attempt integer, _attempts integer, _outcome text, _error_class text, _error_type text,
   _message text, _now timestamptz
@@ -93,7 +100,7 @@ begin atomic
 end;
 
 -- cancel_v1: end a waiting job; ask a leased one to stop.
--- moves:  cancel ready -> cancelled, cancel scheduled -> cancelled
+-- moves:  cancel ready -> cancelled, cancel scheduled -> cancelled, cancel held -> cancelled
 create function cancel_v1(_tenant text, _id uuid, _by text, _notes text, _at timestamptz default null) returns json
 language plpgsql
 set search_path from current
@@ -124,7 +131,7 @@ end
 $$;
 
 -- end_by_hand_v1: fail (with or without a retry) or bury an unfinished job.
--- moves:  fail ready | scheduled | leased -> scheduled | dead, bury ready | scheduled | leased -> dead
+-- moves:  fail ready | scheduled | held | leased -> scheduled | dead, bury ready | scheduled | held | leased -> dead
 create function end_by_hand_v1(
   _act text, _tenant text, _id uuid, _reason text, _retry_delay_s double precision, _by text, _notes text, _at timestamptz default null
 ) returns json

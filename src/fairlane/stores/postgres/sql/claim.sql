@@ -22,15 +22,18 @@ end;
 create function take(
   _lines line_mark[], _shares integer[], _types text[], _off_types text[], _look integer, _room integer, _in_turn boolean,
   _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
-  _now timestamptz, out taken integer[], out marks line_mark[]
+  _now timestamptz, _l claim_limits, _rates jsonb[], out taken integer[], out marks line_mark[]
 )
 language plpgsql
 set search_path from current
 as $$
 declare
-  _gave    integer[];
-  _places  integer[];
-  _ends    line_mark[];
+  _gave            integer[];
+  _places          integer[];
+  _ends            line_mark[];
+  _counted         smallint := _l.counted;
+  _types_counted   text[] := _l.counted_types;
+  _queues_counted  text[] := _l.counted_queues;
 begin
   with line as (
     select l.*, s.share from unnest(_lines) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
@@ -62,10 +65,11 @@ begin
     ) as n from counted c
   ), leased as (
     insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
-                       attempt, attempts, crashes, suspect, deduped, timeout_s)
+                       attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
     select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
            _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
-           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s
+           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
+           case when _counted is null then 0 when type = any(_types_counted) or queue = any(_queues_counted) then 2 else _counted end, _rates[ord]
     from ordered
   )
   select array_agg(l.ord::integer), array_agg(l.place::integer), array_agg(l.mark) into _gave, _places, _ends

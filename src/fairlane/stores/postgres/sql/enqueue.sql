@@ -1,14 +1,17 @@
 -- enqueue_v1: put jobs in, ready if due, else scheduled; one receipt each, in the order given.
--- moves:  enqueue new -> ready | scheduled
+-- moves:  enqueue new -> ready | scheduled | held
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey; a taken key or id is a receipt, never an error
 -- uses:   job_id_key
 --
 -- `payload_text`, a string that holds the payload's JSON, takes the place of `payload` where that has escapes no text can hold (NUL, half
 -- a surrogate pair): reading the fields of `jobs` would refuse those.
 --
+-- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit is looked at. Counting reads no more rows
+-- than a limit allows, and no row that others write to is written: an enqueue in a long transaction holds nobody up.
+--
 -- select fairlane.enqueue_v1('[{"type": "mail.send", "payload": {"to": 7}, "delay_s": 30}]');
 create function enqueue_v1(
-  jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting'
+  jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting', limits json default null
 ) returns json
 language plpgsql
 set search_path from current
@@ -20,19 +23,38 @@ declare
   _created   integer;
   _seqs      bigint[];
   _receipts  json;
+  _groups    enqueue_group[];
+  _refused   json;
+  _careful   boolean := false;
+  _detail    text;
 begin
   if capacity is not null then
     select count(*) into _depth from (
-      (select 1 from ready limit capacity) union all (select 1 from scheduled limit capacity) limit capacity
+      (select 1 from ready limit capacity) union all (select 1 from scheduled limit capacity)
+      union all (select 1 from held limit capacity) limit capacity
     ) waiting;
     if _depth + json_array_length(jobs) > capacity then
       return json_build_object('full', true, 'depth', _depth);
     end if;
   end if;
 
+  if limits::text <> 'false' or (limits is null and exists (select from limit_rule where kind = 'tenant')) then
+    select g.groups, g.refused, g.careful into _groups, _refused, _careful from enqueue_groups(jobs, limits) g;
+    if _refused is not null then
+      return json_build_object('refused', _refused, 'depth', _depth);
+    end if;
+  end if;
+
+  if _careful then
+    begin
+      select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now, _groups) e;
+    exception when sqlstate 'FL001' then
+      get stacked diagnostics _detail = pg_exception_detail;
+      return json_build_object('refused', _detail::json, 'depth', _depth);
+    end;
   -- A word in the text may be anybody's; then the careful path is only slower. Reading the keys out costs a second parse of it all.
-  if strpos(jobs::text, '"idempotency_key"') > 0 or strpos(jobs::text, '"dedup_key"') > 0 then
-    select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now) e;
+  elsif strpos(jobs::text, '"idempotency_key"') > 0 or strpos(jobs::text, '"dedup_key"') > 0 then
+    select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now, null) e;
   else
     with input as materialized (
       select * from json_to_recordset(jobs) as j (
@@ -69,6 +91,10 @@ begin
 
   if _created > 0 and (notify = 'always' or (notify = 'if_waiting' and exists (select from worker where waiting))) then
     perform pg_notify(current_schema() || '_wake', '');
+  end if;
+  if _groups <> '{}' then
+    return json_build_object('receipts', coalesce(_receipts, '[]'), 'depth', _depth,
+                             'hits', coalesce(limit_hits(jobs, _receipts, _groups), '[]'));
   end if;
   return json_build_object('receipts', coalesce(_receipts, '[]'), 'depth', _depth);
 end

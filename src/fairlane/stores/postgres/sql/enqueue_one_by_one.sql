@@ -1,11 +1,11 @@
--- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys.
--- moves:  enqueue new -> ready | scheduled
+-- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or refused.
+-- moves:  enqueue new -> ready | scheduled | held
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey
 -- uses:   job_id_key
 --
 -- In the order given, so that of two jobs with one key the first wins. Two calls that meet the same keys in opposite order
--- may deadlock; the client repeats the call, ids make that safe.
-create function enqueue_one_by_one(jobs json, _now timestamptz, out created integer, out receipts json)
+-- may deadlock; the client repeats the call, ids make that safe. A refusal is raised as FL001, for the caller to catch.
+create function enqueue_one_by_one(jobs json, _now timestamptz, _groups enqueue_group[], out created integer, out receipts json)
 language plpgsql
 set search_path from current
 as $$
@@ -15,6 +15,8 @@ declare
   _seq  bigint;
   _all  json[] := '{}';
   _one  json;
+  _g    integer;
+  _hold boolean;
 begin
   created := 0;
   for _j in
@@ -80,14 +82,33 @@ begin
         delete from dedup_key where tenant = _j.tenant and type = _j.type and key = _j.dedup_key and seq = _seq;
         continue;
       end if;
-      if _j.due_at <= _now then
+      _hold := false;
+      _g := null;
+      if _groups is not null then
+        _g := (select g.ord from unnest(_groups) with ordinality as g (tenant, queue, jobs, waiting, when_full, payload_bytes, found, created, ord)
+               where g.tenant = _j.tenant and g.queue = _j.queue);
+      end if;
+      if _g is not null then
+        if _groups[_g].found + _groups[_g].created >= _groups[_g].waiting then
+          if _groups[_g].when_full = 'reject' then
+            raise exception using errcode = 'FL001', message = 'a limit refused the call', detail = limit_hit(_groups[_g])::text;
+          end if;
+          _hold := _groups[_g].when_full = 'hold';
+        end if;
+        _groups[_g].created := _groups[_g].created + 1;
+      end if;
+      if _hold then
+        insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
+        values (_seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.dedup_key is not null, _j.timeout_s);
+      elsif _j.due_at <= _now then
         insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
         values (_seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.dedup_key is not null, _j.timeout_s);
       else
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
         values (_seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.dedup_key is not null, _j.timeout_s, false);
       end if;
-      _one := json_build_object('disposition', 'created', 'id', _j.id, 'seq', _seq);
+      _one := case when _hold then json_build_object('disposition', 'created', 'id', _j.id, 'seq', _seq, 'held', true)
+                   else json_build_object('disposition', 'created', 'id', _j.id, 'seq', _seq) end;
       created := created + 1;
       exit;
     end loop;

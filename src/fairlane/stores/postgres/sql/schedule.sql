@@ -87,7 +87,7 @@ begin
       return json_build_object('outcome', 'skipped');
     end if;
     select json_agg(r->>'id' order by ord), (array_agg((r->>'id')::uuid order by ord desc))[1] into _ids, _last
-    from json_array_elements(enqueue_v1(jobs, _now)->'receipts') with ordinality as e (r, ord);
+    from json_array_elements(enqueue_v1(jobs, _now, limits => 'false')->'receipts') with ordinality as e (r, ord);
   end if;
   update schedule set next_at = _next_at, last_at = _fired_at, last_job_id = coalesce(_last, last_job_id) where name = _name;
   return json_build_object('outcome', 'fired', 'job_ids', coalesce(_ids, '[]'));

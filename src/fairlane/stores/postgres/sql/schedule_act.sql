@@ -48,7 +48,7 @@ begin
   if not found then
     return schedule_act('not_found', null, null);
   end if;
-  _id := enqueue_v1(jobs, _now)->'receipts'->0->>'id';
+  _id := enqueue_v1(jobs, _now, limits => 'false')->'receipts'->0->>'id';
   update schedule set last_job_id = _id where name = _name returning * into _s;
   perform audit_schedule('schedule_run', _by, _notes, _name, _s.spec->>'tenant', null, json_build_object('job_id', _id), _now);
   return schedule_act(null, _s, _id);

@@ -25,6 +25,9 @@ as $$
 declare
   _settled   bigint[];
   _attempts  integer[];
+  _counted   boolean;
+  _rates     jsonb[];
+  _leased    timestamptz[];
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
@@ -33,7 +36,7 @@ begin
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
-    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as counted,
+    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
       l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
       _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,
       coalesce(l.started_at, _now - (coalesce(o.ended_ago_s, 0) + o.ran_s) * interval '1 second') as began_at,
@@ -43,13 +46,13 @@ begin
       recorded_as(o.kind) as outcome
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped, timeout_s,
-           kind, result, delay_s, reason, counted, charged, ended_at, began_at, status, outcome,
-           case kind when 'crashed' then own_failure(type, counted, status = 'dead') else failure end as failure
+           kind, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at, status, outcome,
+           case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
     from ended_here
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
                       error_class, error_type, error_message, traceback, result)
-    select seq, status, ended_at, due_at, attempt, charged, counted, outcome, worker, leased_at, deadline_at, began_at,
+    select seq, status, ended_at, due_at, attempt, charged, crashed, outcome, worker, leased_at, deadline_at, began_at,
            failure->>'error_class', failure->>'error_type', coalesce(failure->>'message', reason), failure->>'traceback', result
     from gone where status is not null
   ), lived_on as (
@@ -60,11 +63,11 @@ begin
     from gone where status is null
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, counted, false, deduped, timeout_s, kind = 'retried'
+    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed, false, deduped, timeout_s, kind = 'retried'
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, counted, suspect or kind = 'crashed', deduped, timeout_s
+    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashed, suspect or kind = 'crashed', deduped, timeout_s
     from gone where status is null and kind in ('released', 'crashed')
   ), buried as (
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
@@ -75,7 +78,16 @@ begin
     where g.deduped and g.status is not null and j.seq = g.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
-  select array_agg(seq), array_agg(attempt) into _settled, _attempts from gone;
+  select array_agg(seq), array_agg(attempt), bool_or(counted > 0),
+         array_agg(rates) filter (where kind = 'released' and began_at is null and rates is not null),
+         array_agg(leased_at) filter (where kind = 'released' and began_at is null and rates is not null)
+  into _settled, _attempts, _counted, _rates, _leased from gone;
+  if _rates is not null then
+    perform give_back(_rates, _leased);
+  end if;
+  if _counted then
+    perform wake_waiting();
+  end if;
 
   return (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)

@@ -17,11 +17,12 @@ declare
   _settled  bigint[];
   _ended    integer[];
   _deduped  bigint[];
+  _counted  boolean;
 begin
   with gone as (
     delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
     where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
-    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped,
+    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped, l.counted,
               o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
@@ -29,10 +30,14 @@ begin
            deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone
   )
-  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped) into _settled, _ended, _deduped from gone;
+  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped), bool_or(counted > 0)
+  into _settled, _ended, _deduped, _counted from gone;
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
+  end if;
+  if _counted then
+    perform wake_waiting();
   end if;
   if cardinality(_settled) = cardinality(_seqs) then
     return null;

@@ -1,5 +1,5 @@
 -- stats_v1: counts by queue and status, each no higher than `_cap`.
--- uses:   ready, scheduled and lease whole (they hold only what is unfinished); done up to `_cap` rows
+-- uses:   ready, scheduled, held and lease whole (they hold only what is unfinished); done up to `_cap` rows
 create function stats_v1(_tenant text, _cap integer, _at timestamptz default null) returns json
 language sql
 set search_path from current
@@ -12,10 +12,12 @@ begin atomic
   ), l as (
     select queue, count(*) filter (where started_at is not null) as processing, count(*) filter (where started_at is null) as prefetched
     from lease where _tenant is null or tenant = _tenant group by queue
+  ), h as (
+    select queue, count(*) as held from held where _tenant is null or tenant = _tenant group by queue
   ), q as (
-    select queue, coalesce(ready, 0) as ready, coalesce(scheduled, 0) as scheduled, coalesce(failed, 0) as failed,
+    select queue, coalesce(ready, 0) as ready, coalesce(scheduled, 0) as scheduled, coalesce(failed, 0) as failed, coalesce(held, 0) as held,
            coalesce(processing, 0) as processing, coalesce(prefetched, 0) as prefetched, oldest
-    from r full join s using (queue) full join l using (queue)
+    from r full join s using (queue) full join h using (queue) full join l using (queue)
   ), ended as (
     select kind, (
       select count(*) from (
@@ -29,8 +31,8 @@ begin atomic
     'queues', coalesce((
       select json_agg(json_build_object(
         'queue', queue, 'ready', least(ready, _cap), 'scheduled', least(scheduled, _cap), 'failed', least(failed, _cap),
-        'processing', least(processing, _cap),
-        'pending', least(ready + scheduled - failed + prefetched, _cap), 'oldest_due_at', oldest) order by queue)
+        'processing', least(processing, _cap), 'held', least(held, _cap),
+        'pending', least(ready + held + scheduled - failed + prefetched, _cap), 'oldest_due_at', oldest) order by queue)
       from q), '[]'),
     'completed', (select n from ended where kind = 'completed'),
     'dead', (select n from ended where kind = 'dead'),

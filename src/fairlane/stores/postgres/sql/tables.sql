@@ -112,7 +112,9 @@ create table lease (
   crashes              smallint not null,
   suspect              boolean not null,
   deduped              boolean not null,
-  timeout_s            double precision
+  counted              smallint not null default 0,  -- 1: a limit on running may be over its tenant; 2: over its queue or type
+  timeout_s            double precision,
+  rates                jsonb  -- what it counted under at `leased_at`: [kind, name, queue, period_s], …
 );
 create index lease_worker on lease (worker, claim_no);
 create index lease_cancel on lease (worker) where cancel_requested_at is not null;

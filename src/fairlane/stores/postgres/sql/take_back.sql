@@ -7,13 +7,19 @@
 -- start_by_passed   only prefetched, never started: recorded `released`
 -- deadline_passed   ran past twice its timeout: dead as JobStuck
 create function take_back(_seqs bigint[], _cause text, _now timestamptz, _max_crashes integer) returns json
-language sql
+language plpgsql
 set search_path from current
-begin atomic
+as $$
+declare
+  _told     json;
+  _counted  boolean;
+  _rates    jsonb[];
+  _leased   timestamptz[];
+begin
   with gone as (
     delete from lease l where l.seq = any(_seqs)
     returning l.*,
-      l.crashes + case when _cause = 'worker_gone' and l.alone then 1 else 0 end as counted,
+      l.crashes + case when _cause = 'worker_gone' and l.alone then 1 else 0 end as crashed,
       case when _cause = 'deadline_passed' and l.cancel_requested_at is null then 'dead'
            when l.cancel_requested_at is not null then 'cancelled'
            when _cause = 'worker_gone' and l.alone and l.crashes + 1 >= _max_crashes then 'dead'
@@ -28,14 +34,14 @@ begin atomic
   ), worded as (
     select t.*, case when error_type is not null then 'transient' end as error_class,
       case error_type when 'JobStuck' then 'Job exceeded timeout threshold'
-           when 'Crashed' then 'its process died ' || counted || ' times while it ran alone'
+           when 'Crashed' then 'its process died ' || crashed || ' times while it ran alone'
            when 'WorkerLost' then 'its worker is gone' end as error_message,
       attempts + case when error_type = 'JobStuck' then 1 else 0 end as charged
     from told t
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
                       error_class, error_type, error_message)
-    select seq, became, _now, due_at, attempt, charged, counted, outcome, worker, leased_at, deadline_at, started_at,
+    select seq, became, _now, due_at, attempt, charged, crashed, outcome, worker, leased_at, deadline_at, started_at,
            error_class, error_type, error_message
     from worded where became <> 'ready'
   ), lived_on as (
@@ -44,7 +50,7 @@ begin atomic
     from worded where became = 'ready'
   ), back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-    select seq, queue, band, tenant, rank, due_at, type, attempt, attempts, counted,
+    select seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashed,
            suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s
     from worded where became = 'ready'
   ), buried as (
@@ -58,6 +64,17 @@ begin atomic
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = w.seq
   )
   select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause, 'became', became)
-                  order by seq)
+                  order by seq),
+         bool_or(counted > 0), array_agg(rates) filter (where started_at is null and rates is not null),
+         array_agg(leased_at) filter (where started_at is null and rates is not null)
+  into _told, _counted, _rates, _leased
   from worded;
-end;
+  if _rates is not null then
+    perform give_back(_rates, _leased);
+  end if;
+  if _counted then
+    perform wake_waiting();
+  end if;
+  return _told;
+end
+$$;

@@ -3,6 +3,8 @@
 -- guard:  the worker's row is there, in time, and locked against being reclaimed half way
 -- uses:   worker_pkey, lease_worker, lease_cancel, scheduled_due
 --
+-- `limits`: what the code allows to claims. With none given and none kept a Turn asks for them once, and that is all they cost it.
+--
 -- Idempotent by (worker, claim_no): the answer is read back from the leases of that claim, whether this call made them or one whose
 -- reply was lost. Payloads travel apart from the answer, as text: one that is too deep to parse must not hurt the others.
 -- The planner is left only nested loops over indexes: a plan cached on an empty table cost 220 ms a claim at a million rows.
@@ -11,7 +13,7 @@ create function turn_v1(
   _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   outcomes json, starts json, wants json, _waiting boolean default false,
   _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null, _max_crashes integer default 3,
-  out answer text, out payloads text[]
+  limits json default null, out answer text, out payloads text[]
 )
 language plpgsql
 set search_path from current
@@ -29,8 +31,13 @@ declare
   _reclaimed   json;
   _alive       boolean;
   _was         boolean;
+  _repeated    boolean;
   _paused      boolean;
+  _kept        boolean;
   _off         off_claims;
+  _given       limit_room[];
+  _limits      claim_limits;
+  _surveys     json[];
   _want        json;
   _got         record;
   _nth         integer := 0;
@@ -43,8 +50,13 @@ begin
     -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known to nobody.
     perform pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no));
   end if;
-  select w.expires_at > _now, w.waiting, exists (select from pause) into _alive, _was, _paused
-  from worker w where w.id = _worker for key share;
+  if limits is not null then
+    _given := given_limits(limits);
+    if wants is not null then
+      perform count_given(_given);
+    end if;
+  end if;
+  select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
   _alive := coalesce(_alive, false);
   if starts is not null then
     _unstarted := mark_started(_worker, starts, _now);
@@ -62,21 +74,32 @@ begin
     _reclaimed := reclaim_lapsed(_reclaim_limit, _now, _max_crashes);
   end if;
 
+  -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
+  select exists (select from lease where worker = _worker and claim_no = _claim_no), exists (select from pause),
+         exists (select from limit_rule) or exists (select from counted)
+  into _repeated, _paused, _kept;
+  if _kept or _given is not null then
+    _limits := claim_limits(_given, _now);
+  end if;
   if _alive then
     if _was is distinct from _waiting then
       update worker set waiting = _waiting where id = _worker;
     end if;
     if wants is not null then
-      if not exists (select from lease where worker = _worker and claim_no = _claim_no) then
+      if not _repeated then
         if _paused then
           _off := off_claims();
         end if;
         for _want in select json_array_elements(wants) loop
-          select c.* into _got from claim(_worker, _claim_no, _want, _nth, _off, _now) c;
+          select c.* into _got from claim(_worker, _claim_no, _want, _nth, _off, _now, _limits) c;
+          _limits := _got.l;
           _nth := _nth + _got.claimed;
           _marks := merge_marks(_marks, _got.marks);
           if _got.served is not null then
             _cursors := _cursors || jsonb_build_object(_want->>'lane', _got.served);
+          end if;
+          if _got.survey is not null then
+            _surveys := array_append(_surveys, _got.survey);
           end if;
         end loop;
       else
@@ -88,7 +111,7 @@ begin
         from (
           select json_build_array(
                    l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at is not null, l.lane, l.type, l.tenant, l.queue,
-                   l.band, l.rank, l.due_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
+                   l.band, l.rank, j.band + j.rank, l.due_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
                    case when num_nonnulls(j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
                                           j.retry) > 0 then json_build_object(
                      'category', j.category, 'idempotency_key', j.idempotency_key, 'correlation_id', j.correlation_id,
@@ -116,7 +139,10 @@ begin
       from unnest(_marks) m), '[]'),
     'cursors', _cursors,
     'next_due_at', (select due_at from scheduled order by due_at limit 1),
-    'reclaimed', coalesce(_reclaimed, '[]'));
+    'reclaimed', coalesce(_reclaimed, '[]'),
+    'surveys', coalesce(array_to_json(_surveys), '[]'),
+    'limited', coalesce(_limits.limited, false),
+    'limited_until', _limits.until);
 end
 $$;
 
