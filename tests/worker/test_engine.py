@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job
-from fairlane.core.ops import ALL_TENANTS, Reset
+from fairlane.core.ops import ALL_TENANTS, Renew, Reset, Turn
 from fairlane.errors import JobFailed
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
@@ -237,10 +238,20 @@ def test_it_leaves_after_so_many_jobs_when_told_to(works: Works) -> None:
 @pytest.mark.requirement("L13")
 def test_the_utilisation_of_a_lane_is_the_share_of_its_slot_time_spent_running(works: Works) -> None:
     state = works.engine(Lane("half", 2, (ANY,))).desk.lanes[0]
+    works.task("add").enqueue(1, 2)
+    want = state.planner.want(1, 100.0)
+    worker = WorkerId(works.app.new_job_id())
+    works.app.store.run(Renew(worker=worker))
+    answer = works.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,)))
+    state.planner.learn(want, answer, 0.0, 100.0)
+    [lease] = answer.leases
     state.utilisation(100.0, running_s=0.0)
-    state.ended(ran_s=5.0)
+    state.begin(lease, 100.0)
+    state.end(lease, 100.0, ran_s=5.0)
     assert state.utilisation(110.0, running_s=5.0) == pytest.approx(0.5)
-    state.ended(ran_s=5.0)
+    state.planner.accounts.claim(lease.tenant, 1, 110.0)
+    state.begin(lease, 105.0)
+    state.end(lease, 105.0, ran_s=5.0)
     assert state.utilisation(120.0, running_s=0.0) == pytest.approx(0.0)
 
 

@@ -14,6 +14,7 @@ from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Outcome, Released
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import ANY, LaneState
+from fairlane.worker.limiting import LimitWatch
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.slot import Slot
 from fairlane.worker.statistics import Statistics
@@ -35,6 +36,7 @@ class Desk:
         self.lanes = tuple(
             LaneState(lane, known_queues(app, lane.queues), tuple(sorted(self.tasks))) for lane in config.lanes
         )
+        self.limits = LimitWatch(app.limits, (queue for state in self.lanes for queue in state.queues))
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
         self.statistics = Statistics()
@@ -91,6 +93,7 @@ class Desk:
         if left_s > 0:
             state.trusted_until_s = now_s + left_s
             return True
+        state.give_up(lease)
         self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
         self.kick.set()
         return False
@@ -100,6 +103,7 @@ class Desk:
         kept = []
         for lease in state.held:
             if unwanted(lease):
+                state.give_up(lease)
                 self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
             else:
                 kept.append(lease)

@@ -50,11 +50,11 @@ class Filler:
                 await state.wait()
                 breath_s = desk.monotonic()
                 continue
-            lease = held.popleft()
             began_s = desk.monotonic()
+            lease = state.next(began_s)
             if began_s > state.trusted_until_s and not desk.may_begin(state, lease, began_s):
                 continue
-            state.running += 1
+            state.begin(lease, began_s)
             desk.started += 1
             try:
                 breaker = desk.tasks[lease.type].breaker
@@ -74,9 +74,8 @@ class Filler:
                 untold = RuntimeError(f"how it ended could not be told: {type(error).__name__}")
                 outcome = desk.tasks[lease.type].raised(lease, untold, desk.monotonic() - began_s)
             finally:
-                state.running -= 1
-            now_s = desk.monotonic()
-            state.ended(now_s - began_s)
+                now_s = desk.monotonic()
+                state.end(lease, began_s, now_s - began_s)
             desk.put(outcome, lease, now_s - began_s)
             if isinstance(outcome, FAILED):
                 remember_failure(desk.app, lease, outcome)

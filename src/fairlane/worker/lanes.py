@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ PREFETCH_S = 0.05
 """So much measured work a lane may hold beyond its slots."""
 PREFETCH_SLOTS = 5
 """And no more jobs than this many times its slots."""
+ORDER_S = 0.005
+"""Whose turn it is among held jobs changes with the time that others run: the order is no older than this."""
 
 
 class Lane(Struct, frozen=True):
@@ -45,10 +47,13 @@ class LaneState:
     """One lane at work in one process: the jobs it holds, who waits for one, and how busy it is."""
 
     def __init__(self, lane: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
-        self.lane = lane
+        self.lane, self.queues = lane, queues
         self.planner = ClaimPlanner(lane.name, queues, types)
         self.held: deque[Lease] = deque()
-        """Claimed and not begun."""
+        """Claimed and not begun, in the order in which they will begin."""
+        self._is_mixed = False
+        """There are jobs of more than one line among them."""
+        self._ordered_s = 0.0
         self._idle: deque[asyncio.Future[None]] = deque()
         self.trusted_until_s = 0.0
         """Until then every held job is surely still ours."""
@@ -72,10 +77,20 @@ class LaneState:
     def free_slots(self) -> int:
         return max(self.lane.slots - self.running - len(self.held), 0)
 
-    def give(self, leases: Iterable[Lease], trusted_until_s: float) -> None:
-        if not self.held:
-            self.trusted_until_s = trusted_until_s
+    def give(self, leases: Sequence[Lease], trusted_until_s: float, now_s: float) -> None:
+        """Jobs that were claimed, after the planner has learnt of them."""
+        if not leases:
+            return
+        lines = {(lease.queue, lease.band, lease.tenant) for lease in leases}
+        if self.held:
+            last = self.held[-1]
+            lines.add((last.queue, last.band, last.tenant))
+        else:
+            self.trusted_until_s, self._is_mixed = trusted_until_s, False
         self.held.extend(leases)
+        self._is_mixed = self._is_mixed or len(lines) > 1
+        if self._is_mixed:
+            self._order(now_s)
         for _ in range(min(len(self._idle), len(self.held))):
             waiting = self._idle.popleft()
             if not waiting.done():
@@ -93,7 +108,28 @@ class LaneState:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def ended(self, ran_s: float) -> None:
+    def next(self, now_s: float) -> Lease:
+        """The held job whose turn it is to begin."""
+        if self._is_mixed and now_s - self._ordered_s > ORDER_S:
+            self._order(now_s)
+        return self.held.popleft()
+
+    def _order(self, now_s: float) -> None:
+        ordered, self._ordered_s = self.planner.in_order(list(self.held), now_s), now_s
+        self.held.clear()
+        self.held.extend(ordered)
+
+    def begin(self, lease: Lease, began_s: float) -> None:
+        self.running += 1
+        self.planner.accounts.begin(lease.tenant, began_s)
+
+    def give_up(self, lease: Lease) -> None:
+        """A held job goes back."""
+        self.planner.accounts.release(lease.tenant)
+
+    def end(self, lease: Lease, began_s: float, ran_s: float) -> None:
+        self.running -= 1
+        self.planner.accounts.end(lease.tenant, began_s, ran_s)
         self.is_clogged = False
         self._busy_s += ran_s
         # Follows a change within some twenty jobs and forgets a single outlier.

@@ -24,6 +24,11 @@ ATTEND_S = 2.0
 ECHO_S = (0.0, 0.03, 0.3)
 """After falling idle: look again this soon, for an enqueue that had not seen us waiting. At once, because the Turn that says so
 claims before it commits."""
+QUIET_S = 0.02
+"""A lane with free slots, beside others at work, asks to be woken after so long without a Turn: where Turns follow each other faster it hears soon enough,
+and a wake-up for every enqueue would cost the writers dear."""
+ASK_AGAIN_S = 0.02
+"""After a claim that a limit left short: no sooner, for whoever holds its place may be counting."""
 UNREGISTERED_S = 0.2
 """How long a worker whose heartbeat has lapsed waits before it asks again."""
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -43,6 +48,10 @@ class Turner:
         """Turns in a row that found nothing to do."""
         self._due_s: float | None = None
         """When the next scheduled job is due, by our clock."""
+        self._freed_s: float | None = None
+        """When a limit that held something back lets the next one through."""
+        self._is_waiting = False
+        """The last Turn asked to be woken."""
         self.answered_s = desk.monotonic()
         """When the store last answered: what readiness is judged by."""
         self._registered = True
@@ -62,8 +71,8 @@ class Turner:
                 await asyncio.sleep(UNREGISTERED_S)
                 continue  # an empty answer says nothing about the queues
             searches = any(state.planner.is_searching for state in desk.lanes)
-            self._idle = 0 if claimed or searches or desk.outcomes or desk.busy() else self._idle + 1
-            if desk.config.drain and self._idle:
+            self._idle = 0 if claimed or searches or desk.outcomes or not self._is_waiting else self._idle + 1
+            if desk.config.drain and self._idle and not desk.busy() and self._freed_s is None:
                 return
             if desk.jobs_left() <= 0 and not desk.busy():
                 return
@@ -73,15 +82,19 @@ class Turner:
         desk = self._desk
         self._claim_no += 1
         outcomes, desk.outcomes = desk.outcomes, []
+        sent_s = desk.monotonic()
+        self._is_waiting = not desk.stopping and (
+            not desk.busy() or (self._has_idle_lane() and sent_s - self.answered_s >= QUIET_S)
+        )
         turn = Turn(
             worker=desk.worker,
             claim_no=self._claim_no,
             outcomes=tuple(outcomes),
             starts=self._starts(),
             wants=tuple(want for _, want in asked),
-            waiting=not desk.busy() and not desk.stopping,
+            limits=desk.limits.given if asked else (),
+            waiting=self._is_waiting,
         )
-        sent_s = desk.monotonic()
         answer = await self._send(turn)
         self.answered_s = desk.monotonic()
         desk.hear_time(answer.now, sent_s)
@@ -92,7 +105,9 @@ class Turner:
             leases = by_lane.get(want.lane, [])
             state.planner.learn(want, answer, self.answered_s - sent_s, self.answered_s)
             state.empty = len(leases) < want.limit and not state.planner.is_searching
-            state.give(leases, sent_s + TRUSTED_S)
+            state.give(leases, sent_s + TRUSTED_S, self.answered_s)
+        if asked:
+            self._heed_limits(answer, is_short=any(state.empty for state, _ in asked))
         self._heed(answer)
         return len(answer.leases)
 
@@ -103,16 +118,19 @@ class Turner:
         asked = []
         left = desk.jobs_left()
         for state in desk.lanes:
-            room = min(state.room(), left)
+            room, queues = state.room(), None
+            if desk.limits.in_force:
+                # Free slots may take anything; ahead of them only what no limit counts.
+                queues = None if state.free_slots() else desk.limits.free(state.queues)
+                room = state.free_slots() or (room if queues else 0)
+            room = min(room, left)
             left -= room
             if room > 0 and (woken or not state.empty or desk.outcomes):
                 limit = room if desk.config.batch is None else min(room, desk.config.batch)
-                asked.append(
-                    (
-                        state,
-                        state.planner.want(limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken),
-                    )
+                want = state.planner.want(
+                    limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken, queues=queues
                 )
+                asked.append((state, want))
         return tuple(asked)
 
     async def _sleep(self) -> None:
@@ -124,10 +142,13 @@ class Turner:
         pause_s = desk.config.poll_s
         if desk.busy():
             pause_s = min(pause_s, ATTEND_S)
-        elif 0 < self._idle <= len(ECHO_S):
-            pause_s = ECHO_S[self._idle - 1]
-        if self._due_s is not None:
-            pause_s = min(pause_s, max(self._due_s - desk.monotonic(), 0.0))
+            if not self._is_waiting and self._has_idle_lane():
+                pause_s = min(pause_s, QUIET_S)
+        if 0 < self._idle <= len(ECHO_S):
+            pause_s = min(pause_s, ECHO_S[self._idle - 1])
+        for due_s in (self._due_s, self._freed_s):
+            if due_s is not None:
+                pause_s = min(pause_s, max(due_s - desk.monotonic(), 0.0))
         try:
             async with asyncio.timeout(pause_s):
                 await desk.kick.wait()
@@ -189,6 +210,16 @@ class Turner:
                 slot.reported = True
                 starts.append(Start(seq=slot.lease.seq, attempt=slot.lease.attempt, timeout_s=slot.timeout_s))
         return tuple(starts)
+
+    def _has_idle_lane(self) -> bool:
+        return any(state.empty and state.free_slots() for state in self._desk.lanes)
+
+    def _heed_limits(self, answer: TurnResult, *, is_short: bool) -> None:
+        self._desk.limits.in_force, until = answer.limited, answer.limited_until
+        if until is None or not is_short:
+            self._freed_s = None
+        else:
+            self._freed_s = self.answered_s + max((until - answer.now).total_seconds(), ASK_AGAIN_S)
 
     def _heed(self, answer: TurnResult) -> None:
         """What the store says of jobs we hold: asked to cancel, lost, and when to look again."""

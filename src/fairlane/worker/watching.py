@@ -30,8 +30,9 @@ class Watchdog:
 
     def run_once(self, now_s: float) -> None:
         for state in self._desk.lanes:
-            ahead = next((lease for lease in state.held if not lease.started), None)
-            if ahead is not None and self._desk.left_s(ahead, now_s) < START_BY_S - HELD_S:
+            ahead = [lease for lease in state.held if not lease.started]
+            oldest = min(ahead, key=lambda lease: lease.deadline_at, default=None)
+            if oldest is not None and self._desk.left_s(oldest, now_s) < START_BY_S - HELD_S:
                 state.is_clogged = True
                 self._desk.give_back(state, lambda lease: not lease.started)
         for slot in self._desk.slots:

@@ -1,0 +1,84 @@
+"""Lines that begin with jobs not wanted here: paused, or of types this worker does not know. Remembered is how far they were looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from fairlane.core.ops import Mark, Take, TurnResult, Want
+
+SEARCHED_FOR_S = 30.0
+"""How long at least a line that was looked through is trusted to hold nothing wanted but what came behind."""
+PAUSE_PER_SEARCH = 4.0
+
+Line = tuple[str, int, str]
+"""Queue, band, tenant."""
+
+
+class Searcher:
+    """Goes on behind them claim by claim, so that they hide nothing, and begins at the head again from time to time: jobs come back.
+
+    Where a limit holds jobs back they may be wanted at any moment: then a line is looked through to its end, now and then, and every other claim begins at its head.
+    """
+
+    def __init__(self, queues: tuple[str, ...]) -> None:
+        self._queues = frozenset(queues)
+        self.behind: dict[Line, Mark] = {}
+        self._further: Mapping[Line, Mark] = {}
+        self.is_searching = False
+        """The last claim was not full and came further into such a line: there may be something behind."""
+        self._spent_s = 0.0
+        self._forget_s = 0.0
+        self._search_again_s = 0.0
+
+    def forget_if_old(self, now_s: float) -> None:
+        if self.behind and not self.is_searching and now_s >= self._forget_s:
+            self.behind, self._spent_s = {}, 0.0
+
+    def takes(self, limit: int, queues: tuple[str, ...]) -> tuple[Take, ...]:
+        """One job each from behind; the look round that follows goes on from there. For when nobody else waits."""
+        lines = [line for line in self.behind if line[0] in queues]
+        return tuple(
+            Take(queue=queue, band=band, tenant=tenant, limit=1, after=self.behind[queue, band, tenant])
+            for queue, band, tenant in lines[:limit]
+        )
+
+    def goes_on_in(self, line: Line) -> bool:
+        """The last claim came further into it."""
+        return line in self._further
+
+    def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float, *, is_short: bool) -> None:
+        """Take in the marks of a Turn: those of lines that gave nothing show how far they were looked through."""
+        self._further = self._came_further(answer, now_s) if answer.marks else {}
+        self.is_searching = is_short and bool(self._further)
+        if self.behind:
+            for take in want.takes:  # those asked now come last the next time
+                line = take.queue, take.band, take.tenant
+                if line in self.behind:
+                    self.behind[line] = self.behind.pop(line)
+        if self._further:
+            self.behind.update(self._further)
+            self._spent_s += took_s
+            self._forget_s = now_s + max(PAUSE_PER_SEARCH * self._spent_s, SEARCHED_FOR_S)
+        elif answer.limited and self.behind:
+            self._search_again_s = now_s + PAUSE_PER_SEARCH * self._spent_s
+            self.behind, self._spent_s = {}, 0.0
+
+    def _came_further(self, answer: TurnResult, now_s: float) -> dict[Line, Mark]:
+        if answer.limited and now_s < self._search_again_s:
+            return {}
+        # The marks and leases are those of all lanes of this worker.
+        given = {(lease.queue, lease.band, lease.tenant) for lease in answer.leases}
+        further = {}
+        for mark in answer.marks:
+            line = mark.queue, mark.band, mark.tenant
+            if mark.queue not in self._queues:
+                continue
+            before = self.behind.get(line)
+            if line not in given if before is None else _place(mark) > _place(before):
+                further[line] = mark
+        return further
+
+
+def _place(mark: Mark) -> tuple[int, datetime, int]:
+    return mark.rank, mark.due_at, mark.seq
