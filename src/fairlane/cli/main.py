@@ -17,6 +17,7 @@ from fairlane.errors import FairlaneError
 COMMANDS = {
     "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
     "worker": Entry("fairlane.cli.commands.worker:worker", "Run an application's jobs."),
+    "dashboard": Entry("fairlane.cli.commands.dashboard:dashboard", "Serve the HTTP API."),
     "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
     "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),
@@ -36,6 +37,7 @@ COMMANDS = {
         "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
     ),
     "workers": Entry("fairlane.cli.commands.workers:workers", "See who is at work."),
+    "tokens": Entry("fairlane.cli.commands.tokens:tokens", "Make, list and revoke credentials for the HTTP API."),
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
     "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),

@@ -1,0 +1,109 @@
+"""`fairlane dashboard`: serve the API over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.exits import Failed
+from fairlane.cli.opening import At, without_fallback
+from fairlane.cli.options import acts
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
+
+DEFAULT_PORT = 8650
+GRACE_S = 5
+
+
+@click.command()
+@click.argument("application", required=False, metavar="[MODULE:NAME]")
+@click.option("--url", help="Without an application: the store to look at.  [env var: FAIRLANE_URL]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0 takes one that is free."
+)
+@acts
+def dashboard(application: str | None, url: str | None, host: str, port: int, by: str, notes: str | None) -> None:
+    """Serve the HTTP API.
+
+    On this machine's own address a one-time link to log in is printed. On any other address it starts only once there is a credential:
+    `fairlane tokens create` makes one. Put a proxy with TLS in front of it.
+    """
+    import uvicorn
+
+    from fairlane.api import create_api
+
+    app = _application(At(url, application))
+    is_local = _is_loopback(host)
+    try:
+        if not is_local and not _has_credentials(app):
+            raise Failed(
+                f"nobody could log in, so it does not listen on {host}: make a credential first with "
+                "`fairlane tokens create NAME --role …`, or leave --host out"
+            )
+        listening = _listening(host, port)
+        place = f"http://{_in_a_url(host)}:{listening.getsockname()[1]}"
+        click.echo(f"fairlane: serving {app.settings.url.partition(':')[0]} at {place}", err=True)
+        if is_local:
+            click.echo(f"fairlane: log in within ten minutes: {place}/login?link={_link(app, by, notes)}", err=True)
+        config = uvicorn.Config(
+            create_api(app),
+            log_level="warning",
+            access_log=False,  # an access log would keep the secret of every link
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        app.close()
+
+
+def _application(at: At) -> Fairlane:
+    """The application with its tasks; without one, a client that can look and act but enqueue nothing."""
+    from fairlane.client.app import Fairlane
+
+    found = at.application()
+    if found is not None and at.url is None:
+        return found
+    return Fairlane(settings=without_fallback(at.settings()))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _has_credentials(app: Fairlane) -> bool:
+    from fairlane.core.ops import ListCredentials
+
+    op = app.access.run
+    return bool(op(ListCredentials(kind="token", limit=1)).credentials) or bool(
+        op(ListCredentials(kind="link", limit=1)).credentials
+    )
+
+
+def _link(app: Fairlane, by: str, notes: str | None) -> str:
+    from fairlane.api.access.issuing import LINK_S, prepared
+    from fairlane.api.access.rights import ROLES
+
+    secret, op = prepared(app, "link", by, ROLES, ttl_s=LINK_S, by=by, notes=notes or "printed by fairlane dashboard")
+    app.access.run(op)
+    return secret
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise Failed(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port") from error
+
+
+def _in_a_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
