@@ -144,7 +144,11 @@ def _parts(answer: Any) -> set[str]:
         refused = set() if answer.refused is None else {f"refused {answer.refused.cause}"}
         return held | refused | {hit.policy for hit in answer.hits}
     if isinstance(answer, ops.TurnResult):
-        facts = {"limited": answer.limited, "held back": answer.limited_until, "surveyed": answer.surveys}
+        facts: dict[str, object] = {
+            "limited": answer.limited,
+            "held back": answer.limited_until,
+            "surveyed": answer.surveys,
+        }
         return {name for name, found in facts.items() if found}
     if isinstance(answer, ops.Unheld | ops.Aged):
         return {"some"} if answer.count else set()
@@ -153,6 +157,6 @@ def _parts(answer: Any) -> set[str]:
     if isinstance(answer, ops.Waiting):
         full = any(limit.running is not None and limit.leases >= limit.running > 0 for limit in answer.limits)
         used = any(limit.starts for limit in answer.limits)
-        facts = {"full": full, "rate used": used, "behind": answer.ahead or answer.more_urgent}
-        return {answer.place} | {name for name, found in facts.items() if found}
+        more = {"full": full, "rate used": used, "behind": bool(answer.ahead or answer.more_urgent)}
+        return {answer.place} | {name for name, found in more.items() if found}
     return set()
