@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from fairlane.core.limit import Limit
 from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.postgres.limiting import claim_limits
 from tests.servers.postgres import PostgresServer
 
 WORKER = "00000000-0000-7000-8000-000000000001"
@@ -33,22 +35,23 @@ class Session:
         self._claim_no = 0
         self.conn.execute("select fairlane.renew_v1(%s, 36000, '', '{}', '{}', null)", (WORKER,))
 
-    def claim(self, limit: int = 100, **want: object) -> tuple[int, int]:
+    def claim(self, limit: int = 100, *, limits: tuple[Limit, ...] = (), **want: object) -> tuple[int, int]:
         """Claim and undo it; how many jobs it gave, and how many pages it touched."""
         self._claim_no += 1
         wants = json.dumps(
             [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
         )
         with self.conn.transaction(force_rollback=True):
-            plan = self._explained(wants)
+            plan = self._explained(wants, claim_limits(limits))
             row = self.conn.execute("select count(*) from fairlane.lease where worker = %s", (WORKER,)).fetchone()
         assert row is not None
         return row[0], plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
-    def _explained(self, wants: str) -> dict[str, Any]:
+    def _explained(self, wants: str, limits: str | None) -> dict[str, Any]:
         row = self.conn.execute(
-            "explain (analyze, buffers, format json) select * from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s)",
-            (WORKER, self._claim_no, wants),
+            "explain (analyze, buffers, format json) select * from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, "
+            "limits => %s)",
+            (WORKER, self._claim_no, wants, limits),
         ).fetchone()
         assert row is not None
         plan: dict[str, Any] = row[0][0]["Plan"]

@@ -68,9 +68,13 @@ begin
   with said as (
     select kind, name, queue, running, rate_count, period_s, paused_until, types, false as kept from unnest(_given)
     union all
-    select kind, name, queue, running, rate_count, period_s, paused_until, types, true from limit_rule r
-    where (r.kind <> 'tenant' or r.name = '*')
-       or (r.kind, r.name, r.queue) in (select g.kind, g.name, g.queue from unnest(_given) g)
+    select kind, name, queue, running, rate_count, period_s, paused_until, types, true from limit_rule where kind = any(array['queue', 'type', 'named'])
+    union all
+    select kind, name, queue, running, rate_count, period_s, paused_until, types, true from limit_rule where kind = 'tenant' and name = '*'
+    union all
+    select r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types, true
+    from unnest(_given) g join limit_rule r on r.kind = 'tenant' and r.name = g.name and r.queue = g.queue
+    where g.kind = 'tenant' and g.name <> '*'
   ), merged as (
     select kind, name, queue,
            coalesce(max(running) filter (where kept), max(running)) as running,
@@ -108,7 +112,7 @@ $$;
 
 -- open_rules: lock and count those limits of queues or types that this claim needs and that were not counted before in this Turn.
 -- guard:  limit_lock: a limit that another session is counting under has no room for us; nobody waits, nothing is overshot
--- uses:   lease_queue_counted, lease_type_counted, rate_use_pkey
+-- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
 create function open_rules(inout rules limit_room[], _names text[], _now timestamptz, out until timestamptz)
 language plpgsql
 set search_path from current
@@ -144,7 +148,18 @@ begin
     select case when n.ord is null or r.running is null then 0
                 when r.kind = 'queue' then (
                   select count(*) from (select from lease l where l.counted = 2 and l.queue = r.name limit r.running) c)
-                else (select count(*) from (select from lease l where l.counted = 2 and l.type = any(r.types) limit r.running) c)
+                else (
+                  with recursive queues (queue) as (
+                    (select l.queue from lease l where l.counted = 2 order by l.queue limit 1)
+                    union all
+                    select (select l.queue from lease l where l.counted = 2 and l.queue > q.queue order by l.queue limit 1)
+                    from queues q where q.queue is not null
+                  )
+                  select count(*) from (
+                    select from queues q cross join lateral (
+                      select from lease l where l.counted = 2 and l.queue = q.queue and l.type = any(r.types) limit r.running
+                    ) l limit r.running
+                  ) c)
            end::integer as n
   ) leases
   cross join lateral (

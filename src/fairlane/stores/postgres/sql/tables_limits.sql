@@ -70,5 +70,4 @@ create index tenant_weight on tenant (name) where weight <> 1;
 -- How many of one tenant's jobs wait or run in one queue is counted at every enqueue under a limit on that.
 create index scheduled_tenant on scheduled (tenant, queue);
 create index lease_tenant on lease (tenant, queue);
-create index lease_queue_counted on lease (queue) where counted = 2;
-create index lease_type_counted on lease (type) where counted = 2;
+create index lease_counted on lease (queue, type) where counted = 2;

@@ -1,5 +1,5 @@
 -- limit_states: the limits a job is under, and how far they are used.
--- uses:   limit_rule_pkey, lease_tenant, lease_queue_counted, lease_type_counted, rate_use_pkey
+-- uses:   limit_rule_pkey, rate_use_pkey, lease (small: as many rows as jobs in flight)
 create function limit_states(_queue text, _tenant text, _type text, _given limit_room[], _cap integer, _now timestamptz) returns json
 language plpgsql stable
 set search_path from current

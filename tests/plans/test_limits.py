@@ -1,0 +1,139 @@
+"""Limits cost what they count, never what waits behind them: pages touched, counted by the server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fairlane.core.limit import Limit, Rate
+from tests.plans.conftest import WORKER, Session
+from tests.plans.test_pauses_and_schedules import rename
+
+CROWD = 10_000
+ROOMY = {
+    "tenants": (Limit(kind="tenant", name="*", running=300, rate=Rate(1000, 60.0)),),
+    "queue": (Limit(kind="queue", name="default", running=300, rate=Rate(1000, 60.0)),),
+    "type": (Limit(kind="type", name="noop", running=300, rate=Rate(1000, 60.0)),),
+    "all of them": (
+        Limit(kind="tenant", name="*", running=300),
+        Limit(kind="queue", name="default", running=300),
+        Limit(kind="named", name="api", types=("noop",), rate=Rate(1000, 60.0)),
+    ),
+}
+
+
+def lease_some(session: Session, count: int, tenant: str) -> None:
+    """Leases of another worker, as many jobs as run beside each other."""
+    session.conn.execute(
+        "insert into fairlane.lease (seq, worker, claim_no, nth, lane, leased_at, deadline_at, queue, band, tenant, rank, due_at, type, attempt, "
+        "attempts, crashes, suspect, deduped, counted) select 5000000 + n, gen_random_uuid(), 1, 1, 'other', now(), now() + interval '1 hour', "
+        "'default', 5, %s, 0, now(), 'noop', 1, 0, 0, false, false, 2 from generate_series(1, %s) n",
+        (tenant, count),
+    )
+
+
+@pytest.mark.requirement("I2", "W5")
+@pytest.mark.parametrize("what", ROOMY)
+@pytest.mark.parametrize("tenants", [1, 20])
+def test_limits_with_room_cost_a_claim_less_than_a_third_more_pages(session: Session, what: str, tenants: int) -> None:
+    session.load(CROWD, tenants=tenants)
+    session.claim()
+    _, without = session.claim()
+    session.claim(limits=ROOMY[what])
+    given, touched = session.claim(limits=ROOMY[what])
+    assert given == 100
+    assert touched <= 1.3 * without
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_a_saturated_tenant_with_a_long_line_in_front_costs_the_others_nothing(session: Session) -> None:
+    session.load(1, first=CROWD)
+    session.claim()
+    _, alone = session.claim()
+    session.conn.execute("delete from fairlane.ready")
+    session.conn.execute("delete from fairlane.job")
+    session.load(CROWD)
+    rename(session, "a-full")
+    session.load(1, first=CROWD)
+    session.conn.execute("vacuum fairlane.ready")
+    lease_some(session, 3, "a-full")
+    few = (Limit(kind="tenant", name="*", running=3),)
+    session.claim(limits=few)
+    given, touched = session.claim(limits=few)
+    assert given == 1
+    assert touched <= alone + 100
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_a_crowd_of_saturated_tenants_in_front_is_passed_without_a_lock_on_each(session: Session) -> None:
+    session.load(3000, tenants=3000)
+    rename(session, "a-full-%s")
+    session.load(1, first=CROWD)
+    session.conn.execute(
+        "insert into fairlane.limit_rule (kind, name, said, running, by, at) select 'tenant', 'a-full-' || lpad(n::text, 5, '0'), '{}', 0, 'ops', now() "
+        "from generate_series(0, 2999) n"
+    )
+    session.claim()
+    given, touched = session.claim()
+    assert given == 1
+    assert touched <= 30 * 3000
+    with session.conn.transaction(force_rollback=True):
+        wants = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 100}])
+        session.conn.execute(
+            "select fairlane.turn_v1(%s, 900000, null, null, null, null, null, null, null, %s)", (WORKER, wants)
+        )
+        row = session.conn.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
+    assert row is not None
+    assert row[0] <= 300
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_a_type_without_room_in_front_is_passed_within_what_a_claim_looks_at(session: Session) -> None:
+    session.load(CROWD, type="noop", due="2026-01-01")
+    session.load(100, type="free", first=CROWD)
+    none = (Limit(kind="type", name="noop", running=0),)
+    given, touched = session.claim(limits=none, types=["noop", "free"], look=1000)
+    assert given == 0
+    assert touched < 10_000
+
+
+@pytest.mark.requirement("I2", "Q15")
+def test_an_enqueue_counts_no_further_than_the_limit(session: Session) -> None:
+    session.load(20 * CROWD)
+    session.conn.execute(
+        "insert into fairlane.scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, failed) "
+        "select 5000000 + n, 'default', 5, 'tenant-00000', 0, now() + interval '1 hour', 'noop', 0, 0, 0, false, false, false from generate_series(1, 10000) n"
+    )
+    lease_some(session, CROWD, "tenant-00000")
+
+    def counting(limit: int) -> int:
+        [row] = session.conn.execute(
+            "explain (analyze, buffers, format json) select fairlane.count_waiting('tenant-00000', 'default', %s, true)",
+            (limit,),
+        ).fetchall()
+        plan = row[0][0]["Plan"]
+        touched: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        return touched
+
+    for _ in range(7):
+        few, many = counting(10), counting(1000)
+    assert few < 60
+    assert many < 2_200
+
+
+@pytest.mark.requirement("I2")
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_claim_without_limits_is_not_touched_by_those_of_other_things(session: Session, kept: bool) -> None:
+    session.load(CROWD, tenants=100)
+    session.claim()
+    _, without = session.claim()
+    if kept:
+        session.conn.execute(
+            "insert into fairlane.limit_rule (kind, name, said, waiting, by, at) select 'tenant', 't' || n, '{}', 5, 'ops', now() "
+            "from generate_series(1, 10000) n"
+        )
+    session.claim()
+    given, touched = session.claim()
+    assert given == 100
+    assert touched <= 1.05 * without
