@@ -84,12 +84,15 @@ class Mine:
         self.fingerprint = app.dead_letters(tenant=tenant).dead_letters[0].fingerprint
         self._options, self._house = options, house
 
+    def start(self) -> None:
+        send = self._house.app.tasks["mail.send"]
+        self.running: UUID = send.using(**self._options).enqueue(user_id=2, note=self.note).id
+        self._house.claim_one()
+
     def begin(self) -> None:
-        """What waits and runs, once nothing else will be run."""
+        """What waits, once nothing else will be run."""
         app, tenant, note, options = self._house.app, self.tenant, self.note, self._options
         send, done = app.tasks["mail.send"], self.done
-        self.running: UUID = send.using(**options).enqueue(user_id=2, note=note).id
-        self._house.claim_one()
         self.ready: UUID = (
             send.using(**options, idempotency_key=f"{note}-ready", parent=done).enqueue(user_id=3, note=note).id
         )
@@ -118,6 +121,8 @@ class ShopHouse:
         self._worker = WorkerId(self.app.new_job_id())
         self._claims = 0
         self.own, self.foreign = Mine(self, OWN, "note-of-acme"), Mine(self, FOREIGN, CANARY)
+        self.own.start()
+        self.foreign.start()
         self.own.begin()
         self.foreign.begin()
         self.app.force_breaker("smtp", by="eve")

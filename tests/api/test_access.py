@@ -1,0 +1,257 @@
+"""Tokens, links, sessions: how one gets in, and how others do not."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+
+from fairlane.api import Person, create_api
+from fairlane.api.access.failures import BURST, MOST_ADDRESSES, REFILL_S, FailedGuesses
+from fairlane.api.access.secret import has_the_shape, hash_of, new_secret
+from fairlane.api.access.sessions import COOKIE, LOOPBACK_COOKIE, SESSION_S
+from fairlane.core.chance import SystemChance
+from fairlane.core.clock import FakeClock
+from fairlane.core.ops import FindCredential, ListCredentials, Op
+from tests.api.house import EVERY_ROLE, OWN, ShopHouse
+
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+
+
+def logged_in(house: ShopHouse, roles: tuple[str, ...] = ("operator",)) -> str:
+    answer = house.call("POST", f"/login?link={house.link(roles)}")
+    return answer.headers["set-cookie"].partition(";")[0]
+
+
+def test_a_secret_has_256_bits_and_only_its_hash_is_kept(house: ShopHouse) -> None:
+    secret = new_secret(SystemChance())
+    assert has_the_shape(secret)
+    assert len(secret) == 46
+    assert new_secret(SystemChance()) != secret
+    answer = house.call("POST", "/api/jobs/tokens/", house.token(("admin",)), json={"name": "ci", "roles": ["viewer"]})
+    made = answer.json()
+    assert has_the_shape(made["token"])
+    assert made["token"].startswith(made["credential"]["prefix"])
+    listed = house.call("GET", "/api/jobs/tokens/", house.token(("admin",)))
+    assert made["token"] not in listed.text
+    assert hash_of(made["token"]) not in listed.text
+    assert made["token"].encode() not in house.facts()
+    assert house.call("GET", "/api/jobs/me/", made["token"]).json()["name"] == "ci"
+
+
+def test_a_revoked_token_is_good_for_nothing_at_once(house: ShopHouse) -> None:
+    admin, token = house.token(("admin",)), house.token(("viewer",), name="leaver")
+    assert house.call("GET", "/api/jobs/", token).status_code == 200
+    [leaver] = [c for c in house.app.access.run(ListCredentials(kind="token")).credentials if c.name == "leaver"]
+    assert house.call("DELETE", f"/api/jobs/tokens/{leaver.id}/", admin).status_code == 200
+    assert house.call("GET", "/api/jobs/", token).status_code == 401
+    assert house.app.audit(action="token_revoke").records[0].by == "ada"
+
+
+def test_when_a_token_was_last_used_is_kept(house: ShopHouse) -> None:
+    house.clock.advance(3600)
+    token = house.token(("viewer",), name="busy")
+    house.call("GET", "/api/jobs/", token)
+    [busy] = [c for c in house.app.access.run(ListCredentials(kind="token")).credentials if c.name == "busy"]
+    assert busy.last_used_at == house.clock.now()
+
+
+@pytest.mark.parametrize("wrong", ["", "Bearer", "Bearer ", "Basic abc", "bearer fl_short", "Bearer fl_" + "é" * 43])
+def test_what_is_no_token_is_nobody(house: ShopHouse, wrong: str) -> None:
+    answer = house.call("GET", "/api/jobs/", headers={"Authorization": wrong.encode("latin-1")})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_every_wrong_token_of_the_right_shape_is_asked_for_in_the_same_way(
+    house: ShopHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question by the hash, whatever the token begins with: nothing to time."""
+    good = house.token(("viewer",))
+    asked: list[Op[object]] = []
+    arun = house.app.access.arun
+
+    async def noting(op: Op[object], **how: object) -> object:
+        asked.append(op)
+        return await arun(op)
+
+    monkeypatch.setattr(house.app.access, "arun", noting)
+    for wrong in (good[:-1] + ("A" if good[-1] != "A" else "B"), "fl_" + "A" * 43, good[:11] + "z" * 35):
+        asked.clear()
+        assert house.call("GET", "/api/jobs/me/", wrong).status_code == 401
+        assert asked == [FindCredential(kind="token", hash=hash_of(wrong))]
+
+
+@pytest.mark.requirement("W13")
+def test_a_link_logs_in_once(house: ShopHouse) -> None:
+    link = house.link(("operator",))
+    page = house.call("GET", f"/login?link={link}")
+    assert page.status_code == 200
+    assert "<form" in page.text
+    first = house.call("POST", f"/login?link={link}", headers={"Accept": "application/json"})
+    assert first.json()["name"] == "lea"
+    again = house.call("POST", f"/login?link={link}")
+    assert (again.status_code, again.json()["code"]) == (401, "link_used_up")
+    assert "set-cookie" not in again.headers
+
+
+def test_the_page_of_a_link_holds_no_mark_up_of_its_writer(house: ShopHouse) -> None:
+    page = house.call("GET", "/login", params={"link": '"><script>alert(1)</script>'})
+    assert "<script" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+def test_an_old_link_is_refused(house: ShopHouse) -> None:
+    link = house.link(ttl_s=60)
+    house.clock.advance(61)
+    assert house.call("POST", f"/login?link={link}").status_code == 401
+
+
+def test_a_sessions_cookie_is_out_of_reach_of_scripts_and_other_sites(house: ShopHouse) -> None:
+    header = house.call("POST", f"/login?link={house.link()}").headers["set-cookie"]
+    parts = {part.strip().lower() for part in header.split(";")[1:]}
+    assert header.startswith(f"{COOKIE}=fl_")
+    assert {"httponly", "secure", "samesite=strict", "path=/", f"max-age={int(SESSION_S)}"} <= parts
+    assert not any(part.startswith("domain") for part in parts)
+
+
+def test_on_ones_own_machine_without_tls_the_cookie_works_all_the_same(house: ShopHouse) -> None:
+    here = {"client": ("127.0.0.1", 5000), "base": "http://127.0.0.1:8650"}
+    header = house.call("POST", f"/login?link={house.link()}", **here).headers["set-cookie"]
+    assert header.startswith(f"{LOOPBACK_COOKIE}=fl_")
+    assert "secure" not in header.lower()
+    cookie = header.partition(";")[0]
+    assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}, **here).status_code == 200
+    # Through a proxy, or asked for by another name, there is a network between: no cookie without TLS.
+    proxied = house.call("POST", f"/login?link={house.link()}", client=("127.0.0.1", 5000), base="http://jobs.example")
+    assert "secure" in proxied.headers["set-cookie"].lower()
+
+
+def test_a_session_ends_when_one_logs_out_or_its_time_is_over(house: ShopHouse) -> None:
+    cookie = logged_in(house)
+    assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).json()["by"] == "session"
+    assert house.call("POST", "/logout", headers={"Cookie": cookie, **SAME_ORIGIN}).status_code == 204
+    assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == 401
+    cookie = logged_in(house)
+    house.clock.advance(SESSION_S + 1)
+    over = house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie})
+    assert over.status_code == 401
+    assert "Max-Age=0" in over.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://jobs.example.evil.example"},
+        {"Origin": "https://jobs.example", "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_another_sites_page_cannot_act_through_a_session(house: ShopHouse, headers: dict[str, str]) -> None:
+    cookie = logged_in(house)
+    before = house.facts()
+    path = f"/api/jobs/{house.own.ready}/cancel/"
+    answer = house.call("POST", path, headers={"Cookie": cookie, **headers})
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross_site")
+    assert house.facts() == before
+
+
+@pytest.mark.parametrize("headers", [SAME_ORIGIN, {"Origin": "https://jobs.example"}])
+def test_our_own_page_can(house: ShopHouse, headers: dict[str, str]) -> None:
+    cookie = logged_in(house)
+    answer = house.call("POST", f"/api/jobs/{house.own.ready}/cancel/", headers={"Cookie": cookie, **headers})
+    assert answer.json()["status"] == "cancelled"
+
+
+def test_a_program_with_a_token_needs_no_origin(house: ShopHouse) -> None:
+    path = f"/api/jobs/{house.own.ready}/cancel/"
+    answer = house.call("POST", path, house.token(("operator",)), headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+
+
+def test_another_site_cannot_log_anybody_in(house: ShopHouse) -> None:
+    link = house.link()
+    answer = house.call("POST", f"/login?link={link}", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 403
+    assert house.call("POST", f"/login?link={link}").status_code == 303
+
+
+def test_a_thousand_wrong_tokens_are_looked_at_twenty_times(house: ShopHouse) -> None:
+    good = house.token(("viewer",))
+    statuses = [house.call("GET", "/api/jobs/me/", "fl_" + "x" * 43).status_code for _ in range(BURST + 30)]
+    assert statuses == [401] * BURST + [429] * 30
+    held = house.call("GET", "/api/jobs/me/", good)
+    assert (held.status_code, held.json()["code"]) == (429, "too_many_failures")
+    assert int(held.headers["retry-after"]) >= 1
+    assert house.call("POST", f"/login?link={house.link()}").status_code == 429
+    assert house.call("GET", "/api/jobs/me/", good, client=("203.0.113.9", 1)).status_code == 200
+    house.clock.advance(REFILL_S)
+    assert house.call("GET", "/api/jobs/me/", good).status_code == 200
+
+
+def test_asking_without_credentials_is_no_guess(house: ShopHouse) -> None:
+    for _ in range(BURST + 5):
+        assert house.call("GET", "/api/jobs/me/").status_code == 401
+
+
+def test_what_is_remembered_of_wrong_guesses_is_bounded() -> None:
+    clock = FakeClock()
+    failures = FailedGuesses(clock)
+    for number in range(MOST_ADDRESSES + 50):
+        failures.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(failures._buckets) == MOST_ADDRESSES
+    for _ in range(BURST):
+        failures.note("2001:db8::1")
+    assert failures.wait_s("2001:db8::ffff") > 0, "the same network"
+    assert failures.wait_s("2001:db8:0:1::1") == 0
+
+
+def test_people_of_the_host_application_come_in_by_its_hook() -> None:
+    async def users(request: Request) -> Person | None:
+        name = request.headers.get("x-user")
+        return None if name is None else Person(name=name, roles=("operator",), tenant=OWN)
+
+    house = ShopHouse(users=users).furnish()
+    try:
+        me = house.call("GET", "/api/jobs/me/", headers={"X-User": "heidi"}).json()
+        assert (me["name"], me["tenant"], me["by"]) == ("heidi", OWN, "host")
+        assert house.call("GET", "/api/jobs/me/").status_code == 401
+        path = f"/api/jobs/{house.own.ready}/cancel/"
+        assert house.call("POST", path, headers={"X-User": "heidi"}).status_code == 403, "no word on where it came from"
+        assert house.call("POST", path, headers={"X-User": "heidi", **SAME_ORIGIN}).status_code == 200
+        foreign = f"/api/jobs/{house.foreign.ready}/"
+        assert house.call("GET", foreign, headers={"X-User": "heidi"}).status_code == 404
+    finally:
+        house.close()
+
+
+def test_below_a_base_path_everything_is_there(house: ShopHouse) -> None:
+    below = create_api(house.app, base_path="/ops/")
+    assert {route.path.startswith("/ops/") for route in below.routes} == {True}  # type: ignore[attr-defined]
+
+
+def test_answers_tell_browsers_to_be_careful(house: ShopHouse) -> None:
+    for path in ("/healthz", "/api/jobs/", "/nowhere"):
+        headers = house.call("GET", path).headers
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_token_cannot_be_given_a_role_that_is_none(house: ShopHouse) -> None:
+    admin = house.token(("admin",))
+    before = house.facts()
+    for roles in ([], ["root"], ["viewer", "root"]):
+        answer = house.call("POST", "/api/jobs/tokens/", admin, json={"name": "x", "roles": roles})
+        assert answer.status_code == 422
+    assert house.facts() == before
+
+
+def test_roles_are_what_they_are_said_to_be(house: ShopHouse) -> None:
+    me = house.call("GET", "/api/jobs/me/", house.token(EVERY_ROLE)).json()
+    assert me["roles"] == list(EVERY_ROLE)

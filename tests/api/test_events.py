@@ -1,0 +1,221 @@
+"""The stream of events: resumable, narrow, and bounded for those who read slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from fairlane.api import streaming
+from fairlane.api.feed import EventFeed
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential, only
+from tests.api.asgi import Stream
+from tests.api.house import CANARY, FOREIGN, OWN, ShopHouse
+
+PATH = "/api/jobs/events/stream/"
+
+
+@pytest.fixture
+def viewer(house: ShopHouse) -> dict[str, str]:
+    return {"authorization": f"Bearer {house.token(('viewer',))}"}
+
+
+def tell(house: ShopHouse, kind: str, tenant: str | None = None, **data: Any) -> int:
+    house.app.access.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant, data=data),)))
+    return last_id(house)
+
+
+def last_id(house: ShopHouse) -> int:
+    return house.app.access.run(ReadEvents(scope=ALL_TENANTS, after=2**62)).last
+
+
+def ids(text: str) -> list[int]:
+    return [int(found) for found in re.findall(r"^id: (\d+)$", text, re.MULTILINE)]
+
+
+def run(house: ShopHouse, story: Coroutine[Any, Any, None]) -> None:
+    house.runner.run(asyncio.wait_for(story, 60))
+
+
+@pytest.mark.requirement("I13")
+def test_a_watcher_sees_what_happens_from_now_on(house: ShopHouse, viewer: dict[str, str]) -> None:
+    async def story() -> None:
+        async with Stream(house.api, PATH, **viewer) as stream:
+            assert stream.status == 200
+            await stream.text()
+            told = tell(house, "job_limit_warning", OWN, organization=OWN, queue="bulk")
+            text = await stream.until("job_limit_warning")
+            assert ids(text) == [told]
+            assert '"organization":"acme","queue":"bulk"' in text
+
+    run(house, story())
+
+
+def test_a_watcher_goes_on_where_it_left_off_and_sees_each_event_once(house: ShopHouse, viewer: dict[str, str]) -> None:
+    first = tell(house, "one")
+    told = [tell(house, "more") for _ in range(450)]
+
+    async def story() -> None:
+        async with Stream(house.api, PATH, **viewer, last_event_id=str(first)) as stream:
+            text = await stream.until(f"id: {told[-1]}\n")
+            told.append(tell(house, "live"))
+            text += await stream.until("event: live")
+            assert ids(text) == told
+        async with Stream(house.api, PATH, {"after": told[-2]}, **viewer) as stream:
+            assert ids(await stream.until("event: live")) == told[-1:]
+
+    run(house, story())
+
+
+def test_what_is_asked_for_by_kind_is_all_that_comes(house: ShopHouse, viewer: dict[str, str]) -> None:
+    async def story() -> None:
+        before = last_id(house)
+        tell(house, "noise")
+        tell(house, "dlq_alert", count=51, threshold=50)
+        async with Stream(house.api, PATH, {"after": before, "kind": "dlq_alert"}, **viewer) as stream:
+            text = await stream.until("dlq_alert")
+            tell(house, "noise")
+            tell(house, "dlq_alert", count=52, threshold=50)
+            text += await stream.until('"count":52')
+        assert "noise" not in text
+
+    run(house, story())
+
+
+@pytest.mark.requirement("W13")
+def test_a_tenants_watcher_sees_its_own_events_alone(house: ShopHouse) -> None:
+    token = house.token(("viewer",), tenant=OWN)
+
+    async def story() -> None:
+        async with Stream(house.api, PATH, {"after": 0}, authorization=f"Bearer {token}") as stream:
+            text = await stream.until("event: job_dead")
+            tell(house, "job_dead", FOREIGN, note=CANARY)
+            tell(house, "worker_started")
+            tell(house, "mine", OWN)
+            text += await stream.until("event: mine")
+        assert CANARY not in text
+        assert "worker_started" not in text
+
+    run(house, story())
+
+
+def test_a_slow_reader_is_kept_within_bounds_and_misses_nothing(house: ShopHouse) -> None:
+    feed = EventFeed(house.app, poll_s=0.001, most_buffered=10)
+
+    async def always() -> bool:
+        return True
+
+    async def story() -> None:
+        begin = last_id(house)
+        stream = streaming.lines(
+            house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=always, beat_s=0.01
+        )
+        await anext(stream)
+        tell(house, "first")
+        text = (await _until(stream, b"first")).decode()
+        [watcher] = feed._watchers
+        watcher._woken.clear()
+        told = [tell(house, "flood") for _ in range(300)]
+        await watcher._woken.wait()
+        assert watcher.is_behind
+        assert len(watcher._waiting) == 0, "what did not fit is in the store, not in memory"
+        text += (await _until(stream, b"id: %d\n" % told[-1])).decode()
+        assert ids(text) == [told[0] - 1, *told]
+        await stream.aclose()
+        assert feed._task is None
+
+    run(house, story())
+
+
+async def _until(stream: Any, wanted: bytes) -> bytes:
+    read = b""
+    while wanted not in read:
+        read += await anext(stream)
+    return read
+
+
+def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream(house: ShopHouse) -> None:
+    feed = EventFeed(house.app, poll_s=0.001)
+    good = True
+
+    async def is_still_good() -> bool:
+        return good
+
+    async def story() -> None:
+        nonlocal good
+        stream = streaming.lines(
+            house.app, feed, only(OWN), after=None, kinds=frozenset(), is_still_good=is_still_good, beat_s=0.001
+        )
+        await _until(stream, b": still here\n\n: still here\n\n")
+        good = False
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        assert not feed._watchers
+
+    run(house, story())
+
+
+def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
+    door = house.api.state.house.door
+    token = house.token(("viewer",))
+
+    async def story() -> None:
+        from starlette.requests import Request
+
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        caller = await door.caller(Request({"type": "http", "headers": headers, "client": ("203.0.113.1", 1)}))
+        assert await door.is_still_good(caller)
+        house.app.access.run(RevokeCredential(id=caller.credential_id, by="eve"))
+        assert not await door.is_still_good(caller)
+
+    run(house, story())
+
+
+def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    arun = house.app.access.arun
+
+    async def counting(op: Any, **how: Any) -> Any:
+        nonlocal asked
+        asked += isinstance(op, ReadEvents) and op.watch
+        return await arun(op)
+
+    feed = EventFeed(house.app, poll_s=3600.0)
+    monkeypatch.setattr(house.app.access, "arun", counting)
+
+    async def story() -> None:
+        watchers = [await feed.join(ALL_TENANTS) for _ in range(20)]
+        assert asked == 1
+        for watcher in watchers:
+            feed.leave(watcher)
+
+    run(house, story())
+
+
+@pytest.fixture
+def served(house: ShopHouse) -> Iterator[str]:
+    """The API on a port of its own."""
+    server = uvicorn.Server(uvicorn.Config(house.api, log_level="error", timeout_graceful_shutdown=1))
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def test_a_real_server_streams_and_stops(house: ShopHouse, served: str, viewer: dict[str, str]) -> None:
+    with httpx.Client(base_url=served, headers=viewer, timeout=20) as http, http.stream("GET", PATH) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        assert next(lines).startswith(":")
+        tell(house, "live")
+        assert next(line for line in lines if line.startswith("event:")) == "event: live"

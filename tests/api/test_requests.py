@@ -1,0 +1,210 @@
+"""What may be sent: sizes, depths, pages; what an error says, and what it never says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api.house import EVERY_ROLE, OWN, ShopHouse, shop
+
+SECRET = "canary-secret-hunter2"
+
+
+def enqueue(house: ShopHouse, **body: Any) -> Any:
+    return house.call("POST", "/api/jobs/", house.token(("operator",)), json={"type": "mail.send", **body})
+
+
+def test_a_job_enqueued_over_http_goes_by_the_applications_rules(house: ShopHouse) -> None:
+    answer = enqueue(house, payload={"user_id": 9}, tenant=OWN, priority="high", delay_s=30, refs={"order": 4})
+    assert answer.status_code == 201
+    job = house.app.get(answer.json()["id"])
+    assert job is not None
+    assert (job.type, job.tenant, job.priority, job.created_by, job.refs) == ("mail.send", OWN, 0, "ada", {"order": 4})
+    assert json.loads(job.payload) == {"user_id": 9}
+
+
+@pytest.mark.requirement("W6")
+def test_a_taken_key_is_answered_with_the_job_that_holds_it(house: ShopHouse) -> None:
+    first = enqueue(house, payload={"user_id": 1}, idempotency_key="k").json()
+    again = enqueue(house, payload={"user_id": 1}, idempotency_key="k")
+    assert (again.status_code, again.json()) == (200, {"id": first["id"], "duplicate": True})
+    raised = enqueue(house, payload={"user_id": 1}, idempotency_key="k", on_duplicate="raise")
+    assert raised.status_code == 409
+    assert raised.headers["content-type"] == "application/problem+json"
+    assert (raised.json()["code"], raised.json()["existing_job_id"]) == ("duplicate_job", first["id"])
+
+
+@pytest.mark.requirement("Q6")
+def test_a_full_store_answers_429_and_says_when_to_come_again() -> None:
+    house = ShopHouse(shop(capacity=3))
+    try:
+        statuses = [enqueue(house, payload={"user_id": 1}) for _ in range(5)]
+        assert [answer.status_code for answer in statuses] == [201, 201, 201, 429, 429]
+        assert statuses[-1].json()["code"] == "queue_full"
+        assert int(statuses[-1].headers["retry-after"]) >= 1
+    finally:
+        house.close()
+
+
+@pytest.mark.requirement("Q15")
+def test_a_tenant_that_enqueues_too_fast_is_told_to_wait(house: ShopHouse) -> None:
+    house.app.set_limit(tenant=OWN, enqueue_rate="2/min")
+    house.clock.advance(5.0)  # by then every process has heard of it
+    answers = [enqueue(house, payload={"user_id": 1}, tenant=OWN) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    assert answers[-1].json()["code"] == "enqueue_rate_reached"
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
+
+
+@pytest.mark.requirement("I2")
+def test_a_tenants_full_queue_answers_429(house: ShopHouse) -> None:
+    house.app.set_limit(tenant=OWN, waiting=1, when_full="reject")
+    answer = enqueue(house, payload={"user_id": 1}, tenant=OWN)
+    assert (answer.status_code, answer.json()["code"]) == (429, "tenant_limit_reached")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"type": "no.such"}, "unknown_task"),
+        ({"type": "mail.send", "payload": {}}, "invalid_arguments"),
+        ({"type": "mail.send", "payload": {"user_id": SECRET}}, "invalid_arguments"),
+        ({"type": "mail.send", "payload": {"user_id": 1, "self": 2}}, "invalid_arguments"),
+        ({"type": "mail.send", "payload": {"user_id": 1, "note": {"password": SECRET}}}, "invalid_payload"),
+        ({"type": "mail.send", "payload": {"user_id": 1}, "priority": "urgent"}, "unknown_priority"),
+        ({"type": "mail.send", "payload": {"user_id": 1}, "colour": SECRET}, "invalid_request"),
+        ({"type": "mail.send", "payload": SECRET}, "invalid_request"),
+        ({"type": "mail.send", "payload": {"user_id": 1}, "run_at": "0001-01-01T00:00:00+14:00"}, "invalid_request"),
+        ({"type": "mail.send", "payload": {"user_id": 1}, "headers": {"a": SECRET + "\x00"}}, "invalid_request"),
+    ],
+)
+def test_bad_input_is_refused_without_repeating_it(house: ShopHouse, body: dict[str, Any], code: str) -> None:
+    token = house.token(("operator",))
+    before = house.facts()
+    answer = house.call(
+        "POST", "/api/jobs/", token, content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+    if "\\u0000" in json.dumps(body):
+        code = "malformed_body"
+    assert answer.json()["code"] == code
+    assert answer.status_code in {400, 422}
+    assert SECRET not in answer.text
+    assert house.facts() == before
+
+
+def send(house: ShopHouse, content: bytes, **headers: str) -> Any:
+    given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return house.call("POST", "/api/jobs/", house.token(("operator",)), content=content, headers=given)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"[" * 100_000, 400, "malformed_body"),
+        (b'{"type":' + b'{"a":' * 90 + b"1" + b"}" * 91, 400, "malformed_body"),
+        (b'{"type":"mail.send","payload":{"user_id":1,"user_id":2}}', 400, "malformed_body"),
+        (b'{"type":"mail.send","payload":{"user_id":' + b"9" * 5000 + b"}}", 400, "malformed_body"),
+        (b'{"type":"mail.send","payload":{"note":"\\ud800"}}', 400, "malformed_body"),
+        (b'{"type":"mail.send","payload":{"user_id":NaN}}', 400, "malformed_body"),
+        (b"\xff\xfe", 400, "malformed_body"),
+        (b"{", 400, "malformed_body"),
+        (b" " * 1_200_000, 413, "body_too_large"),
+        (b"", 422, "invalid_request"),
+    ],
+)
+def test_a_body_is_looked_at_before_it_is_parsed(house: ShopHouse, content: bytes, status: int, code: str) -> None:
+    answer = send(house, content)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_a_packed_body_is_not_unpacked(house: ShopHouse) -> None:
+    assert send(house, b"\x1f\x8b", Content_Encoding="gzip").status_code == 415
+
+
+def test_a_body_in_pieces_is_cut_off_as_soon_as_it_is_too_large(house: ShopHouse) -> None:
+    read = 0
+
+    async def pieces() -> Any:
+        nonlocal read
+        while True:
+            read += 65_536
+            yield b" " * 65_536
+
+    answer = house.call(
+        "POST", "/api/jobs/", house.token(("operator",)), content=pieces(), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 413
+    assert read < 2_000_000
+
+
+def test_a_body_is_not_read_before_its_sender_is_known(house: ShopHouse) -> None:
+    async def pieces() -> Any:
+        raise AssertionError("read before the door")
+        yield b""
+
+    answer = house.call("POST", "/api/jobs/", content=pieces(), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=201", "limit=x", "cursor=-1", "cursor=" + "9" * 19, "cursor=abc", "status=odd", "queue=a%20b",
+     "enqueued_from=2026-01-01", "enqueued_from=0001-01-01T00:00:00%2B23:00", "parent_id=1", "created_by=%00"],
+)  # fmt: skip
+def test_a_filter_out_of_range_is_refused(house: ShopHouse, query: str) -> None:
+    answer = house.call("GET", f"/api/jobs/?{query}", house.token(("viewer",)))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert len(answer.json()["errors"]) == 1
+
+
+@pytest.mark.requirement("W11", "L5", "L16")
+def test_jobs_are_listed_by_filter_and_page_by_page(house: ShopHouse) -> None:
+    viewer = house.token(("viewer",))
+    expected = {str(job.id) for job in house.app.jobs(limit=200).jobs}
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = house.call(
+            "GET", "/api/jobs/", viewer, params={"limit": 2, **({"cursor": cursor} if cursor else {})}
+        ).json()
+        seen += [job["id"] for job in page["jobs"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == len(expected)
+    assert set(seen) == expected
+    params = {"status": ["pending", "dead"], "correlation_id": "note-of-acme-correlation"}
+    found = house.call("GET", "/api/jobs/", viewer, params=params).json()["jobs"]
+    assert {job["id"] for job in found} == {str(house.own.ready), str(house.own.dead)}
+    assert "payload" not in found[0]
+    parent = house.call("GET", f"/api/jobs/{house.own.done}/", viewer).json()
+    assert [child["id"] for child in parent["children"]] == [str(house.own.ready)]
+    assert parent["job"]["payload"] == {"user_id": 1, "note": "note-of-acme"}
+    assert [attempt["outcome"] for attempt in parent["attempts"]] == ["completed"]
+
+
+def test_an_unknown_path_and_a_wrong_method_are_problems_too(house: ShopHouse) -> None:
+    for method, path, status in (("GET", "/api/nowhere", 404), ("DELETE", "/api/jobs/", 405), ("GET", "/", 404)):
+        answer = house.call(method, path, house.token(EVERY_ROLE))
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["status"] == status
+
+
+def test_a_path_without_its_last_slash_means_the_same(house: ShopHouse) -> None:
+    operator = house.token(("operator",))
+    assert house.call("GET", "/api/jobs", operator).status_code == 200
+    assert house.call("POST", f"/api/jobs/{house.own.ready}/cancel", operator, json={"notes": "x"}).status_code == 200
+
+
+def test_probes_need_no_credentials_and_say_when_the_store_is_away() -> None:
+    house = ShopHouse()
+    assert house.call("GET", "/readyz").status_code == 200
+    house.app.close()
+    assert house.call("GET", "/healthz").status_code == 200
+    away = house.call("GET", "/readyz")
+    assert (away.status_code, away.json()["code"]) == (503, "store_closed")
+    assert "retry-after" in away.headers
+    house.runner.close()
