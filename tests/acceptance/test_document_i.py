@@ -1,0 +1,191 @@
+"""The test matrix of the document on job isolation, row by row, with a real engine on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, JobFailed, QueuePolicy, Retry
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import ALL_TENANTS, ReadEvents, Reclaim, Renew, Turn, Want
+from fairlane.core.outcome import Completed
+from fairlane.stores.base import Store
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.lanes import Lane
+from tests.support.stores import Ground, open_at
+
+pytestmark = pytest.mark.requirement("I14")
+
+KINDS = ("memory", "sqlite-apsw", "postgres")
+FAX = "dartwing_fax.send_fax"
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    ground = Ground()
+    yield ground
+    ground.close()
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Store]:
+    store = open_at(request.param, ground.address(request.param))
+    if request.param.startswith("sqlite") and (migrator := store.migrator()) is not None:
+        migrator.up()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def app(store: Store) -> Iterator[Fairlane]:
+    app = Fairlane(store=store, profile="development", routes={FAX: "critical", "*.exports.*": "bulk"})
+    yield app
+    app.close()
+
+
+@contextmanager
+def work(app: Fairlane, *lanes: Lane) -> Iterator[None]:
+    """A worker at work while the block lasts."""
+    general = (Lane("general", 4, ("critical", "default", "bulk")),)
+    with app.running(config=WorkerConfig(lanes=lanes or general, poll_s=0.05)):
+        yield
+
+
+@pytest.mark.requirement("I1")
+def test_queue_routing_a_fax_goes_to_the_critical_queue(app: Fairlane) -> None:
+    @app.task(name=FAX)
+    def send_fax() -> None: ...
+
+    @app.task(name="core.exports.full_export")
+    def export() -> None: ...
+
+    @app.task(name="never.heard.of")
+    def other() -> None: ...
+
+    assert [task.enqueue().job().queue for task in (send_fax, export, other)] == ["critical", "bulk", "default"]
+
+
+@pytest.mark.requirement("I2", "I13")
+def test_org_limit_the_501st_job_logs_a_warning_and_is_queued(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(name="sync.process_delta")
+    def sync() -> None: ...
+
+    one = sync.using(tenant="ORG-1")
+    app.enqueue_many([one.bind()] * 499)
+    with caplog.at_level(logging.WARNING, "fairlane.client"):
+        one.enqueue()
+        assert not caplog.records
+        last = one.enqueue()
+    assert ["500" in record.getMessage() for record in caplog.records] == [True]
+    assert last.status() == "pending"
+    [event] = app.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("job_limit_warning",))).events
+    assert {"organization": "ORG-1", "queue": "default"}.items() <= event.data.items()
+
+
+@pytest.mark.requirement("I6")
+def test_retry_success_a_job_that_fails_once_completes(app: Fairlane) -> None:
+    tries: list[int] = []
+
+    @app.task(name="flaky", retry=Retry(max_attempts=3, delays=(0.01,)))
+    def flaky() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("not yet")
+        return len(tries)
+
+    handle = flaky.enqueue()
+    with work(app):
+        assert handle.result(timeout=30) == 2
+
+
+@pytest.mark.requirement("I6", "I7")
+def test_dlq_routing_a_job_that_fails_three_times_is_a_dead_letter(app: Fairlane) -> None:
+    @app.task(name="doomed", retry=Retry(max_attempts=3, delays=(0.01,)))
+    def doomed() -> None:
+        raise ConnectionError("x" * 3000)
+
+    handle = doomed.using(tenant="ORG-1").enqueue()
+    with work(app), pytest.raises(JobFailed):
+        handle.result(timeout=30)
+    [letter] = app.dead_letters(tenant="ORG-1").dead_letters
+    assert (letter.job.id, letter.status, letter.job.attempts) == (handle.id, "pending_review", 3)
+    assert len(letter.reason) == 2000
+
+
+@pytest.mark.requirement("I9")
+def test_stuck_detection_a_job_past_twice_its_timeout_is_found_and_fenced_off(app: Fairlane) -> None:
+    @app.task(name="slow", timeout=10)
+    def slow() -> None: ...
+
+    handle = slow.enqueue()
+    worker = WorkerId(app.new_job_id())
+    now = app.store.run(Renew(worker=worker, lease_s=3600)).now
+    want = Want(lane="l", queues=("default",), limit=1, start=1)
+    [lease] = app.store.run(Turn(worker=worker, claim_no=1, wants=(want,), now=now)).leases
+    assert not app.store.run(Reclaim(now=now + timedelta(seconds=19))).reclaimed
+    [found] = app.store.run(Reclaim(now=now + timedelta(seconds=20))).reclaimed
+    assert (found.cause, found.became) == ("deadline_passed", "dead")
+    late = Turn(worker=worker, claim_no=2, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),))
+    assert app.store.run(late).refused
+    [letter] = app.dead_letters().dead_letters
+    assert (letter.job.id, letter.reason) == (handle.id, "Job exceeded timeout threshold")
+
+
+@pytest.mark.requirement("I10")
+def test_permission_isolation_a_job_that_asks_for_another_org_s_data_is_denied(app: Fairlane) -> None:
+    @app.task(name="curious", max_attempts=1)
+    def curious() -> None:
+        app.jobs(tenant="ORG-2")
+
+    own, denied = curious.using(tenant="ORG-2").enqueue(), curious.using(tenant="ORG-1").enqueue()
+    with work(app):
+        own.result(timeout=30)
+        with pytest.raises(JobFailed):
+            denied.result(timeout=30)
+    assert denied.job().error_type == "PermissionDenied"
+
+
+@pytest.mark.requirement("I4")
+def test_worker_scaling_critical_jobs_go_first_through_while_bulk_and_default_are_full(app: Fairlane) -> None:
+    order: list[str] = []
+    waits: list[float] = []
+
+    @app.task(name="crunch")
+    async def crunch(n: int) -> None:
+        order.append("crunch")
+        await asyncio.sleep(0.05)
+
+    @app.task(name=FAX)
+    async def fax(sent_s: float) -> None:
+        order.append("fax")
+        waits.append(time.monotonic() - sent_s)
+
+    app.enqueue_many([crunch.using(tenant=f"ORG-{n % 3}").bind(n) for n in range(600)])
+    faxes = app.enqueue_many([fax.using(tenant="ORG-9").bind(time.monotonic()) for _ in range(8)])
+    with work(app, Lane("critical", 4, ("critical",), prompt=True), Lane("rest", 8, ("default", "bulk"))):
+        for sent in faxes:
+            sent.result(timeout=30)
+    assert len(waits) == 8
+    assert order.count("crunch") < 600
+
+
+def test_the_queues_have_the_document_s_figures(app: Fairlane) -> None:
+    figures = {
+        name: (queue.slots, queue.timeout_s, queue.max_per_tenant, queue.rate_per_minute, queue.retry.delays)
+        for name, queue in app.settings.queues.items()
+        if queue.retry is not None
+    }
+    expected: dict[str, Any] = {
+        "critical": (4, 60.0, None, None, (10, 30, 60)),
+        "default": (8, 300.0, 500, None, (60, 300, 900)),
+        "bulk": (2, 600.0, 100, 50, (300, 900)),
+    }
+    assert figures == expected
+    assert isinstance(app.settings.queues["bulk"], QueuePolicy)
