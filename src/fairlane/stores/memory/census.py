@@ -4,8 +4,8 @@ sets a limit nobody pays for counting."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from fairlane.core.limit import LimitKey
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _FINAL_PLACES = frozenset({"completed", "dead", "cancelled"})
 
 K = TypeVar("K")
+Aspect = Literal["queue", "tenant", "tenant in queue", "type"]
 
 
 class Census:
@@ -44,32 +45,48 @@ class Census:
 
 
 class Running:
-    """How many leases there are, by everything a limit can be about."""
+    """How many leases there are: by queue, tenant, tenant in a queue, or task, each only if some limit is about it."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._leases: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self._types: defaultdict[str, int] = defaultdict(int)
-        for row in rows:
-            self.add(row)
+    def __init__(self) -> None:
+        self._counts: dict[Aspect, defaultdict[str | tuple[str, str], int]] = {}
+
+    def count_by(self, aspects: Iterable[Aspect], rows: Callable[[], Iterable[Row]]) -> None:
+        """From now on count by these, too, beginning with the leases that are there."""
+        for aspect in aspects:
+            if aspect not in self._counts:
+                counts = self._counts[aspect] = defaultdict(int)
+                for row in rows():
+                    counts[_of(row, aspect)] += 1
 
     def add(self, row: Row) -> None:
-        queue, _, tenant = row.line
-        for key in (("queue", queue, ""), ("tenant", tenant, ""), ("tenant", tenant, queue)):
-            self._leases[key] += 1
-        self._types[row.type] += 1
+        for aspect, counts in self._counts.items():
+            counts[_of(row, aspect)] += 1
 
     def remove(self, row: Row) -> None:
-        queue, _, tenant = row.line
-        for key in (("queue", queue, ""), ("tenant", tenant, ""), ("tenant", tenant, queue)):
-            _take_one(self._leases, key)
-        _take_one(self._types, row.type)
+        for aspect, counts in self._counts.items():
+            _take_one(counts, _of(row, aspect))
 
     def under(self, key: LimitKey, rules: Rules) -> int:
-        if key.kind == "type":
-            return self._types.get(key.name, 0)
+        counts = self._counts[aspect_of(key)]
         if key.kind == "named":
-            return sum(self._types.get(task, 0) for task in set(rules.in_force.types_of(key)))
-        return self._leases.get(key, 0)
+            return sum(counts.get(task, 0) for task in set(rules.in_force.types_of(key)))
+        return counts.get((key.name, key.queue) if key.queue else key.name, 0)
+
+
+def aspect_of(key: LimitKey) -> Aspect:
+    """What has to be counted for a limit; a named one is over tasks."""
+    if key.kind == "tenant":
+        return "tenant in queue" if key.queue else "tenant"
+    return "queue" if key.kind == "queue" else "type"
+
+
+def _of(row: Row, aspect: Aspect) -> str | tuple[str, str]:
+    if aspect == "type":
+        return row.type
+    queue, _, tenant = row.line
+    if aspect == "tenant":
+        return tenant
+    return queue if aspect == "queue" else (tenant, queue)
 
 
 def _take_one(counts: dict[K, int], key: K) -> None:

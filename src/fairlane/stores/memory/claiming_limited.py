@@ -55,5 +55,6 @@ class LimitedClaim(Claim):
         walk.take_out()
         self._lease(row)
         assert row.lease is not None
-        room.use(row, row.lease, walk.cells + cells)
+        room.use(row, row.lease, walk.cells)
+        room.use(row, row.lease, cells)
         return True

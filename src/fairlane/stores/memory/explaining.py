@@ -51,9 +51,8 @@ def _place_in_line(facts: Facts, row: Row) -> tuple[int, int, int]:
 
 
 def _limits_over(facts: Facts, rules: Rules, row: Row, now: datetime) -> tuple[LimitState, ...]:
-    keys = rules.in_force.keys_of(row.spec.queue, row.spec.tenant, row.type)
-    found = (rules.bounds(key) for key in keys)
-    return tuple(_state_of(facts, rules, bounds, now) for bounds in found if bounds is not None and bounds.hold(now))
+    over = rules.of_line(row.spec.queue, row.spec.tenant) + rules.of_type(row.type)
+    return tuple(_state_of(facts, rules, bounds, now) for bounds in over if bounds.hold(now))
 
 
 def _state_of(facts: Facts, rules: Rules, bounds: Bounds, now: datetime) -> LimitState:
@@ -63,7 +62,7 @@ def _state_of(facts: Facts, rules: Rules, bounds: Bounds, now: datetime) -> Limi
         name=key.name,
         queue=key.queue,
         running=running,
-        leases=0 if running is None else running_in(facts).under(key, rules),
+        leases=0 if running is None else running_in(facts, rules).under(key, rules),
         rate=rate,
         starts=0 if rate is None else facts.claims.get(key).used(rate, now),
         free_at=free_at(facts, bounds, now),

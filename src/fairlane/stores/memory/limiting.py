@@ -73,8 +73,8 @@ def take_tokens(facts: Facts, op: TakeTokens, now: datetime) -> TokensTaken:
     if log.used(rate, now) + op.count > rate.count:
         return TokensTaken(granted=False, rate=rate, retry_at=log.free_at(rate, now, op.count))
     log = facts.tokens.open(key, now)
-    for _ in range(op.count):
-        log.add(rate, (now, 0, 0))
+    if op.count > 0:
+        log.add(rate, *[(now, 0, 0)] * op.count)
     return TokensTaken(granted=True, rate=rate)
 
 

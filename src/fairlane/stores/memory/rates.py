@@ -42,12 +42,14 @@ class Log:
             return None
         return later(self._counted[begin + too_many - 1][0], rate.period_s)
 
-    def add(self, rate: Rate, counted: Counted) -> None:
+    def add(self, rate: Rate, *counted: Counted) -> None:
+        """Count these, all of one instant."""
         self._most = max(self._most, rate.count)
         if len(self._counted) > 2 * self._most + _MANY:
             del self._counted[: -self._most]
-        insort(self._counted, counted)
-        until = later(counted[0], rate.period_s)
+        for one in counted:
+            insort(self._counted, one)
+        until = later(counted[0][0], rate.period_s)
         if self.spent_at is None or until > self.spent_at:
             self.spent_at = until
 

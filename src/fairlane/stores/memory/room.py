@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import chain
 
 from fairlane.core.limit import Limit, LimitKey
 from fairlane.stores.memory.census import Running
 from fairlane.stores.memory.facts import Facts, Row, Try
+from fairlane.stores.memory.rates import Counted
 from fairlane.stores.memory.rules import Bounds, Rules
 
 _GIVERS = 16
@@ -29,11 +31,13 @@ def room_for(facts: Facts, given: tuple[Limit, ...], now: datetime) -> Room | No
     return Room(facts, rules, now) if rules.concern_claims(now) else None
 
 
-def running_in(facts: Facts) -> Running:
-    """The count of leases, begun now if nobody has asked before."""
+def running_in(facts: Facts, rules: Rules) -> Running:
+    """The count of leases, by all that these limits are about."""
     if facts.running is None:
-        leased = (row for worker in facts.workers.values() for row in worker.leases.values())
-        facts.running = Running(leased)
+        facts.running = Running()
+    facts.running.count_by(
+        rules.counted_by, lambda: chain(*(worker.leases.values() for worker in facts.workers.values()))
+    )
     return facts.running
 
 
@@ -45,12 +49,13 @@ def free_at(facts: Facts, bounds: Bounds, now: datetime) -> datetime | None:
 
 
 class Cell:
-    """What is left under one key."""
+    """What is left under one key, and what this Turn has claimed of it."""
 
-    __slots__ = ("bounds", "left")
+    __slots__ = ("bounds", "claimed", "left")
 
     def __init__(self, bounds: Bounds, left: int) -> None:
         self.bounds, self.left = bounds, left
+        self.claimed: list[Counted] = []
 
 
 Cells = tuple[Cell, ...]
@@ -61,25 +66,23 @@ class Room:
 
     def __init__(self, facts: Facts, rules: Rules, now: datetime) -> None:
         self._facts, self._rules, self._now = facts, rules, now
-        self._cells: dict[LimitKey, Cell | None] = {}
+        self._cells: dict[LimitKey, Cell] = {}
         self._lines: dict[tuple[str, str], Cells] = {}
         self._types: dict[str, Cells] = {}
         self._shut: set[Cell] = set()
         """Those that held something back."""
-        if rules.count_leases:
-            running_in(facts)
+        self._running = running_in(facts, rules) if rules.counted_by else None
 
     def of_line(self, queue: str, tenant: str) -> Cells:
         cells = self._lines.get((queue, tenant))
         if cells is None:
-            keys = LimitKey("queue", queue), LimitKey("tenant", tenant), LimitKey("tenant", tenant, queue)
-            cells = self._lines[queue, tenant] = self._at(*keys)
+            cells = self._lines[queue, tenant] = tuple(map(self._cell, self._rules.of_line(queue, tenant)))
         return cells
 
     def of_type(self, task: str) -> Cells:
         cells = self._types.get(task)
         if cells is None:
-            cells = self._types[task] = self._at(LimitKey("type", task), *self._rules.named(task))
+            cells = self._types[task] = tuple(map(self._cell, self._rules.of_type(task)))
         return cells
 
     def is_open(self, cells: Cells) -> bool:
@@ -93,38 +96,37 @@ class Room:
         """Count a claim."""
         for cell in cells:
             cell.left -= 1
-            key, running, rate, _ = cell.bounds
-            if running is not None:
+            bounds = cell.bounds
+            if bounds.running is not None:
                 lease.limited = True
-            if rate is not None:
-                self._facts.claims.open(key, self._now).add(rate, (self._now, row.seq, lease.attempt))
+            if bounds.rate is not None:
+                cell.claimed.append((self._now, row.seq, lease.attempt))
 
-    def free_at(self) -> datetime | None:
-        """When the first of those that held something back lets the next one through, as far as a clock can tell."""
+    def close(self) -> datetime | None:
+        """Write down what rates have to know; returns when the first of those that held something back lets the next one
+        through, as far as a clock can tell."""
+        for cell in self._cells.values():
+            if cell.claimed and cell.bounds.rate is not None:
+                self._facts.claims.open(cell.bounds.key, self._now).add(cell.bounds.rate, *cell.claimed)
         instants = (free_at(self._facts, cell.bounds, self._now) for cell in self._shut)
         return min((at for at in instants if at is not None), default=None)
 
-    def _at(self, *keys: LimitKey) -> Cells:
-        found = []
-        for key in keys:
-            if key not in self._cells:
-                bounds = self._rules.bounds(key)
-                self._cells[key] = None if bounds is None else Cell(bounds, self._left(bounds))
-            cell = self._cells[key]
-            if cell is not None:
-                found.append(cell)
-        return tuple(found)
+    def _cell(self, bounds: Bounds) -> Cell:
+        cell = self._cells.get(bounds.key)
+        if cell is None:
+            cell = self._cells[bounds.key] = Cell(bounds, self._left(bounds))
+        return cell
 
     def _left(self, bounds: Bounds) -> int:
         key, running, rate, paused_until = bounds
         if paused_until is not None and paused_until > self._now:
             return 0
-        left = []
-        if running is not None:
-            left.append(running - running_in(self._facts).under(key, self._rules))
+        left = _ENDLESS
+        if running is not None and self._running is not None:
+            left = running - self._running.under(key, self._rules)
         if rate is not None:
-            left.append(rate.count - self._facts.claims.get(key).used(rate, self._now))
-        return min(left, default=_ENDLESS)
+            left = min(left, rate.count - self._facts.claims.get(key).used(rate, self._now))
+        return left
 
 
 _ENDLESS = 1 << 62

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fairlane.core.limit import Limit, LimitKey, LimitsInForce, Rate, StoredLimit
+from fairlane.stores.memory.census import aspect_of
 
 _MANY = 10_000
-"""Keys remembered at most: a tenant that is asked about again is worked out again."""
+"""Lines remembered at most: what is asked about again is worked out again."""
 
 
 class Bounds(NamedTuple):
@@ -34,34 +35,40 @@ class Rules:
         self.given = given
         """Kept alive: it is known by its identity."""
         self.in_force = LimitsInForce(given, stored)
-        self._bounds: dict[LimitKey, Bounds | None] = {}
-        self._named: dict[str, tuple[LimitKey, ...]] = {}
+        self._of_line: dict[tuple[str, str], tuple[Bounds, ...]] = {}
+        self._of_type: dict[str, tuple[Bounds, ...]] = {}
         known = {limit.key for limit in (*given, *(record.limit for record in stored))}
-        about_claims = [bounds for bounds in map(self.bounds, known) if bounds is not None]
-        self.count_leases = any(bounds.running is not None for bounds in about_claims)
-        self._always = self.count_leases or any(bounds.rate is not None for bounds in about_claims)
+        about_claims = self.bounds(known)
+        self.counted_by = {aspect_of(bounds.key) for bounds in about_claims if bounds.running is not None}
+        """What leases have to be counted by."""
+        self._always = any(bounds.running is not None or bounds.rate is not None for bounds in about_claims)
         self._pauses = [bounds.paused_until for bounds in about_claims if bounds.paused_until is not None]
 
     def concern_claims(self, now: datetime) -> bool:
         """Whether there is any limit on running, rate or pause."""
         return self._always or any(until > now for until in self._pauses)
 
-    def bounds(self, key: LimitKey) -> Bounds | None:
-        """None: nothing holds claims under it back."""
-        try:
-            return self._bounds[key]
-        except KeyError:
-            found = Bounds(key, self.in_force.running(key), self.in_force.rate(key), self.in_force.paused_until(key))
-            if len(self._bounds) >= _MANY:
-                self._bounds.clear()
-            bounds = self._bounds[key] = None if found[1:] == (None, None, None) else found
-            return bounds
+    def of_line(self, queue: str, tenant: str) -> tuple[Bounds, ...]:
+        """What holds the claims from a tenant's lines in a queue back."""
+        found = self._of_line.get((queue, tenant))
+        if found is None:
+            if len(self._of_line) >= _MANY:
+                self._of_line.clear()
+            keys = LimitKey("queue", queue), LimitKey("tenant", tenant), LimitKey("tenant", tenant, queue)
+            found = self._of_line[queue, tenant] = self.bounds(keys)
+        return found
 
-    def named(self, task: str) -> tuple[LimitKey, ...]:
-        """The named limits a task is under."""
-        named = self._named.get(task)
-        if named is None:
-            if len(self._named) >= _MANY:
-                self._named.clear()
-            named = self._named[task] = tuple(self.in_force.named(task))
-        return named
+    def of_type(self, task: str) -> tuple[Bounds, ...]:
+        """What holds the claims of a task back."""
+        found = self._of_type.get(task)
+        if found is None:
+            if len(self._of_type) >= _MANY:
+                self._of_type.clear()
+            found = self._of_type[task] = self.bounds((LimitKey("type", task), *self.in_force.named(task)))
+        return found
+
+    def bounds(self, keys: Iterable[LimitKey]) -> tuple[Bounds, ...]:
+        """Of those keys under which anything holds claims back, in their order."""
+        force = self.in_force
+        found = (Bounds(key, force.running(key), force.rate(key), force.paused_until(key)) for key in keys)
+        return tuple(bounds for bounds in found if bounds[1:] != (None, None, None))

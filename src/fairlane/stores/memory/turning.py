@@ -59,7 +59,7 @@ def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
         reclaimed=tuple(reclaimed),
         surveys=tuple(got.surveys),
         limited=room is not None,
-        limited_until=None if room is None else room.free_at(),
+        limited_until=None if room is None else room.close(),
     )
 
 
