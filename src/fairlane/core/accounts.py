@@ -123,7 +123,7 @@ class Accounts:
         if len(self._accounts) > KEPT:
             self._forget()
 
-    def picks(self, count: int, now_s: float, singly: Mapping[str, object]) -> list[str]:
+    def picks(self, count: int, now_s: float, singly: set[str]) -> list[str]:
         """Whose jobs to take, one by one: always of the least account, which then grows by what that job will cost. `singly`: these once at most."""
         order = [
             (self.value(account, now_s), account.turn, account.tenant)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from fairlane.client.guarding import Verdict, permits_in_force
+from fairlane.client.guarding import Permit, Steps, Verdict, permits_in_force
+from fairlane.core.breaker import Breaker
 from fairlane.core.job import Lease
+from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.errors import BreakerOpen, MissingData
 from fairlane.worker.desk import Desk
+
+T = TypeVar("T")
 
 
 class AttemptGuard:
@@ -19,8 +24,9 @@ class AttemptGuard:
         self._circuits.policy = desk.config.breaker
 
     async def run(self, breaker: str, lease: Lease, attempt: Callable[[], Awaitable[Outcome | None]]) -> Outcome | None:
+        heard = self._heard
         try:
-            permit = await self._circuits.arun(self._circuits.entering(breaker))
+            permit = await self._circuits.arun(heard(self._circuits.entering(breaker)))
         except BreakerOpen as refused:
             return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds)
         if self._desk.stopping:
@@ -30,8 +36,27 @@ class AttemptGuard:
             outcome = await attempt()
         finally:
             permits_in_force.reset(token)
-        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome)))
+        await self._circuits.arun(heard(self._circuits.leaving(permit, verdict_on(outcome)), permit))
         return outcome
+
+    def _heard(self, steps: Steps[T], permit: Permit | None = None) -> Steps[T]:
+        """The same steps, listening to what the store answers: who opened or closed a breaker tells of it."""
+        try:
+            op = next(steps)
+            while True:
+                answer = yield op
+                if isinstance(op, Report) and isinstance(answer, Breaker):
+                    self._tell(op, answer, is_probe=permit is not None and permit.is_probe)
+                op = steps.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _tell(self, report: Report, after: Breaker, *, is_probe: bool) -> None:
+        if report.failures and after.state == "open" and after.opened_at == after.updated_at:
+            retry_at = None if after.retry_at is None else after.retry_at.isoformat()
+            self._desk.teller.tell("breaker_opened", breaker=after.name, failures=after.failures, retry_at=retry_at)
+        elif report.successes and is_probe and after.state == "closed":
+            self._desk.teller.tell("breaker_closed", breaker=after.name)
 
 
 def verdict_on(outcome: Outcome | None) -> Verdict:

@@ -18,6 +18,7 @@ from fairlane.worker.limiting import LimitWatch
 from fairlane.worker.prepared import PreparedTask
 from fairlane.worker.slot import Slot
 from fairlane.worker.statistics import Statistics
+from fairlane.worker.telling import Teller
 
 MARGIN_S = 5.0
 """A held job begins no later than this before its lease ends: from then on it may be somebody else's."""
@@ -40,6 +41,7 @@ class Desk:
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
         self.statistics = Statistics()
+        self.teller = Teller(app.access, worker, {lane.name: lane.slots for lane in config.lanes})
         self.kick = asyncio.Event()
         """Something for the turner: an outcome, a free slot, a wake-up, the end."""
         self.woken = True
@@ -63,6 +65,7 @@ class Desk:
         if outcome is not None:
             self.outcomes.append(outcome)
             self.statistics.add(lease, outcome, ran_s)
+            self.teller.ended(lease, outcome, ran_s)
         self.kick.set()
 
     def busy(self) -> bool:

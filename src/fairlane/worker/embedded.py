@@ -29,6 +29,7 @@ from fairlane.worker.desk import known_queues
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.judging import trusted_s
 from fairlane.worker.lanes import ANY, Lane
+from fairlane.worker.leaving import run_and_leave
 
 log = logging.getLogger("fairlane.worker")
 
@@ -192,7 +193,7 @@ class EmbeddedWorker:
                 await self._end()
 
         try:
-            asyncio.run(live())
+            run_and_leave(live())
         except BaseException as error:  # noqa: BLE001 - a thread: handed to whoever entered or leaves the block
             self._error = error
         finally:

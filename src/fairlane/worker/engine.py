@@ -19,6 +19,7 @@ from fairlane.worker.desk import Desk
 from fairlane.worker.duties import Duties
 from fairlane.worker.filling import Filler
 from fairlane.worker.isolated.children import Children
+from fairlane.worker.leaving import LET_GO_S, end_tasks
 from fairlane.worker.services import Services
 from fairlane.worker.slot import Slot
 from fairlane.worker.threads import Threads
@@ -72,9 +73,7 @@ class Engine:
             await self.duties.finish()
         finally:
             desk.closing = desk.stopping = True
-            for task in (watchdog, duties, *slots):
-                task.cancel()
-            await asyncio.gather(watchdog, duties, *slots, return_exceptions=True)
+            await end_tasks((watchdog, duties, *slots), LAST_S)
             await self.services.close()
             threads.close()
             await self.waker.close()
@@ -125,5 +124,5 @@ class Engine:
                 await self.turner.turn()
 
 
-LAST_S = 2.0
+LAST_S = LET_GO_S
 """How long after the grace an interrupted attempt may take to let go."""

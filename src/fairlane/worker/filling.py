@@ -89,6 +89,7 @@ class Filler:
         slot.begin(lease, began_s, task.timeout_s(lease))
         slot.job = current = CurrentJob(lease, self._noter, self._clock, began_s + slot.timeout_s)
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
+        is_left_behind = False
         try:
             if (task.isolated or lease.suspect) and self._children is not None:
                 return await self._children.run(lease, self._noter)
@@ -110,6 +111,9 @@ class Filler:
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)
+        except GeneratorExit:
+            is_left_behind = True  # on a loop that is gone, and in nobody's context
+            raise
         except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
                 return self._stopped(slot, task, lease, began_s)
@@ -118,8 +122,9 @@ class Filler:
             return task.raised(lease, error, self._desk.monotonic() - began_s)
         finally:
             slot.end()
-            tenant_in_force.reset(tenant)
-            job_in_force.reset(job)
+            if not is_left_behind:
+                tenant_in_force.reset(tenant)
+                job_in_force.reset(job)
         return task.returned(lease, result, self._desk.monotonic() - began_s)
 
     def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease, began_s: float) -> Outcome | None:

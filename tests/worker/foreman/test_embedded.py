@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import TypeVar
@@ -119,3 +120,29 @@ def test_a_store_that_went_away_keeps_nobody_from_leaving(
         leaving.join(20)
         assert not leaving.is_alive()
         assert "what was held here waits for its leases to end" in caplog.text
+
+
+@pytest.mark.requirement("L17")
+def test_a_task_that_swallows_its_cancellation_for_ever_does_not_keep_the_application_from_leaving(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Fairlane(store=MemoryStore(), profile="development")
+    let_go = threading.Event()
+
+    @app.task(name="deaf")
+    async def deaf() -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    handle = deaf.enqueue()
+    worker = app.running(slots=1, grace=0.1)
+    with worker:
+        while handle.status() != "processing":
+            let_go.wait(0.01)
+        began_s = app.clock.monotonic()
+    assert app.clock.monotonic() - began_s < 10.0
+    let_go.set()
+    assert "does not end although it was cancelled" in caplog.text
+    assert (handle.status(), handle.job().attempts) == ("pending", 0)
+    app.close()

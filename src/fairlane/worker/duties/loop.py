@@ -9,14 +9,24 @@ from collections.abc import Iterable
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.worker.desk import Desk
+from fairlane.worker.duties import forgetting, meeting, rolling, sealing
+from fairlane.worker.duties.aging import Ager
 from fairlane.worker.duties.declaring import Declarer
 from fairlane.worker.duties.fast_lane import FastLaneWatcher
 from fairlane.worker.duties.firing import Firer
 from fairlane.worker.duties.flushing import Flusher
+from fairlane.worker.duties.forgetting import Forgetter
+from fairlane.worker.duties.meeting import TenantMeeter
+from fairlane.worker.duties.once import OnceForAll
 from fairlane.worker.duties.promoting import Promoter
 from fairlane.worker.duties.reclaiming import Reclaimer
 from fairlane.worker.duties.report import Duty, Report
 from fairlane.worker.duties.retaining import Retainer
+from fairlane.worker.duties.rolling import Roller
+from fairlane.worker.duties.sealing import Sealer
+from fairlane.worker.duties.telling import EventFlusher
+from fairlane.worker.duties.unholding import Unholder
+from fairlane.worker.duties.weighing import Weigher
 
 log = logging.getLogger("fairlane.worker")
 
@@ -100,6 +110,7 @@ class Duties:
         self.flusher = Flusher(store, desk.worker, desk.statistics, app.clock)
         self.fast_lane = FastLaneWatcher(desk)
         self.firer = Firer(app)
+        self._teller = desk.teller
         self.loop = DutyLoop(
             (
                 Declarer(app),
@@ -109,6 +120,14 @@ class Duties:
                 self.flusher,
                 Retainer(store, app.settings),
                 self.fast_lane,
+                EventFlusher(self._teller),
+                Weigher(desk),
+                Unholder(desk),
+                Ager(app),
+                OnceForAll(TenantMeeter(store), store, meeting.EVERY_S),
+                OnceForAll(Roller(store), store, rolling.EVERY_S),
+                OnceForAll(Forgetter(store), store, forgetting.EVERY_S),
+                OnceForAll(Sealer(store), store, sealing.EVERY_S),
             ),
             app.clock,
             app.chance,
@@ -116,11 +135,13 @@ class Duties:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._teller.came()
         await self.loop.run()
 
     async def finish(self) -> None:
-        """Write the figures that are left; for the end of a worker, while it is still registered."""
+        """Write the figures and tell the events that are left; for the end of a worker, while it is still registered."""
         await self.flusher.finish()
+        await self._teller.finish()
 
     def figures(self) -> dict[str, float]:
         """What the duties say of this process, for its heartbeat: payload sizes, long jobs on fast lanes, ages of duties."""

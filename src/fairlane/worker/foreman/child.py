@@ -25,6 +25,7 @@ from fairlane.worker.foreman.reloading import loaded_files
 from fairlane.worker.foreman.tether import Tether
 from fairlane.worker.foreman.ticking import TICK_S, Ticker
 from fairlane.worker.isolated.child import die_with
+from fairlane.worker.leaving import run_and_leave
 
 log = logging.getLogger("fairlane.worker")
 
@@ -59,8 +60,7 @@ class Child:
             self._tether.send(Refused(code=error.code, message=str(error)))
             self._tether.flush(LAST_WORDS_S)
             return REFUSED
-        with asyncio.Runner(loop_factory=quick_loop()) as runner:
-            runner.run(self._live(app))
+        run_and_leave(self._live(app), quick_loop())
         self._tether.flush(LAST_WORDS_S)
         return 0
 

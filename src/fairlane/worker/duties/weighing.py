@@ -1,0 +1,26 @@
+"""The weigher: what this worker's lanes need to share fairly and to claim ahead with care: tenants' weights, and the limits people set."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fairlane.core.ops import ListLimits, ReadWeights
+from fairlane.worker.desk import Desk
+from fairlane.worker.duties.report import Report
+
+EVERY_S = 3.0
+
+
+class Weigher:
+    name = "weigher"
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def run_once(self, now: datetime) -> Report:
+        store = self._desk.app.access
+        weights = (await store.arun(ReadWeights())).weights
+        for state in self._desk.lanes:
+            state.planner.accounts.weigh(weights)
+        self._desk.limits.learn((await store.arun(ListLimits())).limits)
+        return Report(done=len(weights), next_s=EVERY_S)
