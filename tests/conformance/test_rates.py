@@ -207,6 +207,16 @@ def test_a_late_release_gives_back_nothing_of_the_next_attempt(scene: Scene) -> 
     assert got(scene, limit) == []
 
 
+@each_rate
+def test_an_attempt_from_before_the_rate_gives_back_nothing_of_the_others(scene: Scene, limit: Limit) -> None:
+    put(scene, 6)
+    worker = scene.hire(6000)
+    [lease] = scene.prefetch(worker, 1, queues=("bulk",))
+    assert len(got(scene, limit)) == 2
+    scene.settle(worker, released(lease))
+    assert got(scene, limit) == []
+
+
 def test_a_repeated_turn_takes_no_more_tokens(scene: Scene) -> None:
     jobs = put(scene, 6)
     limit = queue("bulk", rate=rate(3, 10))

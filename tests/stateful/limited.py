@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import NO_LIMIT, FullPolicy, Limit, LimitKey, Rate
+from fairlane.core.limit import NO_LIMIT, FullPolicy, Limit, LimitKey, LimitKind, Rate
 from fairlane.core.ops import (
     AddTenants,
     Age,
@@ -82,6 +83,22 @@ class LimitedLives(InterruptedLives):
         self.run(PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=for_s, by="worker"))
         self.claim(data)
 
+    @rule(data=st.data(), period_s=st.sampled_from(sorted(set(PERIODS.values()))))
+    def claim_before_and_after_a_period(self, data: st.DataObject, period_s: float) -> None:
+        for span in (timedelta(0), timedelta(seconds=period_s, microseconds=-1), timedelta(microseconds=1)):
+            self.now += span
+            self.claim(data)
+
+    @rule(data=st.data(), full=st.sampled_from(TYPES), kind=one_of("type", "named"), running=one_of(0, 0, 1))
+    def claim_past_a_full_type(self, data: st.DataObject, full: str, kind: LimitKind, running: int) -> None:
+        """Rows of the full type lie between others in the lines of all tenants."""
+        jobs = data.draw(st.lists(specs(self.making, self.now, []), min_size=4, max_size=8), label="jobs")
+        self.put([msgspec.structs.replace(job, queue="default", priority=5, priority_scope="queue") for job in jobs])
+        types = (full,) if kind == "named" else ()
+        self.run(SetLimit(limit=Limit(kind=kind, name=full, running=running, types=types), by="ada"))
+        self.claim(data)
+        self.run(ClearLimit(kind=kind, name=full, by="ada"))
+
     @rule(data=st.data(), key=keys)
     def clear_a_limit(self, data: st.DataObject, key: LimitKey) -> None:
         kept = [record.limit.key for record in self.run(ListLimits()).limits]
@@ -90,12 +107,12 @@ class LimitedLives(InterruptedLives):
 
     @rule(data=st.data(), waiting=one_of(0, 1, 2, 4), policy=one_of("hold", "hold", "hold", "warn", "reject"))
     def flood(self, data: st.DataObject, waiting: int, policy: FullPolicy) -> None:
-        """Few tenants and queues, so that they fill up."""
+        """Two tenants in one queue, so that they fill up."""
         known = list(self.specs)
-        jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=2, max_size=5), label="jobs")
-        crowd = [msgspec.structs.replace(job, tenant=min(job.tenant, "b")) for job in jobs]
+        jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=3, max_size=6), label="jobs")
+        crowd = [msgspec.structs.replace(job, tenant=min(job.tenant, "b"), queue="bulk") for job in jobs]
         self.put(crowd, limits=(Limit(kind="tenant", name="*", waiting=waiting, when_full=policy),))
-        more = data.draw(one_of(0, 0, 1, 2, 9), label="room for more")
+        more = data.draw(one_of(0, 1, 1, 2, 9), label="room for more")
         if more:
             self.run(Unhold(limits=(Limit(kind="tenant", name="*", waiting=waiting + more),), limit=data.draw(bounds)))
 
