@@ -14,6 +14,7 @@ from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Reclaim, Renew
 from fairlane.core.outcome import Outcome
 from fairlane.stores.base import Store
 from tests.races.keeping import KEEPING
+from tests.races.limiting import LIMITING
 from tests.support.acting import wanting
 from tests.support.making import Making, completed, released, retried
 
@@ -139,15 +140,19 @@ def use_one_key(store: Store, number: int, *, rounds: int) -> Any:
     return created
 
 
-STORIES: dict[str, Callable[..., Any]] = {
-    story.__name__: story
-    for story in (
-        enqueue_keys,
-        enqueue_same_jobs,
-        claim_and_complete,
-        live_dangerously,
-        send_one_turn,
-        reprocess,
-        use_one_key,
-    )
-} | KEEPING
+STORIES: dict[str, Callable[..., Any]] = (
+    {
+        story.__name__: story
+        for story in (
+            enqueue_keys,
+            enqueue_same_jobs,
+            claim_and_complete,
+            live_dangerously,
+            send_one_turn,
+            reprocess,
+            use_one_key,
+        )
+    }
+    | KEEPING
+    | LIMITING
+)

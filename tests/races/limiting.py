@@ -1,0 +1,52 @@
+"""What racers do under limits: each claims what it may, and tells how many it ever saw running at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlane.core.ids import WorkerId
+from fairlane.core.limit import Limit
+from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, TakeTokens, Turn
+from fairlane.stores.base import Store
+from tests.support.acting import wanting
+from tests.support.making import Making, completed
+
+
+def claim_under_limits(store: Store, number: int, *, limits: list[dict[str, Any]], jobs: int) -> Any:
+    """Claim and complete until all jobs are done; some racers know the limits, the others find them kept."""
+    given = msgspec.convert(limits, tuple[Limit, ...]) if number % 2 == 0 else ()
+    worker, claim_no, most, claimed, outcomes = WorkerId(Making(9000 + number).worker_id()), 0, 0, 0, ()
+    store.run(Renew(worker=worker, lease_s=600))
+    while True:
+        claim_no += 1
+        result = store.run(
+            Turn(worker=worker, claim_no=claim_no, wants=(wanting(3),), limits=given, outcomes=tuple(outcomes))
+        )
+        claimed += len(result.leases)
+        stats = store.run(GetStats(scope=ALL_TENANTS))
+        most = max(most, sum(queue.processing for queue in stats.queues))
+        if stats.completed >= jobs:
+            return {"most": most, "claimed": claimed}
+        outcomes = [completed(lease) for lease in result.leases]
+
+
+def claim_at_a_rate(store: Store, number: int, *, limits: list[dict[str, Any]], turns: int) -> Any:
+    """Claim again and again; tells how many were given."""
+    given = msgspec.convert(limits, tuple[Limit, ...])
+    worker = WorkerId(Making(9500 + number).worker_id())
+    store.run(Renew(worker=worker, lease_s=600))
+    results = [
+        store.run(Turn(worker=worker, claim_no=nth, wants=(wanting(2),), limits=given)) for nth in range(1, turns + 1)
+    ]
+    return sum(len(result.leases) for result in results)
+
+
+def take_all_tokens(store: Store, number: int, *, limits: list[dict[str, Any]], tries: int) -> Any:
+    """Take tokens one after the other; tells how many were granted."""
+    given = msgspec.convert(limits, tuple[Limit, ...])
+    return sum(store.run(TakeTokens(tenant="acme", limits=given)).granted for _ in range(tries))
+
+
+LIMITING = {story.__name__: story for story in (claim_under_limits, claim_at_a_rate, take_all_tokens)}
