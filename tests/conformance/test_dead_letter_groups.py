@@ -78,7 +78,7 @@ def test_the_newest_letter_speaks_for_its_group(scene: Scene) -> None:
 
 
 def test_a_reason_is_shortened_as_in_the_letter(scene: Scene) -> None:
-    lease = dies(scene, message="é" * 2000)
+    lease = dies(scene, message="é" * 2100)
     assert groups(scene)[0].reason == scene.letter(lease.seq).reason == "é" * 2000
 
 

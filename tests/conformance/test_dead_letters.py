@@ -130,6 +130,16 @@ def test_an_edited_payload_is_what_the_next_try_starts_from(scene: Scene) -> Non
 
 
 @pytest.mark.requirement("W10")
+def test_a_job_with_an_edited_payload_is_told_apart_from_the_dead_one_by_it(scene: Scene) -> None:
+    lease = scene.dead()
+    new = edited(scene, lease.seq, payload=msgspec.Raw(b'{"n":1}')).new_job
+    assert new is not None
+    for payload, disposition in (('{"n":1}', "replayed"), ('{"user_id":7}', "conflict")):
+        alike = scene.job(id=new.id, payload=payload, idempotency_key=new.idempotency_key)
+        assert scene.enqueue(alike).receipts[0].disposition == disposition
+
+
+@pytest.mark.requirement("W10")
 def test_an_edited_payload_sent_twice_makes_one_job(scene: Scene) -> None:
     lease = scene.dead()
     first = edited(scene, lease.seq, payload=msgspec.Raw(b'{"n":1}')).new_job
