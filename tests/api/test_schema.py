@@ -1,0 +1,98 @@
+"""The description of the API, tried by machine: no request it allows, or does not, leads to an answer it does not describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from fairlane import Fairlane
+from fairlane.api import create_api
+from tests.api.house import EVERY_ROLE, OWN, ROLE_SETS, ShopHouse
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+DOCUMENT = create_api(Fairlane("memory://")).openapi()
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+OPERATIONS = {
+    result.ok().definition.raw["operationId"]: result.ok()
+    for result in SCHEMA.get_all_operations()
+    if result.ok().definition.raw["operationId"] != "watch_events"  # it never ends
+}
+CALLERS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    **{who: (roles, None) for who, roles in ROLE_SETS.items() if who in {"operator", "staff and manager", "admin"}},
+    "every role": (EVERY_ROLE, None),
+    "every role, one tenant": (EVERY_ROLE, OWN),
+}
+EXAMPLES = 5
+"""Of each operation, for each caller and both kinds of data: some thousands in all. `make test-long` tries forty times as many."""
+
+
+def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1")
+    assert len(OPERATIONS) == 62
+    for methods in DOCUMENT["paths"].values():
+        for operation in methods.values():
+            assert operation["summary"].endswith(".")
+            assert operation["x-right"] in {"open", "read", "act", "manage", "tokens"}
+            assert operation["x-right"] == "open" or operation["security"]
+    examples = [schema for schema in DOCUMENT["components"]["schemas"].values() if "examples" in str(schema)]
+    assert len(examples) > 30
+
+
+def examples() -> int:
+    is_long = settings.default.max_examples > 1000  # type: ignore[union-attr]
+    return EXAMPLES * 40 if is_long else EXAMPLES
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["as described", "otherwise"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_answer_is_as_described(house: ShopHouse, name: str, mode: GenerationMode) -> None:
+    operation = OPERATIONS[name]
+    if mode is GenerationMode.NEGATIVE and not (operation.path_parameters or operation.query or operation.body):
+        mode = GenerationMode.POSITIVE  # nothing can be wrong with a request that says nothing
+    tokens = [house.token(roles, tenant) for roles, tenant in CALLERS.values()]
+    number = 0
+
+    @settings(max_examples=examples() * len(tokens), database=None, suppress_health_check=list(HealthCheck))
+    @hypothesis.seed(11)
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def tried(case: schemathesis.Case) -> None:
+        nonlocal number
+        number += 1
+        sent: dict[str, Any] = case.as_transport_kwargs(base_url="https://jobs.example")
+        headers = {
+            key: value
+            for key, value in (sent.get("headers") or {}).items()
+            if key.lower() not in {"authorization", "cookie"}
+        }
+        answer = house.call(
+            sent["method"],
+            sent["url"],
+            tokens[number % len(tokens)],
+            # Links that are made up are guesses: each of them comes from somebody else.
+            client=(f"10.0.{number >> 8}.{number & 255}", 1),
+            params=sent.get("params"),
+            json=sent.get("json"),
+            content=sent.get("data"),
+            headers=headers,
+        )
+        case.validate_response(answer, checks=CHECKS)
+
+    tried()
