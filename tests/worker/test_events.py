@@ -1,0 +1,112 @@
+"""What a worker tells of its work: always what needs somebody, the rest only while somebody watches, and never without bound."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlane import Breaker, Retry
+from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
+from fairlane.errors import StoreUnavailable
+from fairlane.worker import telling
+from fairlane.worker.lanes import ANY, Lane
+from tests.worker.conftest import Works, eventually
+
+ONE = Lane("one", 1, (ANY,))
+
+
+def events(works: Works, *kinds: str, **reading: Any) -> list[Event]:
+    return list(works.app.store.run(ReadEvents(scope=ALL_TENANTS, kinds=kinds, limit=1000, **reading)).events)
+
+
+def watch(works: Works) -> None:
+    works.app.store.run(ReadEvents(scope=ALL_TENANTS, watch=True))
+
+
+@pytest.mark.requirement("W10")
+def test_dead_jobs_and_workers_that_come_and_go_are_told_whether_or_not_anybody_watches(works: Works) -> None:
+    handle = works.task("refuse").using(tenant="acme").enqueue()
+    works.task("add").enqueue(1, 2)
+    engine = works.drain()
+    [dead] = events(works, "job_dead")
+    assert (dead.tenant, dead.data["id"], dead.data["error_type"]) == ("acme", str(handle.id), "NonRetryable")
+    assert [event.kind for event in events(works)] == ["worker_started", "job_dead", "worker_stopped"]
+    assert events(works, "worker_started")[0].data == {"lanes": {"general": 4}, "worker": str(engine.desk.worker)}
+
+
+def test_a_tenant_reads_of_its_own_jobs_alone(works: Works) -> None:
+    for tenant in ("acme", "beta"):
+        works.task("refuse").using(tenant=tenant).enqueue()
+    works.drain()
+    seen = works.app.store.run(ReadEvents(scope=Scope("acme"))).events
+    assert [event.tenant for event in seen] == ["acme"]
+
+
+@pytest.mark.requirement("W10")
+def test_while_somebody_watches_ended_jobs_are_told_as_sums_and_some_by_name(works: Works) -> None:
+    async def story() -> None:
+        engine = works.engine(drain=True)
+        watch(works)
+        await engine.desk.teller.flush()
+        for n in range(80):
+            works.task("add").using(tenant="acme").enqueue(n, n)
+        await engine.run()
+
+    asyncio.run(story())
+    assert sum(event.data["completed"] for event in events(works, "jobs")) == 80
+    assert events(works, "jobs")[0].data.keys() >= {"queue", "type", "tenant", "completed", "failed"}
+    assert len(events(works, "job_completed")) == telling.SINGLE
+
+
+def test_events_that_could_not_be_told_are_told_later_up_to_a_bound(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "KEPT", 3)
+
+    async def story() -> None:
+        teller = works.engine().desk.teller
+        for n in range(5):
+            teller.tell("breaker_opened", breaker=f"b{n}")
+        told, run = works.app.access.arun, works.app.access
+
+        async def away(op: Any, *, on: object | None = None) -> Any:
+            raise StoreUnavailable("memory", "away")
+
+        monkeypatch.setattr(run, "arun", away)
+        with pytest.raises(StoreUnavailable):
+            await teller.flush()
+        monkeypatch.setattr(run, "arun", told)
+        await teller.flush()
+
+    asyncio.run(story())
+    assert [event.data["breaker"] for event in events(works, "breaker_opened")] == ["b2", "b3", "b4"]
+
+
+@pytest.mark.requirement("Q13")
+def test_the_worker_that_opens_a_breaker_and_the_one_that_closes_it_tell_of_it_once(works: Works) -> None:
+    is_down = True
+
+    @works.app.task(name="call", breaker=Breaker("api", threshold=2, cooldown=0.05), retry=Retry(max_attempts=1))
+    async def call() -> None:
+        if is_down:
+            raise ConnectionError("down")
+
+    for _ in range(4):
+        call.enqueue()
+    works.drain(ONE)
+    [opened] = events(works, "breaker_opened")
+    assert (opened.data["breaker"], opened.data["failures"]) == ("api", 2)
+    is_down = False
+
+    async def story() -> None:
+        engine = works.engine(ONE)
+        running = asyncio.create_task(engine.run())
+        await eventually(lambda: works.app.breakers()[0].state == "closed")
+        call.enqueue()
+        engine.stop()
+        await running
+
+    asyncio.run(story())
+    assert [event.data["breaker"] for event in events(works, "breaker_closed")] == ["api"]

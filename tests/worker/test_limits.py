@@ -1,0 +1,143 @@
+"""Limits in a worker: what is claimed ahead, when it asks again, and that nothing passes a limit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlane.core.limit import Limit, Rate
+from fairlane.core.ops import SetLimit
+from fairlane.worker.lanes import ANY, Lane
+from fairlane.worker.limiting import LimitWatch
+from tests.worker.conftest import Works, eventually
+
+QUEUES = ("critical", "default", "bulk")
+
+
+def running_limit(kind: str, name: str, queue: str = "", running: int = 1) -> Limit:
+    return Limit(kind=kind, name=name, queue=queue, running=running)  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("I3")
+@pytest.mark.parametrize(
+    ("limit", "free"),
+    [
+        (running_limit("queue", "bulk"), ("critical", "default")),
+        (running_limit("tenant", "*", "default"), ("critical", "bulk")),
+        (running_limit("tenant", "acme"), ()),
+        (running_limit("type", "mail"), ()),
+        (Limit(kind="named", name="smtp", rate=Rate(5, 1.0), types=("mail",)), ()),
+    ],
+)
+def test_jobs_are_claimed_ahead_only_from_queues_no_limit_counts(limit: Limit, free: tuple[str, ...]) -> None:
+    watch = LimitWatch((limit,), QUEUES)
+    assert watch.free(QUEUES) == QUEUES
+    watch.in_force = True
+    assert watch.free(QUEUES) == free
+
+
+def test_limits_in_force_that_are_not_known_here_stop_claiming_ahead() -> None:
+    watch = LimitWatch((), QUEUES)
+    watch.in_force = True
+    assert watch.free(QUEUES) == ()
+
+
+def test_a_turn_carries_only_limits_that_bear_on_its_claims() -> None:
+    waiting = Limit(kind="tenant", name="*", queue="default", waiting=500)
+    elsewhere, here = running_limit("queue", "bulk"), running_limit("queue", "default")
+    assert LimitWatch((waiting, elsewhere, here), ("default",)).given == (here,)
+
+
+@pytest.mark.requirement("I3")
+def test_a_task_limited_to_two_at_once_never_runs_three_and_all_of_its_jobs_run(works: Works) -> None:
+    running, most, done = 0, 0, 0
+
+    @works.app.task(name="narrow", running=2)
+    async def narrow() -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        running -= 1
+        done += 1
+
+    for _ in range(60):
+        narrow.enqueue()
+    works.drain(Lane("general", 8, (ANY,)))
+    assert (most, done) == (2, 60)
+
+
+@pytest.mark.requirement("I3")
+def test_beside_a_saturated_tenant_the_others_have_every_slot_that_is_left(works: Works) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+
+        @works.app.task(name="wait")
+        async def wait() -> None:
+            await release.wait()
+
+        works.app.store.run(SetLimit(limit=running_limit("tenant", "greedy"), by="ops"))
+        greedy = [wait.using(tenant="greedy").enqueue() for _ in range(50)]
+        modest = [wait.using(tenant="modest").enqueue() for _ in range(3)]
+        engine = works.engine(Lane("general", 4, (ANY,)))
+        loop = asyncio.create_task(engine.run())
+        await eventually(lambda: all(handle.status() == "processing" for handle in modest))
+        assert sum(handle.status() == "processing" for handle in greedy) == 1
+        release.set()
+        await eventually(lambda: all(handle.status() == "completed" for handle in greedy))
+        engine.stop()
+        await loop
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("I3")
+def test_a_worker_that_found_a_rate_used_up_asks_again_when_it_lets_the_next_one_through(works: Works) -> None:
+    async def story() -> None:
+        ran = 0
+
+        @works.app.task(name="slowly", rate=Rate(2, 0.4))
+        async def slowly() -> None:
+            nonlocal ran
+            ran += 1
+
+        handles = [slowly.enqueue() for _ in range(5)]
+        engine = works.engine(poll_s=60.0)
+        began_s = works.app.clock.monotonic()
+        loop = asyncio.create_task(engine.run())
+        await eventually(lambda: all(handle.status() == "completed" for handle in handles))
+        took_s = works.app.clock.monotonic() - began_s
+        assert ran == 5
+        assert 0.8 <= took_s < 5.0
+        engine.stop()
+        await loop
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("I2")
+def test_urgent_work_starts_at_once_in_a_free_lane_although_others_are_busy_with_long_jobs(works: Works) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+
+        @works.app.task(name="long")
+        async def long() -> None:
+            await release.wait()
+
+        slow = [long.enqueue() for _ in range(2)]
+        engine = works.engine(
+            Lane("fast", 1, ("critical",), prompt=True), Lane("general", 2, ("default",)), poll_s=60.0
+        )
+        loop = asyncio.create_task(engine.run())
+        await eventually(lambda: all(handle.status() == "processing" for handle in slow))
+        await eventually(lambda: any(worker.waiting for worker in works.app.workers().workers))
+        began_s = works.app.clock.monotonic()
+        urgent = await asyncio.to_thread(works.task("urgent").enqueue)
+        await eventually(lambda: urgent.status() == "completed")
+        assert works.app.clock.monotonic() - began_s < 1.0
+        release.set()
+        engine.stop()
+        await loop
+
+    asyncio.run(story())
