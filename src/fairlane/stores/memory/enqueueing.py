@@ -83,8 +83,10 @@ def _put(facts: Facts, spec: JobSpec, payload: str, due_at: datetime, now: datet
         there = facts.dedup.get((spec.tenant, spec.type, spec.dedup_key))
         if there is not None:
             return Receipt(disposition="duplicate", id=there.spec.id, seq=there.seq, key="dedup")
-    row = create(facts, spec, payload, due_at, now, held=held)
-    return Receipt(disposition="created", id=spec.id, seq=row.seq, held=held)
+    if held:
+        row = create(facts, spec, payload, due_at, now, held=True)
+        return Receipt(disposition="created", id=spec.id, seq=row.seq, held=True)
+    return Receipt(disposition="created", id=spec.id, seq=create(facts, spec, payload, due_at, now).seq)
 
 
 def _same_content(row: Row, spec: JobSpec, payload: str) -> bool:

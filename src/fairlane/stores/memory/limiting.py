@@ -22,7 +22,7 @@ from fairlane.core.ops import (
 from fairlane.stores.memory.acting import record_act
 from fairlane.stores.memory.facts import Facts
 from fairlane.stores.memory.moments import later
-from fairlane.stores.memory.room import rules_for
+from fairlane.stores.memory.room import rules_for, running_in
 
 
 def list_limits(facts: Facts, op: ListLimits, now: datetime) -> Limits:
@@ -86,6 +86,7 @@ def _keep(facts: Facts, record: StoredLimit) -> None:
 def _mark_leases_under(facts: Facts, key: LimitKey) -> None:
     """Leases that come under a limit while they live have somebody wait for their end, too."""
     rules = rules_for(facts, ())
+    running_in(facts, rules)
     for worker in facts.workers.values():
         for row in worker.leases.values():
             queue, _, tenant = row.line

@@ -100,8 +100,7 @@ def end_try(
             holder.asked_to_cancel.discard(row.seq)
         if facts.running is not None:
             facts.running.remove(row)
-        if lease.limited:
-            facts.wakes = True
+            facts.wakes = facts.wakes or lease.limited
 
 
 def finish(facts: Facts, row: Row, place: FinalPlace, at: datetime) -> None:
