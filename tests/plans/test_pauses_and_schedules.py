@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -87,12 +86,15 @@ def test_pausing_something_else_hardly_changes_what_a_claim_touches(session: Ses
     assert touched <= 1.5 * alone
 
 
-def due_plan(conn: psycopg.Connection[tuple[object, ...]], now: datetime) -> str:
+def pages_of_due(conn: psycopg.Connection[tuple[object, ...]], now: datetime) -> int:
+    """How many pages the list of what is due touches, once its plan is made."""
     call = call_for(ListSchedules(due=True, now=now, limit=100))
     with psycopg.ClientCursor(conn) as cursor:
         text = cursor.mogrify(call.sql.replace("{schema}", "fairlane"), call.params)
-    [row] = conn.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchall()
-    return json.dumps(row[0])
+    for _ in range(2):
+        [row] = conn.execute(f"explain (analyze, buffers, format json) {text}".encode()).fetchall()
+    plan: dict[str, int] = row[0][0]["Plan"]  # type: ignore[index]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
 @pytest.mark.requirement("L12")
@@ -105,6 +107,4 @@ def test_due_schedules_are_found_by_their_index_among_thousands_that_are_not(ses
         {"noon": noon},
     )
     session.conn.execute("analyze fairlane.schedule")
-    plan = due_plan(session.conn, noon + timedelta(minutes=1))
-    assert "schedule_due" in plan
-    assert json.loads(plan)[0]["Plan"]["Shared Hit Blocks"] + json.loads(plan)[0]["Plan"]["Shared Read Blocks"] < 50
+    assert pages_of_due(session.conn, noon + timedelta(minutes=1)) < 50

@@ -46,11 +46,7 @@ def _report(op: Report) -> Call[Breaker]:
 
 
 def _list_breakers(_: ListBreakers) -> Call[Breakers]:
-    return Call(
-        "select json_build_object('breakers', coalesce(json_agg(row_to_json(b) order by b.name), '[]'))::text from {schema}.breaker b",
-        (),
-        _breakers,
-    )
+    return Call("select {schema}.list_breakers_v1()::text", (), _breakers)
 
 
 def _setting(act: str) -> Callable[[Any], Call[BreakerAct]]:

@@ -173,11 +173,7 @@ def _add_tenants(op: AddTenants) -> Call[TenantsAdded]:
 
 
 def _read_weights(_: ReadWeights) -> Call[Weights]:
-    return Call(
-        "select json_build_object('weights', coalesce(json_object_agg(name, weight), '{}'))::text from {schema}.tenant where weight <> 1",
-        (),
-        _weights,
-    )
+    return Call("select {schema}.read_weights_v1()::text", (), _weights)
 
 
 def _why(op: Why) -> Call[Waiting | None]:

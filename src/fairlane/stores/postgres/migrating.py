@@ -45,6 +45,7 @@ _PARTS: dict[int, tuple[str, ...]] = {
         "lapse",
         "reset",
         "note",
+        "read",
         "figures",
         "breaker",
         "pause",

@@ -27,14 +27,6 @@ _schedules = answering(Schedules)
 _fired = answering(Fired)
 _schedule_act = answering(ScheduleAct)
 
-_LIST = "select json_build_object('schedules', coalesce(json_agg(row_to_json(s) order by {order}), '[]'))::text from ({found}) s"
-_ALL = _LIST.replace("{order}", "s.name").replace("{found}", "select * from {schema}.schedule order by name limit %s")
-_DUE = _LIST.replace("{order}", "s.next_at, s.name").replace(
-    "{found}",
-    "select * from {schema}.schedule where paused_at is null and next_at <= coalesce(%s::timestamptz, clock_timestamp()) "
-    "order by next_at, name limit %s",
-)
-
 
 def _declare(op: DeclareSchedules) -> Call[Declared]:
     return Call(
@@ -45,8 +37,11 @@ def _declare(op: DeclareSchedules) -> Call[Declared]:
 
 
 def _list(op: ListSchedules) -> Call[Schedules]:
-    limit = max(op.limit, 0)
-    return Call(_DUE, (instant(op.now), limit), _schedules) if op.due else Call(_ALL, (limit,), _schedules)
+    return Call(
+        "select {schema}.list_schedules_v1(%s, %s, %s::timestamptz)::text",
+        (op.due, max(op.limit, 0), instant(op.now)),
+        _schedules,
+    )
 
 
 def _fire(op: Fire) -> Call[Fired]:

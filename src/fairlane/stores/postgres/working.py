@@ -39,16 +39,6 @@ _noted = answering(Noted)
 _stats_added = answering(StatsAdded)
 _stat_page = answering(StatPage)
 
-_WORKERS = (
-    "select json_build_object('now', coalesce(%s::timestamptz, clock_timestamp()), 'workers', coalesce(json_agg(row_to_json(w) "
-    "order by w.registered_at, w.id), '[]'))::text from (select id, name, registered_at, renewed_at, expires_at, queues, types, waiting, "
-    "figures, (select count(*) from {schema}.lease l where l.worker = w.id) as leases from {schema}.worker w) w"
-)
-_STATS = (
-    "select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))::text "
-    "from (select * from {schema}.stat_minute where {where} order by minute, type, queue, tenant limit %s) s"
-)
-
 
 def _renew(op: Renew) -> Call[Renewed]:
     # JSON has no word for what is not a number, and one worker's must not hide the others from whoever lists them.
@@ -92,7 +82,7 @@ def _promote(op: Promote) -> Call[Promoted]:
 
 
 def _list_workers(op: ListWorkers) -> Call[Workers]:
-    return Call(_WORKERS, (instant(op.now),), _workers)
+    return Call("select {schema}.list_workers_v1(%s::timestamptz)::text", (instant(op.now),), _workers)
 
 
 def _note(op: Note) -> Call[Noted]:
@@ -112,16 +102,11 @@ def _add_stats(op: AddStats) -> Call[StatsAdded]:
 
 
 def _read_stats(op: ReadStats) -> Call[StatPage]:
-    given = (
-        ("minute >= %s::timestamptz", instant(op.since)),
-        ("minute < %s::timestamptz", instant(op.until)),
-        ("type = %s", op.type),
-        ("queue = %s", op.queue),
-        ("tenant = %s", op.tenant),
+    return Call(
+        "select {schema}.read_stats_v1(%s::timestamptz, %s::timestamptz, %s, %s, %s, %s)::text",
+        (instant(op.since), instant(op.until), op.type, op.queue, op.tenant, max(op.limit, 0)),
+        _stat_page,
     )
-    where = " and ".join(condition for condition, value in given if value is not None)
-    params = tuple(value for _, value in given if value is not None)
-    return Call(_STATS.replace("{where}", where), (*params, max(op.limit, 0)), _stat_page)
 
 
 CALLS: dict[type, Callable[[Any], Call[Any]]] = {

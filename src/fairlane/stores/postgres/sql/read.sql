@@ -1,0 +1,217 @@
+-- What people and programs ask, as functions: an answer needs the right to ask, and no right on any table (docs/guides/isolation.md).
+-- Listings are planned for what is asked, from texts that stand here: values travel as parameters, never in the text.
+
+create function attempts_of(_seq bigint) returns json language sql stable
+begin atomic
+  select coalesce(json_agg(row_to_json(a) order by a.attempt), '[]')
+  from (
+    select attempt, outcome, worker, leased_at, started_at, ended_at, error_class, error_type, error_message, traceback
+    from attempt_record where seq = _seq
+  ) a;
+end;
+
+-- get_job_v1: one job with its attempts and what it said of itself; null: none in this scope.
+-- uses:   job_id_key
+create function get_job_v1(_tenant text, _id uuid) returns json
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return (
+    select json_build_object(
+      'job', row_to_json(r), 'attempts', attempts_of(r.seq), 'progress', (select n.progress from note n where n.seq = r.seq),
+      'log', coalesce((
+        select json_agg(json_build_object('at', g.at, 'attempt', g.attempt, 'message', g.message) order by g.n)
+        from log_line g where g.seq = r.seq), '[]'))
+    from job_record r where r.id = _id and (_tenant is null or r.tenant = _tenant));
+end
+$$;
+
+-- page_jobs_v1: jobs that match, newest first, each as JSON text.
+-- uses:   the fact tables of the asked statuses, from their newest end; job_pkey
+create function page_jobs_v1(_tenant text, _before bigint, _limit integer, _where json) returns setof text
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _w        record;
+  _matching text;
+  _picks    text;
+begin
+  select * into _w from json_to_record(_where) as w (
+    statuses text[], queue text, type text, category text, created_by text, parent_id uuid, enqueued_from timestamptz,
+    enqueued_before timestamptz, correlation_id text, idempotency_key text);
+  _matching := concat_ws(' and ', 'true',
+    case when _tenant is not null then 'j.tenant = $2' end,
+    case when _before is not null then 'j.seq < $3' end,
+    case when _w.queue is not null then 'j.queue = $4' end,
+    case when _w.type is not null then 'j.type = $5' end,
+    case when _w.category is not null then 'j.category = $6' end,
+    case when _w.created_by is not null then 'j.created_by = $7' end,
+    case when _w.parent_id is not null then 'j.parent_id = $8' end,
+    case when _w.enqueued_from is not null then 'j.enqueued_at >= $9' end,
+    case when _w.enqueued_before is not null then 'j.enqueued_at < $10' end,
+    -- A job without a correlation or key of its own has its id for one.
+    case when _w.correlation_id is not null then '(j.correlation_id = $11 or (j.correlation_id is null and j.id::text = $11))' end,
+    case when _w.idempotency_key is not null then '(j.idempotency_key = $12 or (j.idempotency_key is null and j.id::text = $12))' end);
+  -- Every dead job has a dead letter: `done` would be searched through all that completed.
+  select string_agg(format('(select j.seq from %s where %s and %s order by j.seq desc limit $1)', p.facts, p.which, _matching), ' union all ')
+  into _picks
+  from (values
+    ('pending', 'ready f join job j using (seq)', 'true'),
+    ('pending', 'held f join job j using (seq)', 'true'),
+    ('pending', 'scheduled f join job j using (seq)', 'not f.failed'),
+    ('pending', 'lease f join job j using (seq)', 'f.started_at is null'),
+    ('processing', 'lease f join job j using (seq)', 'f.started_at is not null'),
+    ('failed', 'scheduled f join job j using (seq)', 'f.failed'),
+    ('completed', 'done f join job j using (seq)', 'f.status = ''completed'''),
+    ('cancelled', 'done f join job j using (seq)', 'f.status = ''cancelled'''),
+    ('dead', 'dead_letter f join job j using (seq)', 'true'),
+    ('any', 'job j', 'true')
+  ) p (status, facts, which)
+  where p.status = any(coalesce(_w.statuses, '{any}'));
+  return query execute format(
+    'with page as materialized (select seq from (%s) p order by seq desc limit $1) '
+    'select row_to_json(r)::text from page join job_record r using (seq) order by seq desc', _picks)
+  using _limit, _tenant, _before, _w.queue, _w.type, _w.category, _w.created_by, _w.parent_id, _w.enqueued_from, _w.enqueued_before,
+        _w.correlation_id, _w.idempotency_key;
+end
+$$;
+
+-- get_dead_letter_v1: one dead letter with the attempts of its job; null: none in this scope.
+-- uses:   dead_letter_pkey
+create function get_dead_letter_v1(_tenant text, _id bigint) returns json
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return (
+    select json_build_object('dead_letter', row_to_json(d), 'attempts', attempts_of(d.id))
+    from dead_letter_record d
+    where d.id = _id and (_tenant is null or exists (select from job j where j.seq = d.id and j.tenant = _tenant)));
+end
+$$;
+
+-- page_dead_letters_v1: dead letters that match, newest first, as one JSON text; and how many match on all pages, counted up to `_cap`.
+-- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey; job_pkey
+create function page_dead_letters_v1(
+  _tenant text, _before bigint, _limit integer, _cap integer, _where json, out total bigint, out letters text
+)
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _w        record;
+  _matching text;
+begin
+  select * into _w from json_to_record(_where) as w (
+    status text, acknowledged boolean, queue text, type text, error_class text, error_type text, fingerprint text, correlation_id text);
+  _matching := 'from dead_letter d join job j using (seq) where ' || concat_ws(' and ', 'true',
+    case when _tenant is not null then 'j.tenant = $3' end,
+    case when _w.status is not null then 'd.status = $5' end,
+    case when _w.queue is not null then 'j.queue = $6' end,
+    case when _w.type is not null then 'j.type = $7' end,
+    case when _w.error_class is not null then 'd.error_class = $8' end,
+    case when _w.error_type is not null then 'd.error_type = $9' end,
+    case when _w.fingerprint is not null then 'd.fingerprint = $10' end,
+    case when _w.correlation_id is not null then 'coalesce(j.correlation_id, j.id::text) = $11' end,
+    case _w.acknowledged when true then 'd.acknowledged_at is not null' when false then 'd.acknowledged_at is null' end);
+  execute format(
+    'with page as materialized (select d.seq %1$s %2$s order by d.seq desc limit $1) '
+    'select (select count(*) from (select 1 %1$s limit $2) m), '
+    '(select json_agg(row_to_json(r) order by r.id desc)::text from page join dead_letter_record r on r.id = page.seq)',
+    _matching, case when _before is not null then 'and d.seq < $4' end)
+  into total, letters
+  using _limit, _cap, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id;
+end
+$$;
+
+-- page_audit_v1: audit records, newest first, each as JSON text.
+-- uses:   audit_pkey from its newest end, or audit_target
+create function page_audit_v1(_tenant text, _before bigint, _limit integer, _action text, _target text) returns setof text
+language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return query
+    select row_to_json(a)::text
+    from (
+      select id, at, by, action, tenant, target, notes, before, after from audit
+      where (_tenant is null or tenant = _tenant) and (_action is null or action = _action) and (_target is null or target = _target)
+        and (_before is null or id < _before)
+      order by id desc limit _limit
+    ) a;
+end
+$$;
+
+-- read_stats_v1: figures of minutes from `_since` to before `_until`, oldest first.
+-- uses:   stat_minute_pkey
+create function read_stats_v1(_since timestamptz, _until timestamptz, _type text, _queue text, _tenant text, _limit integer) returns json
+language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+  return (
+    select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))
+    from (
+      select * from stat_minute
+      where minute >= _since and minute < _until and (_type is null or type = _type) and (_queue is null or queue = _queue)
+        and (_tenant is null or tenant = _tenant)
+      order by minute, type, queue, tenant limit _limit
+    ) s);
+end
+$$;
+
+-- list_workers_v1: every registered worker, with the number of its leases.
+-- uses:   worker whole, lease_worker
+create function list_workers_v1(_at timestamptz default null) returns json
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return (
+    select json_build_object(
+      'now', coalesce(_at, clock_timestamp()),
+      'workers', coalesce(json_agg(row_to_json(w) order by w.registered_at, w.id), '[]'))
+    from (
+      select id, name, registered_at, renewed_at, expires_at, queues, types, waiting, figures,
+             (select count(*) from lease l where l.worker = worker.id) as leases
+      from worker
+    ) w);
+end
+$$;
+
+-- list_schedules_v1: schedules by name; with `_due` those that are to fire now, by their time.
+-- uses:   schedule_due, schedule_pkey
+create function list_schedules_v1(_due boolean, _limit integer, _at timestamptz default null) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _now timestamptz := coalesce(_at, clock_timestamp());
+begin
+  if _due then
+    return (
+      select json_build_object('schedules', coalesce(json_agg(row_to_json(s) order by s.next_at, s.name), '[]'))
+      from (select * from schedule where paused_at is null and next_at <= _now order by next_at, name limit _limit) s);
+  end if;
+  return (
+    select json_build_object('schedules', coalesce(json_agg(row_to_json(s) order by s.name), '[]'))
+    from (select * from schedule order by name limit _limit) s);
+end
+$$;
+
+-- list_breakers_v1: every breaker, by name.
+create function list_breakers_v1() returns json language sql stable
+begin atomic
+  select json_build_object('breakers', coalesce(json_agg(row_to_json(b) order by b.name), '[]')) from breaker b;
+end;
+
+-- read_weights_v1: the weights of tenants that have one of their own.
+-- uses:   tenant_weight
+create function read_weights_v1() returns json language sql stable
+begin atomic
+  select json_build_object('weights', coalesce(json_object_agg(name, weight), '{}')) from tenant where weight <> 1;
+end;
