@@ -1,0 +1,198 @@
+"""Document W's own list of tests (its section 10): twelve scenarios, through the client and the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fairlane import DuplicateJob, Fairlane, InvalidPayload, NonRetryable, PayloadValidator
+from fairlane.api import create_api
+from fairlane.api.access.issuing import prepared
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
+from fairlane.core.ops import Renew, Turn, Want
+from fairlane.testing import run_due
+
+pytestmark = pytest.mark.requirement("W15")
+
+GOOD = {
+    "tenant_id": 123,
+    "correlation_id": "550e8400-e29b-41d4-a716-446655440000",
+    "idempotency_key": "email_fetch_conn_456_msg_789",
+    "connection_id": 456,
+    "external_message_id": "msg_789",
+}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Fairlane]:
+    with Fairlane(f"sqlite:///{tmp_path}/jobs.db", profile="development") as app:
+
+        @app.task(name="email_ingestion_fetch", category="ingestion")
+        def fetch(connection_id: int, external_message_id: str = "", note: str = "") -> None:
+            if connection_id == 0:
+                raise NonRetryable("Validation error: invalid payload")
+            if connection_id == 1:
+                raise ConnectionError("the mail server hung up")
+
+        yield app
+
+
+def claim(app: Fairlane, number: int, limit: int = 1) -> tuple[Lease, ...]:
+    """What one worker of its own is given."""
+    worker = WorkerId(app.new_job_id())
+    app.store.run(Renew(worker=worker, lease_s=60.0, name=f"worker-{number}", queues=(), types=()))
+    want = Want(lane="general", queues=("default",), limit=limit, start=limit)
+    return app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+
+
+def manager(app: Fairlane, method: str, path: str, **request: Any) -> httpx.Response:
+    """A manager's request to the API."""
+    secret, op = prepared(app, "token", "mira", ("staff", "manager"), by="test")
+    app.access.run(op)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(create_api(app))
+        async with httpx.AsyncClient(transport=transport, base_url="https://api.example.com") as http:
+            return await http.request(method, path, headers={"Authorization": f"Bearer {secret}"}, **request)
+
+    return asyncio.run(ask())
+
+
+# 10.1 Payload validation
+
+
+@pytest.mark.requirement("W2")
+@pytest.mark.parametrize("missing", ["tenant_id", "correlation_id", "idempotency_key"])
+def test_10_1_required_fields_are_validated(missing: str) -> None:
+    assert PayloadValidator.validate_payload(payload=GOOD, category="ingestion") == (True, [])
+    short = {name: value for name, value in GOOD.items() if name != missing}
+    is_valid, errors = PayloadValidator.validate_payload(payload=short, category="ingestion")
+    assert not is_valid
+    assert missing in errors[0]
+
+
+@pytest.mark.requirement("W3")
+def test_10_1_sensitive_content_is_detected(app: Fairlane) -> None:
+    is_valid, errors = PayloadValidator.validate_payload(payload={**GOOD, "password": "hunter2"}, category="ingestion")
+    assert not is_valid
+    assert "hunter2" not in str(errors)
+    with pytest.raises(InvalidPayload):
+        app.tasks["email_ingestion_fetch"].enqueue(connection_id=4, note="4111 1111 1111 1111")
+    assert not app.jobs().jobs
+
+
+@pytest.mark.requirement("W4")
+def test_10_1_each_category_has_its_own_rules() -> None:
+    is_valid, errors = PayloadValidator.validate_payload(
+        payload=GOOD, category="ingestion", additional_required=["folder_id"]
+    )
+    assert not is_valid
+    assert "folder_id" in errors[0]
+    assert not PayloadValidator.validate_payload(payload=GOOD, category="no such category")[0]
+
+
+@pytest.mark.requirement("W3")
+def test_10_1_a_payload_past_the_limit_is_refused(app: Fairlane) -> None:
+    with pytest.raises(InvalidPayload, match="bytes"):
+        app.tasks["email_ingestion_fetch"].enqueue(connection_id=4, note="x" * 1_100_000)
+    assert not app.jobs().jobs
+
+
+# 10.2 Concurrency
+
+
+@pytest.mark.requirement("W5")
+def test_10_2_a_claim_passes_over_what_another_worker_holds(app: Fairlane) -> None:
+    ids = [app.tasks["email_ingestion_fetch"].enqueue(connection_id=number).id for number in (4, 5)]
+    first, second = claim(app, 1), claim(app, 2)
+    assert [lease.id for lease in first + second] == ids
+    assert claim(app, 3) == ()
+
+
+@pytest.mark.requirement("W6")
+def test_10_2_an_idempotency_key_is_unique_within_its_tenant(app: Fairlane) -> None:
+    task = app.tasks["email_ingestion_fetch"]
+    first = task.using(tenant=123, idempotency_key="k").enqueue(connection_id=4)
+    again = task.using(tenant=123, idempotency_key="k").enqueue(connection_id=4)
+    assert (again.id, again.duplicate) == (first.id, True)
+    with pytest.raises(DuplicateJob):
+        task.using(tenant=123, idempotency_key="k", on_duplicate="raise").enqueue(connection_id=4)
+    assert not task.using(tenant=124, idempotency_key="k").enqueue(connection_id=4).duplicate
+
+
+@pytest.mark.requirement("W5")
+def test_10_2_many_workers_claim_different_jobs(app: Fairlane) -> None:
+    task = app.tasks["email_ingestion_fetch"]
+    ids = {handle.id for handle in app.enqueue_many([task.bind(connection_id=number) for number in range(4, 44)])}
+    with ThreadPoolExecutor(8) as workers:
+        taken = list(workers.map(lambda number: claim(app, number, limit=5), range(8)))
+    leases = [lease.id for leases in taken for lease in leases]
+    assert len(leases) == len(set(leases)) == 40
+    assert set(leases) == ids
+
+
+@pytest.mark.requirement("W5")
+def test_10_2_the_same_job_is_not_claimed_twice(app: Fairlane) -> None:
+    app.tasks["email_ingestion_fetch"].enqueue(connection_id=4)
+    with ThreadPoolExecutor(8) as workers:
+        taken = list(workers.map(lambda number: claim(app, number), range(8)))
+    assert sum(len(leases) for leases in taken) == 1
+
+
+# 10.3 Dead letters
+
+
+def dead(app: Fairlane, **options: Any) -> int:
+    """The id of the dead letter of a job that cannot succeed."""
+    app.tasks["email_ingestion_fetch"].using(tenant=123, **options).enqueue(connection_id=0)
+    run_due(app)
+    return int(app.dead_letters().dead_letters[0].id)
+
+
+@pytest.mark.requirement("W8")
+def test_10_3_non_retryable_goes_to_the_dead_letters_at_once(app: Fairlane) -> None:
+    number = dead(app)
+    [item] = manager(app, "GET", "/api/jobs/admin/dlq/").json()["dlq_items"]
+    assert (item["dlq_id"], item["error_class"], item["attempt_count"]) == (number, "non_retryable", 1)
+    assert item["error_message"] == "Validation error: invalid payload"
+
+
+@pytest.mark.requirement("W8")
+def test_10_3_the_last_attempt_goes_to_the_dead_letters(app: Fairlane) -> None:
+    handle = app.tasks["email_ingestion_fetch"].using(max_attempts=1).enqueue(connection_id=1)
+    run_due(app)
+    assert handle.status() == "dead"
+    [item] = manager(app, "GET", "/api/jobs/admin/dlq/").json()["dlq_items"]
+    assert (item["job_id"], item["error_class"]) == (str(handle.id), "transient")
+
+
+@pytest.mark.requirement("W10")
+def test_10_3_reprocessing_makes_a_new_job(app: Fairlane) -> None:
+    number = dead(app, idempotency_key="email_fetch_conn_456_msg_789")
+    answer = manager(
+        app, "POST", f"/api/jobs/admin/dlq/{number}/reprocess/", json={"notes": "safe to reprocess"}
+    ).json()
+    assert answer["message"] == "DLQ item reprocessed successfully"
+    assert answer["dlq_id"] == number
+    assert answer["new_idempotency_key"] == "email_fetch_conn_456_msg_789_retry_1"
+    new = app.get(answer["new_job_id"])
+    assert new is not None
+    assert new.status == "pending"
+
+
+@pytest.mark.requirement("W10", "W12")
+def test_10_3_reprocessing_leaves_its_trail(app: Fairlane) -> None:
+    number = dead(app)
+    manager(app, "POST", f"/api/jobs/admin/dlq/{number}/reprocess/", json={"notes": "Fixed upstream data issue"})
+    page = manager(app, "GET", f"/api/jobs/audit/?target=dead_letter:{number}").json()
+    assert [(record["action"], record["by"], record["notes"]) for record in reversed(page["records"])] == [
+        ("job_dlq_reprocess_requested", "mira", "Fixed upstream data issue"),
+        ("job_dlq_reprocess_success", "mira", "Fixed upstream data issue"),
+    ]
