@@ -50,14 +50,19 @@ from json_each(?1) t cross join fairlane_ready r on r.seq in (
 """
 _LEASE = """
 insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt, attempts,
-  crashes, suspect, aged, queue, tenant, type)
+  crashes, suspect, aged, queue, tenant, type, rated)
 select r.seq, ?1, ?2, ?10 + c.key, ?3, r.due_at, ?4, iif(c.key < ?5, ?4, null),
   min(?4 + iif(c.key < ?5, cast(min(round(coalesce(j.timeout_s, ?6) * 2000000.0), ?8) as integer), ?7), ?8),
   r.attempt + 1, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), {counted}
 from json_each(?9) c cross join fairlane_ready r on r.seq = c.value cross join fairlane_job j on j.seq = r.seq
 """
-_LEASE_COUNTED = _LEASE.format(counted="r.queue, r.tenant, r.type")
-_LEASE_UNCOUNTED = _LEASE.format(counted="null, null, null")
+_COUNTED = {True: "r.queue, r.tenant, r.type", False: "null, null, null"}
+_RATED = {True: "?11 ->> c.key", False: "?11"}
+_LEASES = {
+    (counted, rated): _LEASE.format(counted=f"{_COUNTED[counted]}, {_RATED[rated]}")
+    for counted in (True, False)
+    for rated in (True, False)
+}
 _UNREADY = "delete from fairlane_ready where seq in (select value from json_each(?))"
 
 
@@ -152,20 +157,22 @@ def claim(
     if chosen.seqs:
         seqs = as_list(chosen.seqs)
         unstarted_us = span_us(want.start_by_s)
+        rated = None if limits.room is None else limits.room.rated(chosen.seqs)
         tx.db.execute(
-            _LEASE_COUNTED if are_leases_counted(tx) else _LEASE_UNCOUNTED,
-            (worker.bytes, claim_no, want.lane, tx.now, want.start, want.timeout_s, unstarted_us, LATEST_US, seqs, nth),
-        )
+            _LEASES[are_leases_counted(tx), rated is not None],
+            (worker.bytes, claim_no, want.lane, tx.now, want.start, want.timeout_s, unstarted_us, LATEST_US, seqs, nth,
+             rated),
+        )  # fmt: skip
         tx.db.execute(_UNREADY, (seqs,))
-        if limits.room is not None:
-            limits.room.write()
+        if rated is not None and limits.room is not None:
+            limits.room.use()
     return chosen
 
 
 def survey(tx: Transaction, want: Want, served: LineName, stopped: Paused) -> Survey:
     """Who else has ready jobs where discovery served last."""
     queue, band, tenant = served
-    names = chain.from_iterable(_tenants(tx, queue, band, tenant, want.survey, stopped.tenants.__contains__))
+    names = chain.from_iterable(_tenants(tx, queue, band, tenant, want.survey, _without(stopped.tenants)))
     return Survey(lane=want.lane, queue=queue, band=band, tenants=tuple(islice(names, want.survey)))
 
 
@@ -213,7 +220,7 @@ class Choice:
         """Serve the tenants of a band in turn; returns the line served last."""
         room = self._limits.room
         full = len(self._seqs) + (self._left if room is None else min(self._left, room.in_queue(queue)))
-        names = _tenants(self._tx, queue, band, self._want.cursor, self._left, self._has_no_turn(queue))
+        names = _tenants(self._tx, queue, band, self._want.cursor, self._left, self._with_a_turn(queue))
         first = next(names, [])
         page = -(-self._left // max(len(first), 1))
         turns: Iterator[str] = chain(first, chain.from_iterable(names))
@@ -265,12 +272,21 @@ class Choice:
                 if band is not None:
                     yield queue, band
 
-    def _has_no_turn(self, queue: str) -> Callable[[str], bool]:
-        """Whether a tenant is passed over unseen."""
+    def _with_a_turn(self, queue: str) -> Callable[[list[str]], list[str]]:
+        """Leaves out tenants that are passed over unseen."""
         stopped, room = self._limits.stopped.tenants, self._limits.room
         if room is None:
-            return stopped.__contains__
-        return lambda tenant: tenant in stopped or room.in_line(queue, tenant) <= 0
+            return _without(stopped)
+
+        def with_room(tenants: list[str]) -> list[str]:
+            room.count_tenants(queue, tenants)
+            return [tenant for tenant in tenants if tenant not in stopped and room.in_line(queue, tenant) > 0]
+
+        return with_room
+
+
+def _without(stopped: frozenset[str]) -> Callable[[list[str]], list[str]]:
+    return lambda tenants: [tenant for tenant in tenants if tenant not in stopped] if stopped else tenants
 
 
 def _filter(want: Want, stopped: Paused) -> Wanted | None:
@@ -281,7 +297,7 @@ def _filter(want: Want, stopped: Paused) -> Wanted | None:
 
 
 def _tenants(
-    tx: Transaction, queue: str, band: int, cursor: str, count: int, is_passed: Callable[[str], bool]
+    tx: Transaction, queue: str, band: int, cursor: str, count: int, with_a_turn: Callable[[list[str]], list[str]]
 ) -> Iterator[list[str]]:
     """Tenants with ready jobs behind the cursor, then those up to it, in lists of at most `count`."""
     last, wrapped = cursor, False
@@ -291,7 +307,7 @@ def _tenants(
         if wrapped and names and names[-1] > cursor:
             names, is_last = [name for name in names if name <= cursor], True
         if names:
-            if served := [name for name in names if not is_passed(name)]:
+            if served := with_a_turn(names):
                 yield served
             last = names[-1]
         if is_last:

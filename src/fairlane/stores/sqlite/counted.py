@@ -6,6 +6,8 @@ so in `fairlane_meta`, and every claim from then on writes it too. Counts stop a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlane.core.limit import LimitKey
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
@@ -49,6 +51,15 @@ def leases_under(tx: Transaction, key: LimitKey, types: tuple[str, ...], most: i
     if key.kind == "tenant" and key.queue:
         return _count(tx, f"{source} where x.queue = ? and x.tenant = ?", (key.queue, key.name), most)
     return _count(tx, f"{source} where x.{key.kind} = ?", (key.name,), most)
+
+
+def leases_of_tenants(tx: Transaction, tenants: Sequence[str], queue: str, most: int) -> dict[str, int]:
+    """The same for many tenants, in one queue or (empty) over all; counted leases only."""
+    where = "x.queue = ?3 and x.tenant = n.value" if queue else "?3 = '' and x.tenant = n.value"
+    sql = (
+        f"select n.value, (select count(*) from (select 1 from {_COUNTED} where {where} limit ?2)) from json_each(?1) n"  # noqa: S608
+    )
+    return dict(tx.db.execute(sql, (as_list(tenants), most, queue)))
 
 
 def _count(tx: Transaction, rows: str, params: tuple[object, ...], most: int) -> int:

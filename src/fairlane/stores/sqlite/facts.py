@@ -117,12 +117,12 @@ def finish(tx: Transaction, jobs: Sequence[Row]) -> None:
     """End jobs, each a `Done`, and free their dedup keys."""
     if jobs:
         tx.db.executemany(_DONE, jobs)
-        _free_dedup_keys(tx, jobs)
+        free_dedup_keys(tx, [job[0] for job in jobs])
 
 
-def _free_dedup_keys(tx: Transaction, jobs: Sequence[Row]) -> None:
-    if tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
-        tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [job[:1] for job in jobs])
+def free_dedup_keys(tx: Transaction, ended: Sequence[int]) -> None:
+    if ended and tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
+        tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(seq,) for seq in ended])
 
 
 def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) -> None:

@@ -15,17 +15,31 @@ from fairlane.stores.sqlite.transaction import Transaction, as_list
 RateKey = tuple[str, str, str]
 """Kind (`enqueue` too), name, queue."""
 
+RateUse = tuple[RateKey, Rate, int]
+"""So many against the rate of a key."""
+
 # No further back than the uses that fill the rate: each counts at least one.
 _USED = """
 select coalesce(sum(number), 0) from
   (select number from fairlane_rate_use where kind = ? and name = ? and queue = ? and at > ? order by at desc limit ?)
 """
 _IN_PERIOD = "select at, number from fairlane_rate_use where kind = ? and name = ? and queue = ? and at > ?"
+_USED_BY_EACH = """
+select n.value, coalesce((select sum(number) from (
+  select number from fairlane_rate_use where kind = ?1 and name = n.value and queue = ?2 and at > ?3 order by at desc limit ?4)), 0)
+from json_each(?5) n
+"""
+# Kind, name, queue, number, and until when earlier uses are over.
 _USE = """
-insert into fairlane_rate_use values (?, ?, ?, ?, ?)
+insert into fairlane_rate_use (kind, name, queue, at, number)
+select u.value ->> 0, u.value ->> 1, u.value ->> 2, ?2, u.value ->> 3 from json_each(?1) u where true
 on conflict (kind, name, queue, at) do update set number = number + excluded.number
 """
-_FORGET = "delete from fairlane_rate_use where kind = ? and name = ? and queue = ? and at <= ?"
+_FORGET = """
+delete from fairlane_rate_use where (kind, name, queue, at) in (
+  select r.kind, r.name, r.queue, r.at from json_each(?) u cross join fairlane_rate_use r
+  on r.kind = u.value ->> 0 and r.name = u.value ->> 1 and r.queue = u.value ->> 2 and r.at <= u.value ->> 4)
+"""
 _UNUSE = "update fairlane_rate_use set number = number - 1 where kind = ? and name = ? and queue = ? and at = ?"
 _DROP_UNUSED = "delete from fairlane_rate_use where kind = ? and name = ? and queue = ? and at = ? and number <= 0"
 _RATED = """
@@ -40,10 +54,17 @@ def used(tx: Transaction, key: RateKey, rate: Rate, most: int) -> int:
     return int(number)
 
 
-def use(tx: Transaction, uses: Iterable[tuple[RateKey, Rate, int]]) -> None:
-    for key, rate, number in uses:
-        tx.db.execute(_FORGET, (*key, before(tx.now, rate.period_s)))
-        tx.db.execute(_USE, (*key, tx.now, number))
+def used_by_tenants(tx: Transaction, tenants: Sequence[str], queue: str, rate: Rate) -> dict[str, int]:
+    """The same for many tenants under one rate, up to its count."""
+    since = before(tx.now, rate.period_s)
+    return dict(tx.db.execute(_USED_BY_EACH, ("tenant", queue, since, max(rate.count, 0), as_list(tenants))))
+
+
+def use(tx: Transaction, uses: Iterable[RateUse]) -> None:
+    """Count uses of now, and forget those of the same keys that are over."""
+    rows = as_list([(*key, number, before(tx.now, rate.period_s)) for key, rate, number in uses])
+    tx.db.execute(_FORGET, (rows,))
+    tx.db.execute(_USE, (rows, tx.now))
 
 
 def give_back(tx: Transaction, unstarted: Sequence[int]) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fairlane.core.limit import LimitKey, Rate
 from fairlane.stores.sqlite import rates
-from fairlane.stores.sqlite.counted import leases_under
+from fairlane.stores.sqlite.counted import leases_of_tenants, leases_under
 from fairlane.stores.sqlite.heeding import Bound, Heeded
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 ENDLESS = 1 << 62
-
-_RATED = "update fairlane_lease set rated = ? where seq in (select value from json_each(?))"
 
 
 class Room:
@@ -22,7 +20,7 @@ class Room:
     def __init__(self, tx: Transaction, heeded: Heeded) -> None:
         self._tx, self._heeded = tx, heeded
         self._left: dict[LimitKey, int] = {}
-        self._rated: dict[tuple[LimitKey, ...], list[int]] = {}
+        self._rated: dict[int, list[LimitKey]] = {}
         self._rates: dict[LimitKey, Rate] = {}
         self._held_back: dict[LimitKey, Bound] = {}
 
@@ -36,23 +34,38 @@ class Room:
     def has_for(self, task: str) -> bool:
         return self._least(self._heeded.of_task(task)) > 0
 
+    def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
+        """Count many tenants in few statements, before each is asked for."""
+        alike: dict[tuple[str, int | None, Rate | None], list[Bound]] = {}
+        for tenant in tenants:
+            for bound in self._heeded.of_line(queue, tenant):
+                if bound.key.kind == "tenant" and bound.key not in self._left and bound.paused_until <= self._tx.now:
+                    alike.setdefault((bound.key.queue, bound.running, bound.rate), []).append(bound)
+        for (where, running, rate), bounds in alike.items():
+            names = [bound.key.name for bound in bounds]
+            leases = {} if running is None else leases_of_tenants(self._tx, names, where, running)
+            used = {} if rate is None else rates.used_by_tenants(self._tx, names, where, rate)
+            for bound in bounds:
+                left = ENDLESS if running is None else running - leases[bound.key.name]
+                self._left[bound.key] = left if rate is None else min(left, rate.count - used[bound.key.name])
+
     def claim(self, queue: str, tenant: str, task: str, seq: int) -> None:
-        rated = []
-        for bound in (*self._heeded.of_line(queue, tenant), *self._heeded.of_task(task)):
+        for bound in self._heeded.of_job(queue, tenant, task):
             self._left[bound.key] -= 1
             if bound.rate is not None:
                 self._rates[bound.key] = bound.rate
-                rated.append(bound.key)
-        if rated:
-            self._rated.setdefault(tuple(rated), []).append(seq)
+                self._rated.setdefault(seq, []).append(bound.key)
 
-    def write(self) -> None:
-        """Count what one Want has claimed against its rates, once it is leased."""
-        uses: Counter[LimitKey] = Counter()
-        for keys, seqs in self._rated.items():
-            self._tx.db.execute(_RATED, (as_list(keys), as_list(seqs)))
-            uses.update(dict.fromkeys(keys, len(seqs)))
-        rates.use(self._tx, ((key, self._rates[key], number) for key, number in uses.items()))
+    def rated(self, seqs: Sequence[int]) -> str | None:
+        """For each of the claimed the keys whose rate counts it, as JSON; None: no rate counts any."""
+        if not self._rated:
+            return None
+        return as_list([as_list(self._rated[seq]) if seq in self._rated else None for seq in seqs])
+
+    def use(self) -> None:
+        """Count what one Want has claimed against its rates."""
+        uses = Counter(key for keys in self._rated.values() for key in keys)
+        rates.use(self._tx, [(key, self._rates[key], number) for key, number in uses.items()])
         self._rated.clear()
 
     def free_at(self) -> int | None:

@@ -16,6 +16,7 @@ from fairlane.stores.sqlite.facts import (
     done_by,
     drop_leases,
     finish,
+    free_dedup_keys,
     make_ready,
     open_dead_letter,
     record,
@@ -24,7 +25,7 @@ from fairlane.stores.sqlite.facts import (
 from fairlane.stores.sqlite.instants import after, before
 from fairlane.stores.sqlite.rates import give_back
 from fairlane.stores.sqlite.reclaiming import Abandoned, take_back
-from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
+from fairlane.stores.sqlite.transaction import Transaction, as_list, as_object, text_of
 
 RECORDED_AS = {
     Completed: "completed",
@@ -40,6 +41,23 @@ _LEASED = """
 select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested,
   l.aged
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+"""
+_OURS = """
+select l.seq, l.attempt, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value where l.worker = ?
+"""
+# Nearly every attempt ends so: copied within SQLite, at half the time it takes to read whole rows and write them back.
+# {seq: ended}; where there is more to say, [[seq, ended, started, result], …].
+_COMPLETE = """
+insert into fairlane_done
+select l.seq, 'completed', c.value, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at, l.started_at,
+  l.cancel_requested, null, null, null, null, null
+from json_each(?) c cross join fairlane_lease l on l.seq = cast(c.key as integer)
+"""
+_COMPLETE_WITH_MORE = """
+insert into fairlane_done
+select l.seq, 'completed', c.value ->> 1, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at,
+  c.value ->> 2, l.cancel_requested, null, null, null, null, c.value ->> 3
+from json_each(?) c cross join fairlane_lease l on l.seq = c.value ->> 0
 """
 _START = """
 update fairlane_lease set started_at = coalesce(started_at, ?), deadline_at = ?, alone = ? where seq = ?
@@ -76,21 +94,28 @@ def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Re
 
 def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> list[Refusal]:
     """End attempts whose lease is still the worker's; returns the others, except repeats of what is already recorded."""
-    held = _held(tx, worker, [outcome.seq for outcome in outcomes])
+    rows = tx.db.execute(_OURS, (as_list([outcome.seq for outcome in outcomes]), worker.bytes))
+    ours = {seq: (attempt, started_at) for seq, attempt, started_at in rows}
     leaseless: list[Outcome] = []
+    others: list[Outcome] = []
     ends = Ends()
     for outcome in outcomes:
-        row = held.get(outcome.seq)
-        if row is None or row[1] != outcome.attempt:
+        attempt, started_at = ours.get(outcome.seq, (None, None))
+        if attempt != outcome.attempt:
             leaseless.append(outcome)
             continue
-        del held[outcome.seq]
+        del ours[outcome.seq]
         if type(outcome) is Completed:
-            ends.complete(tx, row, outcome)
-        elif type(outcome) is Crashed:
-            ends.crashed.append((Held._make(row), outcome))
+            ends.complete(tx, started_at, outcome)
         else:
-            ends.add(tx, Held._make(row), outcome)
+            others.append(outcome)
+    held = _held(tx, worker, [outcome.seq for outcome in others]) if others else {}
+    for outcome in others:
+        lease = Held._make(held[outcome.seq])
+        if type(outcome) is Crashed:
+            ends.crashed.append((lease, outcome))
+        else:
+            ends.add(tx, lease, outcome)
     ends.write(tx)
     return [Refusal(seq=o.seq, attempt=o.attempt) for o in leaseless if not _is_repeat(tx, worker, o)]
 
@@ -119,6 +144,8 @@ class Ends:
     """Ended attempts, gathered so that each table is written once."""
 
     def __init__(self) -> None:
+        self.completed: dict[int, int] = {}
+        self.completed_with_more: list[tuple[int, int, int | None, str | None]] = []
         self.leases: list[int] = []
         self.done: list[Row] = []
         self.attempts: list[tuple[int, Ended]] = []
@@ -129,16 +156,15 @@ class Ends:
         self.crashed: list[tuple[Held, Crashed]] = []
         self.unstarted: list[int] = []
 
-    def complete(self, tx: Transaction, row: Row, outcome: Completed) -> None:
-        """The common case, kept short: a plain row of `done`, without the steps of the others."""
-        seq, attempt, worker, attempts, crashes, _, due_at, leased_at, started_at, cancel_requested, _ = row
+    def complete(self, tx: Transaction, started_at: int | None, outcome: Completed) -> None:
+        ended_at = before(tx.now, outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+        self.leases.append(outcome.seq)
+        if outcome.result is None and (started_at is not None or outcome.ran_s is None):
+            self.completed[outcome.seq] = ended_at
+            return
         started_at, ended_at = _instants(tx, started_at, outcome)
-        result = None if outcome.result is None else text_of(outcome.result, "the result of job", seq)
-        self.leases.append(seq)
-        self.done.append(
-            (seq, "completed", ended_at, due_at, attempt, attempts, crashes, "completed", worker, leased_at, started_at,
-             cancel_requested, None, None, None, None, result)
-        )  # fmt: skip
+        result = None if outcome.result is None else text_of(outcome.result, "the result of job", outcome.seq)
+        self.completed_with_more.append((outcome.seq, ended_at, started_at, result))
 
     def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
         self.leases.append(lease.seq)
@@ -172,6 +198,11 @@ class Ends:
 
     def write(self, tx: Transaction) -> None:
         give_back(tx, self.unstarted)
+        if self.completed:
+            tx.db.execute(_COMPLETE, (as_object(self.completed),))
+        if self.completed_with_more:
+            tx.db.execute(_COMPLETE_WITH_MORE, (as_list(self.completed_with_more),))
+        free_dedup_keys(tx, [*self.completed, *(row[0] for row in self.completed_with_more)])
         drop_leases(tx, self.leases)
         finish(tx, self.done)
         record(tx, self.attempts)

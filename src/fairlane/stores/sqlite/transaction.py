@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,12 @@ class Transaction:
     """Queue, tenant and type of leases that ended and were counted."""
 
 
-def as_list(values: Sequence[int] | Sequence[str] | Sequence[Sequence[object]]) -> str:
+def as_list(values: Sequence[int] | Sequence[str] | Sequence[Sequence[object] | None]) -> str:
     """Many values as one parameter, for `json_each`."""
+    return msgspec.json.encode(values).decode()
+
+
+def as_object(values: Mapping[int, int]) -> str:
     return msgspec.json.encode(values).decode()
 
 
