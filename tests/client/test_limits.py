@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -221,3 +222,9 @@ def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str
 )
 def test_rates_are_read_as_people_write_them(make_app: Make, text: str, rate: Rate) -> None:
     assert make_app().limit("x", rate=text).limit.rate == rate
+
+
+def test_a_pause_is_of_one_thing(small: Fairlane, clock: FakeClock) -> None:
+    assert small.pause_limit(30, tenant="acme", queue="default") == clock.now() + timedelta(seconds=30)
+    with pytest.raises(InvalidOption, match="one tenant"):
+        small.pause_limit(30, tenant="*")

@@ -207,6 +207,8 @@ def _pause_limit(
 ) -> Ask[LimitPaused, datetime]:
     """Start nothing of it for a while, anywhere; until when."""
     key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+    if key.name == EVERY_TENANT:
+        raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
     op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
     return Ask(op, lambda paused: paused.until)
 
