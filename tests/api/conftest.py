@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.house import ShopHouse
+from tests.api.house import ShopHouse, shop
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,19 @@ def built() -> Iterator[ShopHouse]:
     house = ShopHouse()
     yield house
     house.close()
+
+
+@pytest.fixture(scope="session")
+def built_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShopHouse]:
+    house = ShopHouse(shop(f"sqlite:///{tmp_path_factory.mktemp('house')}/jobs.db"))
+    yield house
+    house.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def on_each_store(request: pytest.FixtureRequest) -> ShopHouse:
+    built: ShopHouse = request.getfixturevalue("built" if request.param == "memory" else "built_on_sqlite")
+    return built.furnish()
 
 
 @pytest.fixture

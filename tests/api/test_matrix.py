@@ -125,7 +125,8 @@ def test_who_may_is_answered(house: ShopHouse, name: str, who: str) -> None:
 
 @pytest.mark.requirement("W13")
 @pytest.mark.parametrize("name", TENANTS_OWN)
-def test_a_tenants_caller_is_answered_about_its_own(house: ShopHouse, name: str) -> None:
+def test_a_tenants_caller_is_answered_about_its_own(on_each_store: ShopHouse, name: str) -> None:
+    house = on_each_store
     answer = ask(house, name, house.own, house.token(EVERY_ROLE, tenant=OWN))
     assert answer.status_code in {200, 201, 204}, answer.text
     assert CANARY not in answer.text
@@ -134,7 +135,8 @@ def test_a_tenants_caller_is_answered_about_its_own(house: ShopHouse, name: str)
 
 @pytest.mark.requirement("W13")
 @pytest.mark.parametrize("name", TENANTS_OWN)
-def test_a_tenants_caller_learns_and_changes_nothing_of_another(house: ShopHouse, name: str) -> None:
+def test_a_tenants_caller_learns_and_changes_nothing_of_another(on_each_store: ShopHouse, name: str) -> None:
+    house = on_each_store
     token = house.token(EVERY_ROLE, tenant=OWN)
     before = house.facts()
     answer = ask(house, name, house.foreign, token)
@@ -167,7 +169,11 @@ def test_a_tenants_caller_has_no_say_in_what_concerns_all(house: ShopHouse, name
         ("admin/dlq/many/", {"act": "reprocess", "where": {"status": "pending_review"}}),
     ],
 )
-def test_a_tenants_act_on_all_that_match_ends_at_its_own(house: ShopHouse, path: str, body: dict[str, Any]) -> None:
+def test_a_tenants_act_on_all_that_match_ends_at_its_own(
+    on_each_store: ShopHouse, path: str, body: dict[str, Any]
+) -> None:
+    house = on_each_store
+
     def of_globex() -> list[Any]:
         return [house.app.jobs(tenant=FOREIGN), house.app.dead_letters(tenant=FOREIGN), house.app.audit(tenant=FOREIGN)]
 
