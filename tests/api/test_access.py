@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 import pytest
+from fastapi import FastAPI
 from starlette.requests import Request
 
 from fairlane.api import Person, create_api
@@ -232,6 +236,25 @@ def test_people_of_the_host_application_come_in_by_its_hook() -> None:
 def test_below_a_base_path_everything_is_there(house: ShopHouse) -> None:
     below = create_api(house.app, base_path="/ops/")
     assert {route.path.startswith("/ops/") for route in below.routes} == {True}  # type: ignore[attr-defined]
+
+
+def test_mounted_in_another_application_everything_works(house: ShopHouse) -> None:
+    web = FastAPI()
+    web.mount("/fairlane", house.api)
+    token = house.token(("operator",))
+
+    async def ask(method: str, path: str, **request: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(web)
+        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as http:
+            return await http.request(method, path, headers={"Authorization": f"Bearer {token}"}, **request)
+
+    run = house.runner.run
+    assert run(ask("GET", "/fairlane/api/jobs")).status_code == 200
+    made = run(ask("POST", "/fairlane/api/jobs/", json={"type": "mail.send", "payload": {"user_id": 1}}))
+    assert made.status_code == 201
+    assert run(ask("GET", f"/fairlane/api/jobs/{made.json()['id']}/why/")).json()["place"] == "ready"
+    assert run(ask("POST", f"/fairlane/login?link={house.link()}")).headers["location"] == "./"
+    assert run(ask("GET", "/fairlane/nowhere")).headers["content-type"] == "application/problem+json"
 
 
 def test_answers_tell_browsers_to_be_careful(house: ShopHouse) -> None:

@@ -37,7 +37,9 @@ COMMANDS = {
         "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
     ),
     "workers": Entry("fairlane.cli.commands.workers:workers", "See who is at work."),
-    "tokens": Entry("fairlane.cli.commands.tokens:tokens", "Make, list and revoke credentials for the HTTP API."),
+    "tokens": Entry(
+        "fairlane.cli.commands.tokens:tokens", "Make tokens and log-in links for the HTTP API, list and revoke them."
+    ),
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
     "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
