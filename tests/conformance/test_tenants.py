@@ -260,8 +260,8 @@ def test_tenants_are_paged_by_tier(scene: Scene) -> None:
 
 
 def test_a_page_holds_at_least_one_and_at_most_so_many(scene: Scene) -> None:
-    for number in range(MAX_PAGE + 1):
-        scene.run(SetTenant(name=f"t{number:04}", weight=2.0, by="ada"))
+    scene.enqueue(*(scene.job(tenant=f"t{number:04}") for number in range(MAX_PAGE + 1)))
+    add(scene)
     assert len(scene.run(PageTenants(scope=ALL_TENANTS, limit=0)).tenants) == 1
     page = scene.run(PageTenants(scope=ALL_TENANTS, limit=10_000))
     assert (len(page.tenants), page.next) == (MAX_PAGE, f"t{MAX_PAGE - 1:04}")

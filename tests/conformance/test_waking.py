@@ -13,7 +13,7 @@ from fairlane.stores.base import Listener
 from tests.support.acting import Scene
 from tests.support.limiting import clear_limit, queue, set_limit, task, tenant, unhold
 from tests.support.making import completed, released, retried
-from tests.support.stores import Face
+from tests.support.stores import KINDS, Face, Ground, open_at
 
 NEVER_S = 20.0
 """As long as a test waits for a wake-up that has to come."""
@@ -37,11 +37,14 @@ class Waiting:
         return self.listener.wait(NEVER_S)
 
 
-@pytest.fixture
-def waiting(new_face: Face) -> Iterator[Waiting]:
-    waiting = Waiting(new_face)
+@pytest.fixture(params=[kind for kind in KINDS if kind != "postgres-pgbouncer"])
+def waiting(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Waiting]:
+    """Not behind a transaction pooler: nobody hears a wake-up through one."""
+    face = Face(open_at(request.param, ground.address(request.param)), "sync")
+    waiting = Waiting(face)
     yield waiting
     waiting.listener.close()
+    face.close()
 
 
 def test_setting_or_clearing_a_limit_wakes_a_waiting_worker(waiting: Waiting) -> None:
