@@ -12,6 +12,7 @@
         TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
         EnqueueRateReached         one tenant enqueues too fast
       PermissionDenied           another tenant's data, asked for inside one tenant's context
+      NoTransaction              a tenant to be set on a connection that would forget it at once
       JobNotFound  DeadLetterNotFound  ScheduleNotFound
       NotAllowed                 the thing is not in a place this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
@@ -175,6 +176,16 @@ class PermissionDenied(FairlaneError, PermissionError):
         super().__init__(
             f'{asked}: this runs in the context of tenant "{tenant}" alone; nothing was done. '
             "For work over all tenants: with fairlane.all_tenants(): …"
+        )
+
+
+class NoTransaction(FairlaneError, RuntimeError):
+    code = "no_transaction"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this connection is outside a transaction (autocommit): the tenant would be forgotten before your next statement. "
+            "Begin one first, or write: with fairlane.isolation.tenant_transaction(conn): …"
         )
 
 

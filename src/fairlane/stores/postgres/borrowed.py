@@ -44,24 +44,24 @@ class Borrowing:
     def run(self, conn: object, sql: bytes, params: Params) -> Rows:
         """Run on a connection of the blocking kind."""
         try:
-            send, owner = _blocking(conn)
+            send, owner = blocking(conn)
             if owner not in self._looked:
                 self._found(owner, send(_LOOK, (self._schema,)))
             return send(sql.decode(), params)
-        except _driver_errors() as error:
-            raise _told(error) from error
+        except driver_errors() as error:
+            raise told(error) from error
 
     async def arun(self, conn: object, sql: bytes, params: Params) -> Rows:
         """Run on a connection of either kind; a blocking one is used in a thread."""
         try:
-            send, owner = await _awaited(conn)
+            send, owner = await awaited(conn)
             if send is None:
                 return await asyncio.to_thread(self.run, conn, sql, params)
             if owner not in self._looked:
                 self._found(owner, await send(_LOOK, (self._schema,)))
             return await send(sql.decode(), params)
-        except _driver_errors() as error:
-            raise _told(error) from error
+        except driver_errors() as error:
+            raise told(error) from error
 
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
@@ -74,7 +74,7 @@ class Borrowing:
         self._looked.add(owner)
 
 
-def _blocking(conn: object) -> tuple[Send, object]:
+def blocking(conn: object) -> tuple[Send, object]:
     """How to send through a connection, and the driver's own connection behind it."""
     if isinstance(conn, psycopg.Connection):
         return _through_psycopg(conn), conn
@@ -87,7 +87,7 @@ def _blocking(conn: object) -> tuple[Send, object]:
     raise UnsupportedConnection(conn, EXPECTED)
 
 
-async def _awaited(conn: object) -> tuple[AsyncSend | None, object]:
+async def awaited(conn: object) -> tuple[AsyncSend | None, object]:
     if isinstance(conn, psycopg.AsyncConnection):
         return _through_async_psycopg(conn), conn
     if _is_asyncpg(conn):
@@ -148,7 +148,7 @@ async def _through_async_sqlalchemy(connection: Any) -> tuple[AsyncSend, object]
     return send, owner
 
 
-def _driver_errors() -> tuple[type[Exception], ...]:
+def driver_errors() -> tuple[type[Exception], ...]:
     """Whatever may come out of a caller's connection; only drivers somebody has imported can raise anything."""
     errors: list[type[Exception]] = [psycopg.Error, OSError, UnicodeEncodeError]
     if "asyncpg" in sys.modules:
@@ -162,7 +162,7 @@ def _driver_errors() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
-def _told(error: Exception) -> StoreError:
+def told(error: Exception) -> StoreError:
     """What the caller gets. Here nothing is tried again: only the caller can repeat its transaction."""
     if isinstance(error, UnicodeEncodeError):
         return StoreRefused(STORE, f"this connection's client_encoding cannot carry the payload ({error}); use UTF8")

@@ -18,6 +18,7 @@ from fairlane.stores.postgres.call import Call, Rows
 from fairlane.stores.postgres.calls import REPEATABLE, call_for
 from fairlane.stores.postgres.checking import check_call
 from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
+from fairlane.stores.postgres.isolating import PostgresIsolator
 from fairlane.stores.postgres.listening import PostgresListener
 from fairlane.stores.postgres.migrating import PostgresMigrator
 from fairlane.stores.postgres.repeating import Repeating
@@ -88,6 +89,9 @@ class PostgresStore:
 
     def migrator(self) -> PostgresMigrator:
         return PostgresMigrator(self._connector, self._schema)
+
+    def isolator(self) -> PostgresIsolator:
+        return PostgresIsolator(self._connector, self._schema)
 
     def close(self) -> None:
         self._shelf.close()

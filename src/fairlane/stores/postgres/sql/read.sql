@@ -204,14 +204,18 @@ end
 $$;
 
 -- list_breakers_v1: every breaker, by name.
-create function list_breakers_v1() returns json language sql stable
+create function list_breakers_v1() returns json
+language sql stable
+set search_path from current
 begin atomic
   select json_build_object('breakers', coalesce(json_agg(row_to_json(b) order by b.name), '[]')) from breaker b;
 end;
 
 -- read_weights_v1: the weights of tenants that have one of their own.
 -- uses:   tenant_weight
-create function read_weights_v1() returns json language sql stable
+create function read_weights_v1() returns json
+language sql stable
+set search_path from current
 begin atomic
   select json_build_object('weights', coalesce(json_object_agg(name, weight), '{}')) from tenant where weight <> 1;
 end;

@@ -1,0 +1,146 @@
+"""Isolation enforced by the database: turns an installation with one role into one with separated roles, and says how a role stands."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+import psycopg
+from msgspec import json
+from psycopg import sql as quoting
+
+from fairlane.errors import ConfigError, SchemaOutOfDate, StoreRefused
+from fairlane.stores.postgres.connecting import Connector
+from fairlane.stores.postgres.translating import SCHEMA_VERSION, STORE, Again, Lost, one_line, translated, unreachable
+
+_SHARED = (
+    *("enqueue_v1", "take_tokens_v1", "add_events_v1", "admit_v1", "report_v1", "list_breakers_v1", "pauses", "limits"),
+    *("pause_limit_v1", "declare_schedules_v1", "list_schedules_v1", "list_workers_v1", "alerts_v1", "stats_v1"),
+    *("read_stats_v1", "group_dead_letters_v1"),
+)
+WORKER_CALLS = (
+    *_SHARED,
+    *("turn_v1", "renew_v1", "retire_v1", "lapse_v1", "reclaim_v1", "promote_v1", "note_v1", "add_stats_v1"),
+    *("unhold_v1", "age_v1", "add_tenants_v1", "read_weights_v1", "fire_v1", "retain_v1", "forget_old_v1"),
+    *("take_duty_v1", "save_alerts_v1", "roll_up_v1", "unsealed_v1", "seal_v1"),
+)
+API_CALLS = (
+    *_SHARED,
+    *("get_job_v1", "page_jobs_v1", "why_v1", "cancel_v1", "reset_v1", "end_by_hand_v1"),
+    *("get_dead_letter_v1", "page_dead_letters_v1", "close_dead_letter_v1", "reprocess_v1"),
+    *("tenant_record", "page_tenants_v1", "set_tenant_v1", "set_limit_v1", "clear_limit_v1", "pause_v1"),
+    *("set_breaker_v1", "pause_schedule_v1", "run_schedule_v1", "remove_schedule_v1", "silence_v1"),
+    *("issue_credential_v1", "find_credential_v1", "redeem_link_v1", "revoke_credential_v1", "see_credentials_v1"),
+    *("list_credentials_v1", "read_events_v1", "page_audit_v1", "audit_chain_v1"),
+)
+
+
+class Roles(NamedTuple):
+    """The names of the five roles; none of them logs in: grant the last three to your own."""
+
+    owner: str
+    engine: str
+    worker: str
+    api: str
+    read: str
+
+    @classmethod
+    def prefixed(cls, prefix: str) -> Roles:
+        roles = cls(*(f"{prefix}_{part}" for part in cls._fields))
+        if not prefix or "\0" in prefix or "$" in prefix or max(len(role.encode()) for role in roles) > 63:
+            raise ConfigError(f"prefix = {prefix!r}: expected 1 to 56 bytes without $, for role names of at most 63")
+        return roles
+
+
+class Isolation(NamedTuple):
+    """How tenants are kept apart for the role that asked."""
+
+    state: Literal["database", "convention", "bypassed", "incomplete"]
+    role: str
+    says: str
+
+
+class PostgresIsolator:
+    def __init__(self, connector: Connector, schema: str) -> None:
+        self._connector, self._schema = connector, schema
+
+    def script(self, prefix: str | None = None) -> str:
+        """The whole change as plain SQL that can be run by hand: all of it or nothing."""
+        roles = Roles.prefixed(prefix or self._schema)
+        text = (files("fairlane.stores.postgres") / "sql" / "isolation.sql").read_text("utf-8")
+        calls = json.encode({"worker": WORKER_CALLS, "api": API_CALLS}).decode()
+        names = {"schema": self._schema, "calls": calls, **roles._asdict()}
+        for name, value in names.items():
+            text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())
+        schema = quoting.Literal(self._schema).as_string(None)
+        return (
+            "begin isolation level read committed;\n"
+            "set local statement_timeout = 0;\n"
+            "set local lock_timeout = 0;\n"
+            "set local client_min_messages = warning;\n"
+            "set local search_path = pg_catalog, pg_temp;\n"
+            f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({schema}));\n"
+            "set local lock_timeout = '3s';\n"
+            f"{text}"
+            "commit;\n"
+        )
+
+    def apply(self, prefix: str | None = None) -> Roles:
+        """Make it so. Needs a role that owns the schema and may create roles, or a superuser."""
+        text = self.script(prefix)
+        if self.look() is None:
+            raise SchemaOutOfDate(0, SCHEMA_VERSION)
+        conn = self._connector.connect(patient=True)
+        try:
+            conn.execute(text.encode())
+        except psycopg.errors.InsufficientPrivilege as error:
+            step = "connect as the owner of the schema with the right to create roles, or let a superuser run `fairlane migrate isolate --sql`"
+            raise StoreRefused(STORE, f"{one_line(error)}; {step}") from error
+        except psycopg.Error as error:
+            found = translated(error)
+            raise (unreachable(error) if isinstance(found, Lost | Again) else found) from error
+        finally:
+            conn.close()
+        return Roles.prefixed(prefix or self._schema)
+
+    def look(self) -> Isolation | None:
+        """How tenants are kept apart for the role we connect as. None: there is no schema."""
+        conn = self._connector.connect()
+        try:
+            [row] = conn.execute(_LOOK, {"schema": self._schema}).fetchall()
+        except psycopg.Error as error:
+            raise unreachable(error) from error
+        finally:
+            conn.close()
+        role, bypasses, engine, owner, acts_as, missing = row
+        if engine is None:
+            return None
+        if engine == owner:
+            return Isolation("convention", role, "one role owns tables and functions: tenants are told apart by code")
+        if missing:
+            return Isolation("incomplete", role, f"not taken in yet: {', '.join(missing)}")
+        if bypasses:
+            return Isolation("bypassed", role, f'role "{role}" is superuser or has BYPASSRLS: no policy holds for it')
+        if acts_as:
+            return Isolation("bypassed", role, f'role "{role}" is a member of {" and ".join(acts_as)}')
+        return Isolation("database", role, f'policies hold for role "{role}"')
+
+
+_LOOK = """
+with place as (select oid, nspowner from pg_catalog.pg_namespace where nspname = %(schema)s),
+function as (select p.* from pg_catalog.pg_proc p join place on place.oid = p.pronamespace),
+engine as (select max(proowner) as oid from function where proname = 'enqueue_v1'),
+relation as (select c.* from pg_catalog.pg_class c join place on place.oid = c.relnamespace where c.relname <> 'schema_version')
+select current_user::text, (select rolsuper or rolbypassrls from pg_catalog.pg_roles where rolname = current_user),
+  pg_get_userbyid((select oid from engine))::text, pg_get_userbyid((select nspowner from place))::text,
+  array(select rolname::text from pg_catalog.pg_roles
+        where oid in ((select oid from engine), (select nspowner from place)) and pg_has_role(oid, 'member') order by 1),
+  array(select 'table ' || relname from relation where relkind = 'r' and not (relrowsecurity and relforcerowsecurity)
+        union all
+        select 'view ' || relname from relation where relkind = 'v' and not coalesce('security_invoker=true' = any(reloptions), false)
+        union all
+        select 'function ' || proname from function
+        where proowner <> (select oid from engine) or proacl is null
+           or (proname like '%%\\_v1' and proname <> 'purge_v1' and not prosecdef)
+        order by 1)
+"""

@@ -1,0 +1,133 @@
+-- Isolation by the database: roles, forced row-level security, functions that act as the engine. (docs/guides/isolation.md)
+--
+--   owner   no log-in; owns schema, tables and views; has no policy, so that even it reads no tenant's rows
+--   engine  no log-in; owns the functions; alone has a policy over all tenants
+--   worker  calls what workers call; no right on any table
+--   api     calls what applications call; reads the tables of the tenant that is set
+--   read    reads the tables of the tenant that is set, and calls nothing
+--
+-- May be run any number of times, and is to be run again behind every later migration: whatever a migration added or replaced is taken in.
+-- A table or function that is named nowhere below belongs to the engine alone. (tests/isolation/test_catalog.py)
+do $isolate$
+declare
+  _schema  constant text := {schema};
+  _owner   constant text := {owner};
+  _engine  constant text := {engine};
+  _worker  constant text := {worker};
+  _api     constant text := {api};
+  _read    constant text := {read};
+  -- Nothing set, and '' as a pool leaves it behind, are no tenant.
+  _tenant  constant text := $$nullif(current_setting('fairlane.tenant', true), '')$$;
+  _of_job  constant text := format($$exists (select from %I.job j where j.seq = %%1$I.seq and j.tenant = %s)$$, _schema, _tenant);
+  _named   constant text := format($$kind = 'tenant' and name = %s$$, _tenant);
+  _calls   constant jsonb := {calls};
+  _found   record;
+  _whose   text;
+begin
+  foreach _whose in array array[_owner, _engine, _worker, _api, _read] loop
+    if not exists (select from pg_catalog.pg_roles where rolname = _whose) then
+      execute format('create role %I nologin', _whose);
+    end if;
+    select rolsuper or rolbypassrls as bypasses, rolcanlogin as logs_in into _found from pg_catalog.pg_roles where rolname = _whose;
+    if _found.bypasses or _found.logs_in then
+      raise exception 'role "%" % ', _whose, case when _found.bypasses then 'is superuser or has BYPASSRLS' else 'can log in' end
+        using errcode = 'invalid_role_specification', hint = 'Choose another prefix, or drop the role.';
+    end if;
+  end loop;
+  -- Who hands things over must be able to act for those who receive them.
+  if not (select rolsuper from pg_catalog.pg_roles where rolname = current_user) then
+    foreach _whose in array array[_owner, _engine] loop
+      if current_setting('server_version_num')::integer < 160000 then
+        if not pg_has_role(_whose, 'member') then
+          execute format('grant %I to current_user', _whose);
+        end if;
+      elsif not (pg_has_role(_whose, 'set') and pg_has_role(_whose, 'usage')) then
+        execute format('grant %I to current_user with inherit true, set true', _whose);
+      end if;
+    end loop;
+  end if;
+
+  -- What belongs to whom. Nothing that is right already is altered: each change locks its table against everybody.
+  for _found in
+    select c.relname as name, case c.relkind when 'v' then 'view' when 'c' then 'type' else 'table' end as kind
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = _schema and c.relkind in ('r', 'v', 'c') and pg_get_userbyid(c.relowner) <> _owner
+  loop
+    execute format('alter %s %I.%I owner to %I', _found.kind, _schema, _found.name, _owner);
+  end loop;
+  execute format('alter schema %I owner to %I', _schema, _owner);
+  execute format('grant usage, create on schema %I to %I', _schema, _engine);
+  for _found in
+    select p.oid::regprocedure as name from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = _schema and pg_get_userbyid(p.proowner) <> _engine
+  loop
+    execute format('alter function %s owner to %I', _found.name, _engine);
+  end loop;
+  execute format('revoke all on schema %I from public', _schema);
+  execute format('revoke create on schema %I from %I', _schema, _engine);
+  execute format('grant usage on schema %I to %I, %I, %I', _schema, _worker, _api, _read);
+
+  -- Tables. The list of versions has no tenants and is written by migrations: it is left to the owner.
+  execute format('revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api, _read);
+  execute format('grant select, insert, update, delete on all tables in schema %I to %I', _schema, _engine);
+  execute format('grant usage on all sequences in schema %I to %I', _schema, _engine);
+  execute format('revoke update, delete on %1$I.audit, %1$I.audit_seal from %2$I', _schema, _engine);
+  execute format('revoke all on %I.schema_version from %I', _schema, _engine);
+  for _found in
+    select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as is_forced, t.condition
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    left join (values
+      ('job', 'tenant = ' || _tenant), ('ready', 'tenant = ' || _tenant), ('scheduled', 'tenant = ' || _tenant),
+      ('held', 'tenant = ' || _tenant), ('lease', 'tenant = ' || _tenant), ('stat_minute', 'tenant = ' || _tenant),
+      ('idempotency_key', 'tenant = ' || _tenant), ('dedup_key', 'tenant = ' || _tenant),
+      ('audit', 'tenant = ' || _tenant), ('event', 'tenant = ' || _tenant),
+      ('attempt', _of_job), ('done', _of_job), ('dead_letter', _of_job), ('note', _of_job), ('log_line', _of_job),
+      ('tenant', 'name = ' || _tenant), ('pause', _named), ('limit_rule', _named)
+    ) t (name, condition) on t.name = c.relname
+    where n.nspname = _schema and c.relkind = 'r' and c.relname <> 'schema_version'
+  loop
+    if not _found.is_forced then
+      execute format('alter table %I.%I enable row level security, force row level security', _schema, _found.name);
+    end if;
+    execute format('drop policy if exists fairlane_engine on %I.%I', _schema, _found.name);
+    execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema, _found.name, _engine);
+    execute format('drop policy if exists fairlane_tenant on %I.%I', _schema, _found.name);
+    if _found.condition is not null then
+      execute format(
+        'create policy fairlane_tenant on %1$I.%2$I for all to %3$I, %4$I using (%5$s) with check (%5$s)',
+        _schema, _found.name, _api, _read, format(_found.condition, _found.name));
+      execute format('grant select on %I.%I to %I, %I', _schema, _found.name, _api, _read);
+    end if;
+  end loop;
+
+  -- Views read with the rights of who asks.
+  for _found in
+    select c.relname as name from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = _schema and c.relkind = 'v' and not coalesce('security_invoker=true' = any(c.reloptions), false)
+  loop
+    execute format('alter view %I.%I set (security_invoker = true)', _schema, _found.name);
+  end loop;
+  execute format(
+    'grant select on %1$I.job_record, %1$I.attempt_record, %1$I.dead_letter_record, %1$I.jobs, %1$I.dead_letter_jobs, %1$I.job_metrics, '
+    '%1$I.job_queue_health to %2$I, %3$I', _schema, _api, _read);
+
+  -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other callers.
+  execute format('revoke all on all functions in schema %I from public, %I, %I, %I', _schema, _worker, _api, _read);
+  for _found in
+    select p.oid::regprocedure as name, p.prosecdef as is_definer, _calls->'worker' ? p.proname as for_worker, _calls->'api' ? p.proname as for_api
+    from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = _schema
+  loop
+    if (_found.for_worker or _found.for_api) <> _found.is_definer then
+      execute format('alter function %s security %s', _found.name, case when _found.is_definer then 'invoker' else 'definer' end);
+    end if;
+    if _found.for_worker then
+      execute format('grant execute on function %s to %I', _found.name, _worker);
+    end if;
+    if _found.for_api then
+      execute format('grant execute on function %s to %I', _found.name, _api);
+    end if;
+  end loop;
+  execute format('grant execute on function %I.flat(json) to %I, %I', _schema, _api, _read);
+end
+$isolate$;
