@@ -43,6 +43,9 @@ COMMANDS = {
     "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
     "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
+    "healthcheck": Entry(
+        "fairlane.cli.commands.healthcheck:healthcheck", "Exit with 0 if the store, or a worker's probe, is well."
+    ),
     "doctor": Entry("fairlane.cli.commands.doctor:doctor", "Check settings, store and application, with remedies."),
     "config": Entry(
         "fairlane.cli.commands.config:config", "Show each setting and where it came from, without passwords."
