@@ -322,6 +322,13 @@ def test_a_take_leaves_off_where_the_room_of_its_line_ends(scene: Scene, limit: 
 
 
 @each_limit
+def test_an_empty_line_among_the_takes_hides_none_of_the_others(scene: Scene, limit: Limit) -> None:
+    [job] = put(scene)
+    takes = tuple(Take(queue="bulk", band=5, tenant=name, limit=3) for name in ("zed", "acme", "bolt"))
+    assert got(scene, limit, takes=takes, discover=False, look=1) == [job]
+
+
+@each_limit
 def test_a_limit_reached_by_the_first_want_holds_for_the_second(scene: Scene, limit: Limit) -> None:
     jobs = put(scene, 4)
     wants = (wanting(1, lane="fast", queues=("bulk",)), wanting(9, lane="general", queues=("bulk",)))
