@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from fairlane.cli.commands.isolate import isolate
 from fairlane.cli.exits import FAILED
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.opening import At
@@ -48,7 +49,7 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
             raise click.UsageError(f"put {'--sql' if sql else '--dry-run'} behind `up`, or leave `up` out", context)
         return
     if not sql and not dry_run:
-        raise click.UsageError("say what to do: up, status, check, --sql or --dry-run", context)
+        raise click.UsageError("say what to do: up, status, check, isolate, --sql or --dry-run", context)
     _up(at, out, sql=sql, dry_run=dry_run)
 
 
@@ -83,6 +84,9 @@ def check(outer: Outer, at: At, out: Printer) -> None:
     at, out = outer.joined(at, out)
     if not _show(_schema(at), out):
         raise click.exceptions.Exit(FAILED)
+
+
+migrate.add_command(isolate)
 
 
 def _up(at: At, out: Printer, *, sql: bool, dry_run: bool) -> None:

@@ -33,6 +33,7 @@ def examine(at: At) -> Iterator[Finding]:
     try:
         yield from store.sqlite_place(settings)
         if found[0].state == "ok":
+            yield from store.isolation(settings)
             with Fairlane(settings=without_fallback(settings)) as client:
                 yield from store.health(client)
                 if application is not None:

@@ -10,6 +10,7 @@ from fairlane.cli.opening import sqlite_file
 from fairlane.cli.schema import schema_of
 from fairlane.cli.words import one_line
 from fairlane.errors import FairlaneError, SchemaOutOfDate, StoreError, nearest
+from fairlane.stores.url import store_named_by
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -67,6 +68,27 @@ def sqlite_place(settings: Settings) -> Iterator[Finding]:
         finally:
             db.close()
         yield Finding("journal", "ok", str(mode))
+
+
+def isolation(settings: Settings) -> Iterator[Finding]:
+    """Who keeps tenants apart in a PostgreSQL store."""
+    if not store_named_by(settings.url).startswith("postgres"):
+        return
+    from fairlane.cli.commands.isolate import isolator_of
+
+    found = isolator_of(settings).look()
+    if found is None:
+        return
+    state, begins, remedy = _ISOLATION[found.state]
+    yield Finding("isolation", state, f"{begins}: {found.says}", remedy)
+
+
+_ISOLATION: dict[str, tuple[State, str, str]] = {
+    "database": ("ok", "by the database", ""),
+    "convention": ("ok", "by convention", "let PostgreSQL enforce it: `fairlane migrate isolate`"),
+    "bypassed": ("warn", "bypassed", "log in with a role that is only granted the worker or api role"),
+    "incomplete": ("fail", "incomplete", "run `fairlane migrate isolate` again"),
+}
 
 
 def health(client: Fairlane) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlane.errors import NoTransaction, PermissionDenied
+from fairlane.errors import FairlaneError, NoTransaction, PermissionDenied
 from fairlane.stores.postgres.borrowed import awaited, blocking, driver_errors, told
 
 IDLE = 0
@@ -35,17 +35,18 @@ async def aset_tenant(conn: object, tenant: str) -> None:
     """Set it on a connection of either kind; a blocking one is used in a thread."""
     try:
         send, driver = await awaited(conn)
-        if send is not None:
-            [(in_force,)] = await send(_SET, (tenant, tenant))
-            lasts = _is_in_transaction(driver)
-            if lasts is None:
-                lasts = (await send(_READ, ()))[0][0] == in_force
+        if send is None:
+            await asyncio.to_thread(set_tenant, conn, tenant)
+            return
+        [(in_force,)] = await send(_SET, (tenant, tenant))
+        lasts = _is_in_transaction(driver)
+        if lasts is None:
+            lasts = (await send(_READ, ()))[0][0] == in_force
+    except FairlaneError:  # PermissionDenied is an OSError, too
+        raise
     except driver_errors() as error:
         raise told(error) from error
-    if send is None:
-        await asyncio.to_thread(set_tenant, conn, tenant)
-    else:
-        _check(tenant, in_force, lasts=lasts)
+    _check(tenant, in_force, lasts=lasts)
 
 
 def _check(tenant: str, in_force: str, *, lasts: bool) -> None:
