@@ -26,7 +26,10 @@ def about(command: F) -> F:
 
 @click.group(cls=SuggestingGroup)
 def limits() -> None:
-    """See and set how much may wait, run at once and start, for queues, tenants, tasks and what they share."""
+    """See and set how much may wait, run at once and start.
+
+    For queues, tenants, tasks and what tasks share.
+    """
 
 
 @limits.command("list")

@@ -25,7 +25,7 @@ name = click.argument("name")
 
 @click.group(cls=SuggestingGroup)
 def tenants() -> None:
-    """List tenants, look at one, set its weight and tier, pause, resume or drain it."""
+    """List tenants, look at one, set its share, pause, resume or drain it."""
 
 
 @tenants.command("list")
