@@ -28,7 +28,7 @@ def lease_some(session: Session, count: int, tenant: str) -> None:
     session.conn.execute(
         "insert into fairlane.lease (seq, worker, claim_no, nth, lane, leased_at, deadline_at, queue, band, tenant, rank, due_at, type, attempt, "
         "attempts, crashes, suspect, deduped, counted) select 5000000 + n, gen_random_uuid(), 1, 1, 'other', now(), now() + interval '1 hour', "
-        "'default', 5, %s, 0, now(), 'noop', 1, 0, 0, false, false, 2 from generate_series(1, %s) n",
+        "'default', 5, %s, 0, now(), 'noop', 1, 0, 0, false, false, 3 from generate_series(1, %s) n",
         (tenant, count),
     )
 
@@ -41,6 +41,7 @@ def test_limits_with_room_cost_a_claim_less_than_a_third_more_pages(session: Ses
     session.claim()
     _, without = session.claim()
     session.claim(limits=ROOMY[what])
+    session.conn.execute("vacuum fairlane.lease, fairlane.rate_use")
     given, touched = session.claim(limits=ROOMY[what])
     assert given == 100
     assert touched <= 1.3 * without
@@ -106,6 +107,7 @@ def test_an_enqueue_counts_no_further_than_the_limit(session: Session) -> None:
         "select 5000000 + n, 'default', 5, 'tenant-00000', 0, now() + interval '1 hour', 'noop', 0, 0, 0, false, false, false from generate_series(1, 10000) n"
     )
     lease_some(session, CROWD, "tenant-00000")
+    session.conn.execute("insert into fairlane.counted (kind, name) values ('tenant', 'waiting')")
 
     def counting(limit: int) -> int:
         [row] = session.conn.execute(

@@ -30,7 +30,7 @@ begin
       delete from lease where seq = _seq
       returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
                 worker, leased_at, deadline_at, started_at, cancel_requested_at, counted into _w;
-      if _w.counted > 0 then
+      if _w.counted > 1 then
         perform wake_waiting();
         return _w;
       end if;

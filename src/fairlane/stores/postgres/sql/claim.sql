@@ -69,7 +69,7 @@ begin
     select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
            _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
            queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-           case when _counted is null then 0 when type = any(_types_counted) or queue = any(_queues_counted) then 2 else _counted end, _rates[ord]
+           case when _counted is null then 0 when type = any(_types_counted) or queue = any(_queues_counted) then 3 else _counted end, _rates[ord]
     from ordered
   )
   select array_agg(l.ord::integer), array_agg(l.place::integer), array_agg(l.mark) into _gave, _places, _ends

@@ -37,20 +37,20 @@ as $$
 declare
   _queues   text[];
   _types    text[];
-  _tenants  boolean;
+  _tenants  text;
 begin
   select array_agg(k.name) filter (where k.kind = 'queue'), array_agg(k.name) filter (where k.kind = 'type'),
-         coalesce(bool_or(k.kind = 'tenant'), false)
+         max(k.name) filter (where k.kind = 'tenant')
   into _queues, _types, _tenants
   from (
-    select distinct g.kind, case when g.kind = 'tenant' then '*' else g.name end as name
+    select distinct g.kind, case when g.kind = 'tenant' then 'running' else g.name end as name
     from unnest(_given) g where g.running is not null and g.kind <> 'named'
     union
     select 'type', t.name from unnest(_given) g cross join unnest(g.types) as t (name) where g.kind = 'named'
     except
     select c.kind, c.name from counted c
   ) k;
-  if _queues is not null or _types is not null or _tenants then
+  if _queues is not null or _types is not null or _tenants is not null then
     perform count_from_now_on(_queues, _types, _tenants);
   end if;
 end
@@ -101,7 +101,7 @@ begin
                                  and (r.running >= 0 or r.rate_count >= 0 or r.paused_until > _now))
   into _l.own, _l.limited;
   select array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
-         coalesce(bool_or(c.kind = 'tenant'), false)::integer
+         coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0)
   into _l.counted_queues, _l.counted_types, _l.counted
   from counted c;
   _l.locks := 0;
@@ -147,17 +147,17 @@ begin
   cross join lateral (
     select case when n.ord is null or r.running is null then 0
                 when r.kind = 'queue' then (
-                  select count(*) from (select from lease l where l.counted = 2 and l.queue = r.name limit r.running) c)
+                  select count(*) from (select from lease l where l.counted = 3 and l.queue = r.name limit r.running) c)
                 else (
                   with recursive queues (queue) as (
-                    (select l.queue from lease l where l.counted = 2 order by l.queue limit 1)
+                    (select l.queue from lease l where l.counted = 3 order by l.queue limit 1)
                     union all
-                    select (select l.queue from lease l where l.counted = 2 and l.queue > q.queue order by l.queue limit 1)
+                    select (select l.queue from lease l where l.counted = 3 and l.queue > q.queue order by l.queue limit 1)
                     from queues q where q.queue is not null
                   )
                   select count(*) from (
                     select from queues q cross join lateral (
-                      select from lease l where l.counted = 2 and l.queue = q.queue and l.type = any(r.types) limit r.running
+                      select from lease l where l.counted = 3 and l.queue = q.queue and l.type = any(r.types) limit r.running
                     ) l limit r.running
                   ) c)
            end::integer as n
@@ -204,8 +204,8 @@ begin
       ) r
       cross join lateral (
         select case when r.running is null then 0
-                    when p.place = '' then (select count(*) from (select from lease l where l.tenant = t.tenant limit r.running) c)
-                    else (select count(*) from (select from lease l where l.tenant = t.tenant and l.queue = p.place limit r.running) c)
+                    when p.place = '' then (select count(*) from (select from lease l where l.counted > 0 and l.tenant = t.tenant limit r.running) c)
+                    else (select count(*) from (select from lease l where l.counted > 0 and l.tenant = t.tenant and l.queue = p.place limit r.running) c)
                end::integer as n
       ) leases
       cross join lateral (

@@ -33,8 +33,9 @@ return case when _r.rate_count is not null then jsonb_build_array(jsonb_build_ar
 -- guard:  see take, meet and open_rules
 -- uses:   see take
 --
--- Takes are served together as far as none of them can change what the next one may have: one queue, each tenant once, shares cut to
--- the room there is; and a take that was cut, but did not give all of that because a type had no room, goes on alone.
+-- Takes are served together as far as none of them can change what the next one may have: one queue, each tenant once. Under limits of
+-- types also no more than there is room for, and what a take was cut to may not be all it gives: some of its rows may only have had
+-- their turn. It goes on first in the next lot.
 create function claim_takes(
   _w lane_want, _takes json, _off off_claims, _room integer, _nth integer, inout l claim_limits, out claimed integer, out marks line_mark[]
 )
@@ -47,6 +48,7 @@ declare
   _i        integer := 1;
   _next     integer;
   _here     integer;
+  _most     integer;
   _q        integer;
   _queue    text;
   _rate     jsonb;
@@ -97,19 +99,25 @@ begin
     _shares := '{}';
     _rates := '{}';
     _cut := false;
+    _most := _here;
     for _k in _i .. _next - 1 loop
-      exit when _here <= 0;
+      if _here <= 0 then
+        _next := case when _lines = '{}' then _next else _k end;
+        exit;
+      end if;
       _asked := least(_left[_k], _rooms[array_position(_tenants, _all[_k].tenant)], _here);
       continue when _asked <= 0 or array_position(_tenants, _all[_k].tenant) is null;
       _lines := array_append(_lines, _all[_k]);
       _shares := array_append(_shares, _asked);
       _rates := array_append(_rates, case when _rate is null then _theirs[array_position(_tenants, _all[_k].tenant)]
                                           else _rate || coalesce(_theirs[array_position(_tenants, _all[_k].tenant)], '[]') end);
-      _here := _here - _asked;
-      if _w.by_type and _asked < _left[_k] then
-        _cut := true;
-        _next := _k;
-        exit;
+      if _w.by_type then
+        _here := _here - _asked;
+        if _asked < _left[_k] then
+          _cut := true;
+          _next := _k;
+          exit;
+        end if;
       end if;
     end loop;
     if _lines <> '{}' then
@@ -125,10 +133,10 @@ begin
         marks := merge_marks(marks, look_back(_lines, _seen, _turns, _shares, _w.look));
       else
         select t.taken, t.taken, t.marks into _turns, _taken, _seen
-        from take(_lines, _shares, _w.types, _w.off_types, _w.look, _room - claimed, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
+        from take(_lines, _shares, _w.types, _w.off_types, _w.look, _most, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
                   _w.start, _w.timeout_s, _w.start_by_s, _w.now, l, _rates) t;
         perform use_rates(_rates, _taken, _w.claim_no, _w.now);
-        marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _room - claimed));
+        marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _most));
       end if;
       _sum := (select sum(t) from unnest(_taken) t);
       claimed := claimed + _sum;

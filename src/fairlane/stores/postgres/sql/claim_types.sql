@@ -91,7 +91,7 @@ begin
   select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
          _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
          queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-         case when type = any(l.counted_types) or queue = any(l.counted_queues) then 2 else l.counted end, rates
+         case when type = any(l.counted_types) or queue = any(l.counted_queues) then 3 else l.counted end, rates
   from gone;
   perform use_rates(_extra, array_fill(1, array[cardinality(_extra)]), _claim_no, _now);
 end

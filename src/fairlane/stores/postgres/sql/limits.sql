@@ -26,21 +26,22 @@ begin
 end
 $$;
 
--- count_from_now_on: mark live leases of these queues and types, and all that come, so that an index counts them.
+-- count_from_now_on: mark live leases of these queues and types, or all because of their tenants, and all that come, so that an index
+-- counts them.
 -- guard:  the rows of all workers are locked, so no Turn is half way
 -- uses:   lease (small: as many rows as jobs in flight)
-create function count_from_now_on(_queues text[], _types text[], _tenants boolean) returns void
+create function count_from_now_on(_queues text[], _types text[], _tenants text) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
   perform from worker order by id for update;
   insert into counted (kind, name)
-  select 'queue', q from unnest(_queues) q union select 'type', t from unnest(_types) t union select 'tenant', '*' where _tenants
+  select 'queue', q from unnest(_queues) q union select 'type', t from unnest(_types) t union select 'tenant', _tenants where _tenants is not null
   on conflict do nothing;
-  update lease set counted = 2 where counted < 2 and (queue = any(_queues) or type = any(_types));
-  if _tenants then
-    update lease set counted = 1 where counted = 0;
+  update lease set counted = 3 where counted < 3 and (queue = any(_queues) or type = any(_types));
+  if _tenants is not null then
+    update lease set counted = case _tenants when 'running' then 2 else 1 end where counted < case _tenants when 'running' then 2 else 1 end;
   end if;
 end
 $$;
@@ -86,7 +87,7 @@ begin
   perform count_from_now_on(
     case when _new.kind = 'queue' and _new.running is not null then array[_new.name] end,
     case when _new.kind = 'type' and _new.running is not null then array[_new.name] when _new.kind = 'named' then _new.types end,
-    _new.kind = 'tenant' and _new.running is not null);
+    case when _new.kind <> 'tenant' then null when _new.running is not null then 'running' when _new.waiting is not null then 'waiting' end);
   select * into _old from limit_rule where (kind, name, queue) = (_new.kind, _new.name, _new.queue) for update;
   if found and (_old.running, _old.rate_count, _old.period_s, _old.waiting, _old.when_full, _old.enqueue_count, _old.enqueue_s,
                 _old.payload_bytes, _old.types)

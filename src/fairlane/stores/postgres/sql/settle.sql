@@ -78,7 +78,7 @@ begin
     where g.deduped and g.status is not null and j.seq = g.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
-  select array_agg(seq), array_agg(attempt), bool_or(counted > 0),
+  select array_agg(seq), array_agg(attempt), bool_or(counted > 1),
          array_agg(rates) filter (where kind = 'released' and began_at is null and rates is not null),
          array_agg(leased_at) filter (where kind = 'released' and began_at is null and rates is not null)
   into _settled, _attempts, _counted, _rates, _leased from gone;

@@ -30,7 +30,7 @@ begin
            deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone
   )
-  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped), bool_or(counted > 0)
+  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped), bool_or(counted > 1)
   into _settled, _ended, _deduped, _counted from gone;
   if _deduped is not null then
     delete from dedup_key k using job j

@@ -112,7 +112,7 @@ create table lease (
   crashes              smallint not null,
   suspect              boolean not null,
   deduped              boolean not null,
-  counted              smallint not null default 0,  -- 1: a limit on running may be over its tenant; 2: over its queue or type
+  counted              smallint not null default 0,  -- under which kinds of limits: see table counted
   timeout_s            double precision,
   rates                jsonb  -- what it counted under at `leased_at`: [kind, name, queue, period_s], …
 );

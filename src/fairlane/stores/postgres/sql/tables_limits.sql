@@ -39,8 +39,11 @@ create table limit_rule (
 create index limit_rule_claims on limit_rule (kind, name, queue)
   where running is not null or rate_count is not null or paused_until is not null;
 
--- Queues and types whose leases carry `counted = 2`, because some limit on running is or was over them; ('tenant', '*'): all leases
--- carry 1. A name is added with the rows of all workers locked, and its live leases marked: from then on an index finds them all.
+-- What some limit is or was over, and by what `lease.counted` such leases are marked:
+--   3  its queue or type, by a limit on running         1  all of them: limits on what tenants may have waiting (name `waiting`)
+--   2  all of them: limits on what tenants may have running (name `running`)
+-- A name is added with the rows of all workers locked, and live leases marked: from then on an index finds them all. Nobody else pays for
+-- these indexes: one over all leases by tenant cost every claimed job 2.6 us of the server's time, an eighth.
 create table counted (
   kind  text collate "C" not null,
   name  text collate "C" not null,
@@ -69,5 +72,5 @@ create index tenant_weight on tenant (name) where weight <> 1;
 
 -- How many of one tenant's jobs wait or run in one queue is counted at every enqueue under a limit on that.
 create index scheduled_tenant on scheduled (tenant, queue);
-create index lease_tenant on lease (tenant, queue);
-create index lease_counted on lease (queue, type) where counted = 2;
+create index lease_tenant on lease (tenant, queue) where counted > 0;
+create index lease_counted on lease (queue, type) where counted = 3;

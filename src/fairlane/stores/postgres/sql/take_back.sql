@@ -65,7 +65,7 @@ begin
   )
   select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause, 'became', became)
                   order by seq),
-         bool_or(counted > 0), array_agg(rates) filter (where started_at is null and rates is not null),
+         bool_or(counted > 1), array_agg(rates) filter (where started_at is null and rates is not null),
          array_agg(leased_at) filter (where started_at is null and rates is not null)
   into _told, _counted, _rates, _leased
   from worded;

@@ -45,7 +45,7 @@ end
 $$;
 
 -- tenant_record: one tenant as people see it; one never seen has the defaults.
--- uses:   tenant_pkey, pause_pkey, limit_rule_pkey, scheduled_tenant, lease_tenant
+-- uses:   tenant_pkey, pause_pkey, limit_rule_pkey, scheduled_tenant
 create function tenant_record(_name text, _cap integer) returns json
 language plpgsql stable
 set search_path from current
@@ -61,7 +61,7 @@ begin
       'ready', count_ready(_name, _cap),
       'scheduled', (select count(*) from (select from scheduled s where s.tenant = _name limit _cap) c),
       'held', count_held(_name, _cap),
-      'leased', (select count(*) from (select from lease l where l.tenant = _name limit _cap) c))
+      'leased', count_leases(_name, null, _cap))
     from (select _name as name) n left join tenant t using (name));
 end
 $$;
