@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog")
+NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog", "fairness")
 
 
 def main() -> int:
