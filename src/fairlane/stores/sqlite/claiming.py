@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain, islice
 from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Mark, Survey, Want
 from fairlane.stores.sqlite.counted import are_leases_counted
-from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import LATEST_US, from_us, span_us, to_us
+from fairlane.stores.sqlite.lines import BEFORE_ALL, Line, LineName, Position, Wanted
 from fairlane.stores.sqlite.pauses import Paused
 from fairlane.stores.sqlite.room import ENDLESS, Room
 from fairlane.stores.sqlite.transaction import Transaction, as_list
-
-LineName = tuple[str, int, str]
-"""Queue, band, tenant."""
-Position = tuple[int, int, int]
-"""Rank, due, seq: where a job stands in its line."""
-
-Wanted = Callable[[str], bool]
-"""Whether a job of this type is to be taken."""
-
-BEFORE_ALL: Position = (-1, 0, 0)
 
 _NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
 # Seeks from tenant to tenant: its cost grows with the tenants asked for, not with the jobs waiting.
@@ -36,12 +27,6 @@ with recursive line(tenant) as (
 select tenant from line where tenant is not null limit ?4
 """
 _NO_TENANT = ""
-# Behind a position, in three steps that each seek. Not as (rank, due_at, seq) > (?, ?, ?): SQLite would walk every job of that
-# rank and instant, 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
-_LINE = "select rank, due_at, seq, type from fairlane_ready where queue = ? and band = ? and tenant = ?"
-_SAME_INSTANT = f"{_LINE} and rank = ? and due_at = ? and seq > ? order by seq limit ?"
-_LATER_INSTANTS = f"{_LINE} and rank = ? and due_at > ? order by due_at, seq limit ?"
-_NEXT_RANKS = f"{_LINE} and rank > ? order by rank, due_at, seq limit ?"
 # The heads of many lines in one statement: with a hundred tenants a fifth less than line by line.
 _HEADS = """
 select r.rank, r.due_at, r.seq, r.type, r.tenant
@@ -81,62 +66,6 @@ class Limits(NamedTuple):
 
     def room_in(self, queue: str, tenant: str) -> int:
         return ENDLESS if self.room is None else self.room.in_line(queue, tenant)
-
-
-class Line:
-    """One tenant's line in one band, read a page at a time; remembers what it has looked at."""
-
-    __slots__ = ("_name", "_page", "_position", "_rows", "_want", "last_looked", "looked")
-
-    def __init__(self, name: LineName, want: Want) -> None:
-        self._name, self._want = name, want
-        self._rows: Iterator[Row] = iter(())
-        self._page = 0
-        self._position = self.last_looked = BEFORE_ALL
-        self.looked = 0
-
-    def begin_with(self, rows: list[tuple[int, int, int, str]]) -> None:
-        """Use rows read together with those of other lines, unless this line has been begun."""
-        if self.last_looked == BEFORE_ALL:
-            self._position, self._rows = BEFORE_ALL, iter(sorted(rows))
-
-    def take(
-        self, tx: Transaction, is_wanted: Wanted | None, count: int, page: int, after: Position = BEFORE_ALL
-    ) -> list[Row]:
-        """The rows of the next `count` jobs of wanted types, passing over others, within the want's `look`.
-
-        Goes on behind what was looked at last; `after` moves this one call further, and no later one.
-        """
-        begin = max(after, self.last_looked)
-        if begin != self._position:
-            self._position, self._rows, self._page = begin, iter(()), 0
-        found: list[Row] = []
-        while len(found) < count and self.looked < self._want.look:
-            rows = list(islice(self._rows, min(count - len(found), self._want.look - self.looked)))
-            if not rows:
-                # Twice as much each time: a line full of unwanted types is passed in few statements.
-                self._page = min(max(page, 2 * self._page), self._want.look - self.looked)
-                fetched = _rows_behind(tx, self._name, self._position, self._page)
-                if not fetched:
-                    break
-                self._rows = iter(fetched)
-                continue
-            self.looked += len(rows)
-            self._position = self.last_looked = rows[-1][:3]
-            found += rows if is_wanted is None else [row for row in rows if is_wanted(row[3])]
-        return found
-
-
-def _rows_behind(tx: Transaction, line: LineName, position: Position, limit: int) -> list[Row]:
-    rank, due_at, seq = position
-    rows: list[Row] = []
-    if position != BEFORE_ALL:
-        rows = tx.db.execute(_SAME_INSTANT, (*line, rank, due_at, seq, limit))
-        if len(rows) < limit:
-            rows += tx.db.execute(_LATER_INSTANTS, (*line, rank, due_at, limit - len(rows)))
-    if len(rows) < limit:
-        rows += tx.db.execute(_NEXT_RANKS, (*line, rank, limit - len(rows)))
-    return rows
 
 
 def claim(
@@ -230,6 +159,7 @@ class Choice:
         last, each = None, 1
         while len(self._seqs) < full:
             served: list[str] = []
+            began = len(self._seqs)
             for tenant in turns:
                 before, name = len(self._seqs), (queue, band, tenant)
                 if self._serve(name, each, page):
@@ -240,10 +170,24 @@ class Choice:
                     break
             if not served:
                 break
+            if len(self._seqs) == began:
+                self._pass_over(queue, band, served, page)
             turns = iter(served)
             # One tenant left: all its turns at once.
             each = full - len(self._seqs) if len(served) == 1 else 1
         return last
+
+    def _pass_over(self, queue: str, band: int, tenants: list[str], page: int) -> None:
+        """Let lines that gave nothing go by as many rounds as will give nothing either: room does not grow within a Turn."""
+        room = self._limits.room
+        if room is None:
+            return
+        has_room = cache(room.has_for)
+        lines = [self._line((queue, band, tenant)) for tenant in tenants]
+        counts = [line.count_before(self._tx, self._is_wanted, has_room, page) for line in lines]
+        rounds = min((count for count in counts if count is not None), default=0)
+        for line in lines if rounds else ():
+            line.take(self._tx, self._is_wanted, rounds, page)
 
     def _serve(self, name: LineName, turns: int, page: int | None, after: Position = BEFORE_ALL) -> int:
         """Give a line so many turns, as far as there is room; returns how many of wanted types were looked at."""

@@ -8,12 +8,13 @@ from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
 from fairlane.core.ops import Promote, Promoted, Renew, Renewed, Retire, Retired, Survey, Turn, TurnResult
 from fairlane.core.outcome import Released
-from fairlane.stores.sqlite.claiming import Limits, LineName, Position, claim, marks_of, survey
+from fairlane.stores.sqlite.claiming import Limits, claim, marks_of, survey
 from fairlane.stores.sqlite.counted import count_leases_from_now_on
 from fairlane.stores.sqlite.facts import BAND, RANK
 from fairlane.stores.sqlite.heeding import heed
 from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
 from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
+from fairlane.stores.sqlite.lines import LineName, Position
 from fairlane.stores.sqlite.pauses import paused
 from fairlane.stores.sqlite.reclaiming import reclaim_lapsed
 from fairlane.stores.sqlite.room import Room
