@@ -51,7 +51,7 @@ def live(ground: Ground, machine: str, kind: str, examples: int, *, same_every_t
 @every_machine
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, machine: str, kind: str) -> None:
-    live(ground, machine, kind, QUICK[kind], same_every_time=True)
+    live(ground, machine, kind, QUICK[kind] // (2 if machine == "limits" else 1), same_every_time=True)
 
 
 @pytest.mark.long
