@@ -30,7 +30,7 @@ from fairlane.client.resourcing import Resourcing
 from fairlane.client.running import Running
 from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
 from fairlane.client.scheduling_acts import Scheduling
-from fairlane.client.scoping import in_scope
+from fairlane.client.scoping import in_scope, require_all_tenants
 from fairlane.client.settings import SettingArguments, Settings
 from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
 from fairlane.client.tenanting import Tenanting
@@ -41,7 +41,7 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.decide import Policy
 from fairlane.core.ids import JobId
 from fairlane.core.job import ErrorClass
-from fairlane.core.ops import ALL_TENANTS, GetStats, Purge, Stats
+from fairlane.core.ops import GetStats, Purge, Stats
 from fairlane.core.validator import PayloadValidator
 from fairlane.errors import InvalidOption, NotAllowed, UnknownTask
 from fairlane.stores.base import Store
@@ -188,13 +188,13 @@ class Fairlane(
         """How full the queues are and which store is in use."""
         if self._access.closed:
             return self._snapshot(None)
-        stats = self._access.run(GetStats(scope=ALL_TENANTS))
+        stats = self._access.run(GetStats(scope=in_scope(None)))
         return self._snapshot(stats)
 
     async def asnapshot(self) -> Snapshot:
         if self._access.closed:
             return self._snapshot(None)
-        stats = await self._access.arun(GetStats(scope=ALL_TENANTS))
+        stats = await self._access.arun(GetStats(scope=in_scope(None)))
         return self._snapshot(stats)
 
     def _snapshot(self, stats: Stats | None) -> Snapshot:
@@ -217,6 +217,7 @@ class Fairlane(
         return (await self._access.arun(Purge())).jobs
 
     def _require_development(self) -> None:
+        require_all_tenants("purge")
         if self.settings.profile != "development":
             raise NotAllowed("purge", "the store", 'in the production profile; set profile = "development" for tests')
 

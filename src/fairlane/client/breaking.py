@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlane.client.asking import Ask, both
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.options import seconds
+from fairlane.client.scoping import require_all_tenants
 from fairlane.core.breaker import Breaker as BreakerRecord, BreakerPolicy
 from fairlane.core.names import check_breaker_name, check_key
 from fairlane.core.ops import BreakerAct, Breakers, ForceBreaker, ListBreakers, ResetBreaker
@@ -79,6 +80,7 @@ def _reset_breaker(
     breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
 ) -> Ask[BreakerAct, BreakerRecord]:
     """Close a breaker by hand. Processes notice within two seconds; jobs it put off run when their time comes."""
+    require_all_tenants("closing a breaker by hand")
     op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
     return Ask(op, lambda act: act.breaker)
 
@@ -87,6 +89,7 @@ def _force_breaker(
     breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
 ) -> Ask[BreakerAct, BreakerRecord]:
     """Open a breaker by hand: it stays open until somebody resets it. Processes notice within two seconds."""
+    require_all_tenants("opening a breaker by hand")
     op = ForceBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
     return Ask(op, lambda act: act.breaker)
 

@@ -10,6 +10,7 @@ from fairlane.client.asking import Ask, both
 from fairlane.client.context import job_in_force
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.options import seconds
+from fairlane.client.scoping import in_scope, require_tenant
 from fairlane.client.settings import Settings
 from fairlane.core.limit import EVERY_TENANT, FullPolicy, Limit, LimitKey, Rate, StoredLimit
 from fairlane.core.limit_reading import check_limit, read_rate
@@ -143,7 +144,7 @@ def limit_names(given: object) -> tuple[str, ...]:
 
 def _limits_kept() -> Ask[Limits, tuple[StoredLimit, ...]]:
     """Every limit set at run time, with who set it; what the code allows is `app.limits`."""
-    return Ask(ListLimits(), lambda answer: answer.limits)
+    return Ask(ListLimits(), _admitted)
 
 
 def _set_limit(
@@ -179,7 +180,8 @@ def _set_limit(
     )
     if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
         raise InvalidOption("limit", None, "at least one figure; clear_limit takes back what was set")
-    return Ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes), lambda answer: answer.limits)
+    _require_tenant_of(key)
+    return Ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes), _admitted)
 
 
 def _clear_limit(
@@ -193,6 +195,7 @@ def _clear_limit(
 ) -> Ask[Limits, bool]:
     """Take back what was set at run time: what the code allows is in force again. False: nothing was set."""
     key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+    _require_tenant_of(key)
     op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, by=check_key("by", by), notes=notes)
     return Ask(op, lambda answer: answer.changed)
 
@@ -207,6 +210,8 @@ def _pause_limit(
 ) -> Ask[LimitPaused, datetime]:
     """Start nothing of it for a while, anywhere; until when."""
     key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+    if key.kind == "tenant":  # any job may say that a queue, a task or a provider needs a rest
+        _require_tenant_of(key)
     if key.name == EVERY_TENANT:
         raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
     op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
@@ -240,6 +245,21 @@ class Limiting:
 
 def _rate_or_none(option: str, given: RateLike | None) -> Rate | None:
     return None if given is None else read_rate(option, given)
+
+
+def _require_tenant_of(key: LimitKey) -> None:
+    is_one_tenants = key.kind == "tenant" and key.name != EVERY_TENANT
+    require_tenant(key.name if is_one_tenants else None, f'the limit of {key.kind} "{key.name}"')
+
+
+def _admitted(answer: Limits) -> tuple[StoredLimit, ...]:
+    """Those a call may see, in the context it is made in."""
+    scope = in_scope(None)
+    return tuple(
+        kept
+        for kept in answer.limits
+        if kept.limit.kind != "tenant" or kept.limit.name == EVERY_TENANT or scope.admits(kept.limit.name)
+    )
 
 
 def _who() -> str:

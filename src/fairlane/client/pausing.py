@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairlane.client.asking import Ask, both
 from fairlane.client.handle import BY_DEFAULT, Surroundings
 from fairlane.client.options import seconds
+from fairlane.client.scoping import in_scope, require_tenant
 from fairlane.client.waiting import growing_pauses
 from fairlane.core.names import check_key, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import (
@@ -59,7 +60,9 @@ def target(*, queue: str | None = None, type: str | None = None, tenant: str | i
     if len(given) != 1:
         raise InvalidOption("queue, type, tenant", given, "exactly one of them")
     [(kind, name)] = given.items()
-    return Target(kind, _CHECKS[kind](name))
+    found = Target(kind, _CHECKS[kind](name))
+    require_tenant(found.name if kind == "tenant" else None, str(found))
+    return found
 
 
 def _pause(
@@ -92,7 +95,10 @@ def _resume(
 
 def _pauses() -> Ask[Pauses, tuple[Pause, ...]]:
     """Every pause in force, with who made it and why."""
-    return Ask(ListPauses(), lambda answer: answer.pauses)
+    scope = in_scope(None)
+    return Ask(
+        ListPauses(), lambda answer: tuple(p for p in answer.pauses if p.kind != "tenant" or scope.admits(p.name))
+    )
 
 
 class Pausing:

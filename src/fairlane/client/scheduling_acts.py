@@ -15,6 +15,7 @@ from fairlane.client.scheduling import (
     schedule_spec,
     scheduled_job,
 )
+from fairlane.client.scoping import in_scope
 from fairlane.client.task import Bound, Task
 from fairlane.core.names import check_key
 from fairlane.core.ops import (
@@ -29,7 +30,7 @@ from fairlane.core.ops import (
     ScheduleAct,
 )
 from fairlane.core.schedule import Schedule
-from fairlane.errors import InvalidOption, NotAllowed, ScheduleNotFound
+from fairlane.errors import InvalidOption, NotAllowed, PermissionDenied, ScheduleNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.opening import StoreAccess
@@ -74,7 +75,8 @@ def _both(
 def _list(self: Scheduling) -> Steps[tuple[Schedule, ...]]:
     """Every schedule there is, by name, declared by code or by people."""
     found = yield ListSchedules(limit=MAX_LISTED)
-    return found.schedules  # type: ignore[no-any-return]
+    scope = in_scope(None)
+    return tuple(schedule for schedule in found.schedules if scope.admits(schedule.spec.tenant))
 
 
 def _add(
@@ -95,6 +97,8 @@ def _add(
         raise InvalidOption(f'what schedule "{name}" runs', call, "a task, or a call made by task.bind(…)")
     spec = schedule_spec(self.preparer, name, call, options)
     by = check_key("by", by)
+    in_scope(spec.tenant)
+    yield from _require_own(spec.name)
     now = (yield Check()).now
     planned = Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(now))
     yield DeclareSchedules(schedules=(planned,), source="person", by=by, notes=notes)
@@ -106,12 +110,14 @@ def _add(
 
 def _remove(self: Scheduling, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
     """Take a schedule away; its jobs stay. One that code still declares comes back with the next worker: pause it instead."""
+    yield from _require_own(schedule_name(name))
     act = yield RemoveSchedule(name=schedule_name(name), by=check_key("by", by), notes=notes)
     return _schedule(name, act)
 
 
 def _pause(self: Scheduling, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
     """Let a schedule fire no more, until it is resumed."""
+    yield from _require_own(schedule_name(name))
     act = yield PauseSchedule(name=schedule_name(name), by=check_key("by", by), notes=notes)
     return _schedule(name, act)
 
@@ -167,11 +173,21 @@ class Scheduling:
 
 
 def _found(name: str) -> Steps[Schedule]:
-    listed = yield ListSchedules(limit=MAX_LISTED)
-    for schedule in listed.schedules:
-        if schedule.spec.name == name:
-            return schedule  # type: ignore[no-any-return]
-    raise ScheduleNotFound(name, [schedule.spec.name for schedule in listed.schedules])
+    listed: tuple[Schedule, ...] = (yield ListSchedules(limit=MAX_LISTED)).schedules
+    admitted = {schedule.spec.name: schedule for schedule in listed if in_scope(None).admits(schedule.spec.tenant)}
+    if name not in admitted:
+        raise ScheduleNotFound(name, admitted)
+    return admitted[name]
+
+
+def _require_own(name: str) -> Steps[None]:
+    """Inside one tenant's context another tenant's schedule is not touched; what everybody may touch is not looked for."""
+    scope = in_scope(None)
+    if scope.tenant is None:
+        return
+    for schedule in (yield ListSchedules(limit=MAX_LISTED)).schedules:
+        if schedule.spec.name == name and not scope.admits(schedule.spec.tenant):
+            raise PermissionDenied(f'schedule "{name}"', scope.tenant)
 
 
 def _schedule(name: str, act: ScheduleAct) -> Schedule:

@@ -25,6 +25,14 @@ def in_scope(tenant: str | int | None) -> Scope:
     return only(in_force)
 
 
+def require_tenant(tenant: str | None, what: str) -> None:
+    """For what is one tenant's, or (None) everybody's: refused inside the context of a tenant it is not only of."""
+    if tenant is None:
+        require_all_tenants(what)
+    else:
+        in_scope(tenant)
+
+
 def require_all_tenants(what: str) -> None:
     """For what concerns everybody: refused inside one tenant's context."""
     if in_scope(None) != ALL_TENANTS:
