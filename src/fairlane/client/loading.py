@@ -20,7 +20,7 @@ from fairlane.stores.url import redacted, store_named_by
 
 PREFIX = "FAIRLANE_"
 CONFIG_VARIABLE = "FAIRLANE_CONFIG"
-_TABLES = frozenset({"priorities", "queues", "routes", "category_routes"})
+_TABLES = frozenset({"alerts", "priorities", "queues", "routes", "category_routes"})
 
 
 class Given(NamedTuple):
@@ -205,6 +205,8 @@ def _problem(given: Given, error: Exception) -> str:
     if given.name == "url" and isinstance(error, ConfigError):
         return f"{given.where}: {error}"
     value = shown(redacted(given.value)) if given.name == "url" and isinstance(given.value, str) else shown(given.value)
+    if given.name == "alerts":
+        value = "…"  # passwords and secrets are in there
     choices = _choices(_kinds()[given.name])
     expectation = f"expected one of {', '.join(choices)}" if choices else str(error)
     return f"{given.where}: {given.name} = {value}: {expectation}"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta, Struct, field
 
+from fairlane.client.alert_settings import AlertSettings
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.ops.enqueue import Notify
 from fairlane.core.priority import DEFAULT_LABELS
@@ -96,6 +97,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     prune_schedules: bool = False
     """A worker that starts removes schedules its code no longer declares. Only for applications whose workers all run the same code."""
 
+    alerts: AlertSettings = AlertSettings()
+    """Rules changed or added, and who is told: mail, webhooks."""
+    metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
+    """How many tenants, the busiest, have figures of their own in `/metrics`; the rest are together as `other`."""
+
     sources: Mapping[str, str] = {}
     """Where each value came from, by name; what is not listed is a default."""
 
@@ -116,7 +122,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Name, value and origin of each setting, fit to be printed."""
         for name in NAMES:
             value = getattr(self, name)
-            yield name, redacted(value) if name == "url" else value, self.source(name)
+            if name == "url":
+                value = redacted(value)
+            elif name == "alerts":
+                value = value.redacted()
+            yield name, value, self.source(name)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value, source in self.shown() if source != "default")
@@ -164,3 +174,5 @@ class SettingArguments(TypedDict, total=False):
     retain_dead_letter_days: float
     retain_stats_days: float
     prune_schedules: bool
+    alerts: AlertSettings | Mapping[str, Any]
+    metrics_tenants: int

@@ -33,6 +33,10 @@ def check_limit_name(name: object) -> str:
     return _check_name("limit", name)
 
 
+def check_rule_name(name: object) -> str:
+    return _check_name("alert rule", name)
+
+
 def check_tenant(tenant: object) -> str:
     """The tenant as text: a whole number and its digits mean the same tenant."""
     if isinstance(tenant, int) and not isinstance(tenant, bool) and abs(tenant) < 10**MAX_NAME_BYTES:
