@@ -48,6 +48,7 @@ class Lane:
         took_s = self.look_s if is_look(want) else 0.01
         self.now_s += took_s
         self.planner.learn(want, answer, took_s, self.now_s)
+        self.now_s += 0.0001
         if not settle:
             return want, answer
         self.claim_no += 1

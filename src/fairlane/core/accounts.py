@@ -60,7 +60,8 @@ class Accounts:
         self._weights: Mapping[str, float] = {}
         self._level = 0.0
         """What the least active tenant has had; never falls."""
-        self._job_s = 0.0
+        self.job_s = 0.0
+        """What a job of this lane takes, of whatever tenant."""
         self._turn = 0
 
     def claim(self, tenant: str, count: int, now_s: float) -> None:
@@ -81,7 +82,7 @@ class Accounts:
         account.began_s -= began_s
         account.paid += ran_s / account.weight
         account.job_s += (ran_s - account.job_s) * (FOLLOW if account.job_s else 1.0)
-        self._job_s += (ran_s - self._job_s) * (FOLLOW if self._job_s else 1.0)
+        self.job_s += (ran_s - self.job_s) * (FOLLOW if self.job_s else 1.0)
         if not account.running:
             account.began_s = 0.0
             if not account.held:
@@ -181,7 +182,7 @@ class Accounts:
         if not account.running:
             return account.paid
         elapsed_s = account.running * now_s - account.began_s
-        expected_s = account.running * (account.job_s or self._job_s or UNIT_S)
+        expected_s = account.running * (account.job_s or self.job_s or UNIT_S)
         return account.paid + max(elapsed_s, expected_s) / account.weight
 
     def cost_s(self, account: Account, now_s: float) -> float:
@@ -190,7 +191,7 @@ class Accounts:
         As long as its others took, or as those that run have taken so far. While none has ended: as all of these together, so that jobs nobody
         knows yet do not take every slot before it shows how long they are (tests/unit/test_fairness.py: 9 of 10 otherwise, beside jobs of 50 ms).
         """
-        cost_s = account.job_s or self._job_s or UNIT_S
+        cost_s = account.job_s or self.job_s or UNIT_S
         if account.running:
             elapsed_s = account.running * now_s - account.began_s
             cost_s = max(cost_s, elapsed_s / account.running if account.job_s else elapsed_s)

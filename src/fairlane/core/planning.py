@@ -26,6 +26,8 @@ PAUSE_PER_LOOK = 4.0
 """After a look round, known lines serve for so many times as long as it took beyond a plain claim: a fifth of the time goes into looking."""
 LONGEST_PAUSE_S = 0.5
 SURVEY = 1000
+NAME_S = 5e-6
+"""What one name in a survey costs here, beside what it costs the store."""
 
 
 class ClaimPlanner:
@@ -108,6 +110,8 @@ class ClaimPlanner:
         if self._is_look:
             # Two in a row: one may have been slow for some other reason.
             last_s, self._extra_s = self._extra_s, max(took_s - self._plain_s, 0.0) if self._plain_s else took_s
+            if survey is not None:
+                self._extra_s += NAME_S * len(survey.tenants)
             self._look_again_s = now_s + min(PAUSE_PER_LOOK * min(last_s, self._extra_s), LONGEST_PAUSE_S)
         elif survey is None and mine:
             self._plain_s += (took_s - self._plain_s) * (FOLLOW if self._plain_s else 1.0)

@@ -11,7 +11,7 @@ from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.turn import START_BY_S
-from fairlane.core.outcome import Outcome, Released
+from fairlane.core.outcome import Completed, Outcome, Released
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import ANY, LaneState
 from fairlane.worker.limiting import LimitWatch
@@ -65,7 +65,8 @@ class Desk:
         if outcome is not None:
             self.outcomes.append(outcome)
             self.statistics.add(lease, outcome, ran_s)
-            self.teller.ended(lease, outcome, ran_s)
+            if self.teller.is_watched or type(outcome) is not Completed:
+                self.teller.ended(lease, outcome, ran_s)
         self.kick.set()
 
     def busy(self) -> bool:

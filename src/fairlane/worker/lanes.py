@@ -49,6 +49,7 @@ class LaneState:
     def __init__(self, lane: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
         self.lane, self.queues = lane, queues
         self.planner = ClaimPlanner(lane.name, queues, types)
+        self._accounts = self.planner.accounts
         self.held: deque[Lease] = deque()
         """Claimed and not begun, in the order in which they will begin."""
         self._is_mixed = False
@@ -60,7 +61,6 @@ class LaneState:
         self.is_clogged = False
         """Held jobs waited too long for a slot: none is claimed ahead until one ends."""
         self.running = 0
-        self._job_s = 0.0
         self._busy_s = 0.0
         self._since_s = 0.0
         self.empty = False
@@ -69,9 +69,10 @@ class LaneState:
     def room(self) -> int:
         """How many more jobs to ask for: the free slots, and what keeps them busy until the next answer comes."""
         free = self.lane.slots - self.running - len(self.held)
-        if self.lane.prompt or self.is_clogged or self._job_s <= 0.0:
+        job_s = self._accounts.job_s
+        if self.lane.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
-        ahead = min(int(self.lane.slots * PREFETCH_S / self._job_s), PREFETCH_SLOTS * self.lane.slots)
+        ahead = min(int(self.lane.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.lane.slots)
         return max(free + ahead, 0)
 
     def free_slots(self) -> int:
@@ -121,19 +122,17 @@ class LaneState:
 
     def begin(self, lease: Lease, began_s: float) -> None:
         self.running += 1
-        self.planner.accounts.begin(lease.tenant, began_s)
+        self._accounts.begin(lease.tenant, began_s)
 
     def give_up(self, lease: Lease) -> None:
         """A held job goes back."""
-        self.planner.accounts.release(lease.tenant)
+        self._accounts.release(lease.tenant)
 
     def end(self, lease: Lease, began_s: float, ran_s: float) -> None:
         self.running -= 1
-        self.planner.accounts.end(lease.tenant, began_s, ran_s)
+        self._accounts.end(lease.tenant, began_s, ran_s)
         self.is_clogged = False
         self._busy_s += ran_s
-        # Follows a change within some twenty jobs and forgets a single outlier.
-        self._job_s += (ran_s - self._job_s) * (0.05 if self._job_s else 1.0)
 
     def utilisation(self, now_s: float, running_s: float) -> float:
         """The share of slot time spent running since the last call; `running_s` is what the jobs running now have spent."""
