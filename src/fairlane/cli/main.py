@@ -36,6 +36,7 @@ COMMANDS = {
     "breakers": Entry(
         "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
     ),
+    "alerts": Entry("fairlane.cli.commands.alerts:alerts", "See what is wrong, and silence a rule for a while."),
     "workers": Entry("fairlane.cli.commands.workers:workers", "See who is at work."),
     "tokens": Entry(
         "fairlane.cli.commands.tokens:tokens", "Make tokens and log-in links for the HTTP API, list and revoke them."

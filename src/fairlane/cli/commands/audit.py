@@ -1,16 +1,32 @@
-"""`fairlane audit`: who did what."""
+"""`fairlane audit`: who did what, and whether the record of it is whole."""
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import click
 
+from fairlane.cli.exits import Failed
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, in_scope, paged, prints
 from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, shortened
+from fairlane.cli.words import count, instant, plural, shortened
+
+if TYPE_CHECKING:
+    from fairlane.cli.chain import ChainVerified
 
 TITLES = ("id", "at", "by", "action", "tenant", "target", "notes")
+_LINK = re.compile(r"(\d{1,18}):([0-9a-f]{64})", re.ASCII)
+_UNSEALED_CAP = 1_000
+
+
+def kept_link(text: str) -> tuple[int, str]:
+    found = _LINK.fullmatch(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r}: expected a link as this command prints it, NUMBER:HASH")
+    return int(found[1]), found[2]
 
 
 @click.group(cls=SuggestingGroup)
@@ -43,3 +59,38 @@ def list_records(
         out.note("no audit record matches" if action or target or tenant else "nobody has acted by hand yet")
     if page.next is not None:
         out.note(f"there are more: go on with --before {page.next}")
+
+
+@audit.command("verify")
+@click.option(
+    "--kept",
+    type=kept_link,
+    metavar="NUMBER:HASH",
+    help="A link this command printed before, kept where nobody who writes the audit can reach: it must still be there.",
+)
+@at_store
+@prints
+def verify_records(kept: tuple[int, str] | None, at: At, out: Printer) -> None:
+    """Walk the chain that seals the audit, up to the first record that was tampered with.
+
+    Workers seal new records every few seconds. Exits with 1 where the chain is broken.
+    """
+    from fairlane.cli.chain import verified
+
+    with at.client() as client:
+        found = verified(client, kept)
+    if out.as_json:
+        out.data(found)
+    else:
+        _say(found, out)
+    if found.broken is not None:
+        raise Failed(f"the audit was tampered with: {found.broken}")
+
+
+def _say(found: ChainVerified, out: Printer) -> None:
+    if found.broken is None:
+        out.line(f"whole: {plural(found.links, 'sealed record')}")
+    if found.last is not None:
+        out.line(f"last good link: {found.last.n}:{found.last.hash}")
+    if found.unsealed:
+        out.note(f"{count(found.unsealed, _UNSEALED_CAP)} not sealed yet: a running worker does that")
