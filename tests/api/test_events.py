@@ -199,6 +199,30 @@ def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatc
     run(house, story())
 
 
+def test_watching_is_said_now_and_then_and_not_with_every_look(
+    house: ShopHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    arun = house.app.access.arun
+
+    async def listening(op: Any, **how: Any) -> Any:
+        said.append(op.watch)
+        house.clock.advance(1.0)
+        return await arun(op)
+
+    feed = EventFeed(house.app, poll_s=0.0)
+    monkeypatch.setattr(house.app.access, "arun", listening)
+
+    async def story() -> None:
+        watcher = await feed.join(ALL_TENANTS)
+        while len(said) < 25:
+            await asyncio.sleep(0)
+        feed.leave(watcher)
+        assert [look for look, watch in enumerate(said[:25]) if watch] == [0, 10, 20]
+
+    run(house, story())
+
+
 @pytest.fixture
 def served(house: ShopHouse) -> Iterator[str]:
     """The API on a port of its own."""

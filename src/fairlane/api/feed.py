@@ -9,6 +9,7 @@ A reader too slow for its watcher loses nothing: it is behind, and catches up fr
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 
 from fairlane.client.app import Fairlane
@@ -16,6 +17,8 @@ from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
 from fairlane.errors import StoreError
 
 POLL_S = 1.0
+WATCH_S = 10.0
+"""How often a poll also says that somebody watches: that is a write, which the store remembers for thrice as long."""
 PAGE = 1_000
 MOST_BUFFERED = 500
 MOST_WATCHERS = 200
@@ -110,15 +113,18 @@ class EventFeed:
             watcher.end()
 
     async def _run(self) -> None:
-        last = -1
+        last, said_s = -1, -math.inf
         try:
             while True:
+                now_s = self._app.clock.monotonic()
+                watch = now_s - said_s >= WATCH_S
                 try:
-                    op = ReadEvents(scope=ALL_TENANTS, after=BEYOND if last < 0 else last, limit=PAGE, watch=True)
+                    op = ReadEvents(scope=ALL_TENANTS, after=BEYOND if last < 0 else last, limit=PAGE, watch=watch)
                     page = await self._app.access.arun(op)
                 except StoreError:
                     await asyncio.sleep(self._poll_s)
                     continue
+                said_s = now_s if watch else said_s
                 for event in page.events:
                     for watcher in self._watchers:
                         watcher.offer(event)
