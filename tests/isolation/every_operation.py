@@ -1,0 +1,122 @@
+"""One value of every operation there is: a new operation is missing here until somebody says how it is isolated."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from fairlane.core import ops
+from fairlane.core.breaker import BreakerPolicy
+from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.limit import Limit
+from fairlane.core.ops import Op, Scope
+from fairlane.stores.postgres.calls import call_for
+from tests.support.making import Making
+
+WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CREDENTIAL = UUID("00000000-0000-7000-8000-0000000000c1")
+
+EVERY: tuple[type[Op[Any]], ...] = tuple(
+    kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, Op) and kind is not Op
+)
+SCOPED = tuple(kind for kind in EVERY if "scope" in kind.__struct_fields__)
+
+
+def called(op: Op[Any]) -> str | None:
+    """The SQL function that answers an operation; None: it asks no table."""
+    if isinstance(op, ops.Check) or "{schema}" not in call_for(op).sql:
+        return None
+    found = re.search(r"\{schema\}\.(\w+)\(", call_for(op).sql)
+    assert found, f"{type(op).__name__} goes past the functions"
+    return found.group(1)
+
+
+def samples(
+    making: Making, *, scope: Scope, tenant: str, job: JobId, letter: int, worker: WorkerId
+) -> dict[type[Op[Any]], Op[Any]]:
+    """Each operation aimed at one tenant's things, asked for in `scope`."""
+    on_job: dict[str, Any] = {"scope": scope, "id": job, "by": "eve"}
+    on_letter: dict[str, Any] = {"scope": scope, "id": Seq(letter), "by": "eve"}
+    policy = BreakerPolicy()
+    values: list[Op[Any]] = [
+        ops.Acknowledge(**on_letter),
+        ops.AddEvents(),
+        ops.AddStats(worker=worker, batch=1, rows=()),
+        ops.AddTenants(),
+        ops.Admit(name="smtp", policy=policy),
+        ops.Age(queue="default", every_s=60),
+        ops.Bury(**on_job, reason="no"),
+        ops.Cancel(**on_job),
+        ops.Check(),
+        ops.ClearLimit(kind="tenant", name=tenant, by="eve"),
+        ops.DeclareSchedules(schedules=()),
+        ops.Discard(**on_letter),
+        ops.Enqueue(jobs=(making.job(tenant=tenant),)),
+        ops.Fail(**on_job, reason="no"),
+        ops.FindCredential(kind="token", hash="00"),
+        ops.Fire(name="nightly", expected_at=WHEN, jobs=(), fired_at=WHEN, next_at=None),
+        ops.ForceBreaker(name="smtp", by="eve"),
+        ops.ForgetOld(),
+        ops.GetDeadLetter(scope=scope, id=Seq(letter)),
+        ops.GetJob(scope=scope, id=job),
+        ops.GetStats(scope=scope),
+        ops.GetTenant(scope=scope, name=tenant),
+        ops.GroupDeadLetters(scope=scope),
+        ops.IssueCredential(
+            id=CREDENTIAL, kind="token", name="eve", prefix="fl_eve", hash="ee", roles=("viewer",), by="eve"
+        ),
+        ops.Lapse(worker=making.worker_id()),
+        ops.ListBreakers(),
+        ops.ListCredentials(kind="token"),
+        ops.ListLimits(),
+        ops.ListPauses(),
+        ops.ListSchedules(),
+        ops.ListWorkers(),
+        ops.Note(worker=making.worker_id(), seq=Seq(1), attempt=1),
+        ops.PageAudit(scope=scope),
+        ops.PageDeadLetters(scope=scope),
+        ops.PageJobs(scope=scope),
+        ops.PageTenants(scope=scope),
+        ops.PauseClaims(kind="tenant", name=tenant, by="eve"),
+        ops.PauseLimit(kind="tenant", name=tenant, for_s=1, by="eve"),
+        ops.PauseSchedule(name="nightly", by="eve"),
+        ops.Promote(),
+        ops.Purge(),
+        ops.ReadAlerts(),
+        ops.ReadAuditChain(),
+        ops.ReadEvents(scope=scope),
+        ops.ReadStats(since=WHEN, until=WHEN),
+        ops.ReadUnsealed(),
+        ops.ReadWeights(),
+        ops.Reclaim(),
+        ops.RedeemLink(hash="00"),
+        ops.RemoveSchedule(name="nightly", by="eve"),
+        ops.Renew(worker=making.worker_id()),
+        ops.Report(name="smtp", policy=policy, failures=0, successes=0),
+        ops.Reprocess(**on_letter, new_job_id=making.job_id()),
+        ops.Reset(**on_job),
+        ops.ResetBreaker(name="smtp", by="eve"),
+        ops.Resolve(**on_letter),
+        ops.ResumeClaims(kind="tenant", name=tenant, by="eve"),
+        ops.Retain(),
+        ops.Retire(worker=making.worker_id()),
+        ops.RevokeCredential(id=CREDENTIAL, by="eve"),
+        ops.RollUpEnqueued(),
+        ops.RunSchedule(name="nightly", job=making.job(tenant=tenant), by="eve"),
+        ops.SaveAlerts(alerts=()),
+        ops.SealAudit(links=()),
+        ops.SeeCredentials(ids=()),
+        ops.SetLimit(limit=Limit(kind="tenant", name=tenant, running=1), by="eve"),
+        ops.SetTenant(name=tenant, weight=2.0, by="eve"),
+        ops.SilenceAlerts(rule="depth", for_s=60, by="eve"),
+        ops.TakeDuty(name="sweep", every_s=60),
+        ops.TakeTokens(tenant=tenant),
+        ops.Turn(worker=making.worker_id(), claim_no=1),
+        ops.Unhold(),
+        ops.Why(scope=scope, id=job),
+    ]
+    made = {type(value): value for value in values}
+    assert set(made) == set(EVERY), "say here how every operation is isolated"
+    return made

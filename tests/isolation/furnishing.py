@@ -1,0 +1,59 @@
+"""Two tenants with the same things, so that whatever one of them sees of the other shows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.limit import Limit
+from fairlane.core.ops import (
+    AddEvents,
+    AddStats,
+    AddTenants,
+    Enqueue,
+    EventDraft,
+    Note,
+    PauseClaims,
+    SetLimit,
+    StatRow,
+)
+from tests.support.acting import Scene
+from tests.support.making import NOON, retried
+
+TENANTS = ("acme", "globex")
+HELD = Limit(kind="tenant", name="*", queue="full", waiting=1, when_full="hold")
+
+
+class Things(NamedTuple):
+    """What a tenant has, for others to try and reach."""
+
+    running: JobId
+    waiting: JobId
+    letter: Seq
+    worker: WorkerId
+
+
+def furnish(scene: Scene) -> dict[str, Things]:
+    """Jobs in every place, with keys, attempts, notes and results; a pause, a limit, figures, events. Queues are named after their tenant."""
+    made = {tenant: _furnish(scene, tenant) for tenant in TENANTS}
+    scene.run(AddTenants())
+    return made
+
+
+def _furnish(scene: Scene, tenant: str) -> Things:
+    own = {"tenant": tenant, "queue": tenant, "type": f"{tenant}.work"}
+    scene.finished(**own)
+    letter = scene.dead(**own)
+    failing, lease = scene.leased(**own)
+    scene.settle(failing, retried(lease, 3600))
+    worker, running = scene.leased(**own, payload=f'{{"secret":"{tenant}"}}')
+    scene.run(Note(worker=worker, seq=running.seq, attempt=running.attempt, progress=0.5, log=(f"{tenant} says",)))
+    waiting = scene.put(**own, idempotency_key="same", dedup_key="same")
+    scene.put(**own, delay_s=60)
+    scene.run(Enqueue(jobs=tuple(scene.job(tenant=tenant, queue="full") for _ in range(2)), limits=(HELD,)))
+    scene.run(PauseClaims(kind="tenant", name=tenant, by="olga", notes=tenant))
+    scene.run(SetLimit(limit=Limit(kind="tenant", name=tenant, running=3), by="olga"))
+    row = StatRow(minute=NOON, type="work", queue=tenant, tenant=tenant, completed=1)
+    scene.run(AddStats(worker=worker, batch=1, rows=(row,)))
+    scene.run(AddEvents(events=(EventDraft(kind="job_completed", tenant=tenant, data={"of": tenant}),)))
+    return Things(running.id, waiting.id, letter.seq, worker)

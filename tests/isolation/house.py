@@ -1,0 +1,107 @@
+"""An isolated PostgreSQL store, and log-in roles that are granted one thing each."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from fairlane.core.ops import Op, Purge
+from fairlane.stores.base import Capability
+from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.postgres.isolating import WORKER_CALLS
+from tests.isolation.every_operation import called
+from tests.servers.postgres import PostgresServer
+
+T = TypeVar("T")
+
+GRANTED = {"worker": ("worker",), "api": ("api",), "read": ("read",), "app": (), "stranger": ()}
+"""Log-in roles, and what each is granted of Fairlane's."""
+
+
+class House:
+    """One isolated database; `dsn("api")` logs in as a role that is granted the api role and nothing else."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.server, self.database = server, database
+        self.superuser = server.dsn(database)
+        store = PostgresStore(self.superuser)
+        store.isolator().apply()
+        store.close()
+        with psycopg.connect(self.superuser, autocommit=True) as conn:
+            for kind, granted in GRANTED.items():
+                login = sql.Identifier(self.login(kind))
+                conn.execute(sql.SQL("create role {} login").format(login))
+                for group in granted:
+                    conn.execute(sql.SQL("grant {} to {}").format(sql.Identifier(f"fairlane_{group}"), login))
+        for kind in GRANTED:
+            require_held_by_policies(self.dsn(kind))
+
+    def login(self, kind: str) -> str:
+        return f"{self.database}_{kind}"
+
+    def dsn(self, kind: str) -> str:
+        return self.server.dsn(self.database, self.login(kind))
+
+    def connect(self, kind: str, **options: Any) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.dsn(kind), **options)
+
+    def tables(self) -> list[str]:
+        with psycopg.connect(self.superuser) as conn:
+            rows = conn.execute(
+                "select relname from pg_class where relnamespace = 'fairlane'::regnamespace and relkind = 'r' order by 1"
+            )
+            return [row[0] for row in rows]
+
+    def everything(self) -> dict[str, list[Any]]:
+        """Every row of every table."""
+        with psycopg.connect(self.superuser) as conn:
+            return {
+                table: conn.execute(
+                    sql.SQL("select t::text from fairlane.{} t order by 1").format(sql.Identifier(table))
+                ).fetchall()
+                for table in self.tables()
+            }
+
+
+class Separated:
+    """The isolated store as its processes see it: what workers ask goes in as the worker's role, all else as the api's."""
+
+    capabilities: frozenset[Capability] = PostgresStore.capabilities
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._worker, self._api = PostgresStore(house.dsn("worker")), PostgresStore(house.dsn("api"))
+
+    def run(self, op: Op[T]) -> T:
+        if isinstance(op, Purge):
+            self._purge()
+            return None  # type: ignore[return-value]
+        function = called(op)
+        return (self._worker if function in WORKER_CALLS else self._api).run(op)
+
+    def _purge(self) -> None:
+        """No role of an isolated store may remove the audit: only who is above all policies empties it, between tests."""
+        with psycopg.connect(self._house.superuser) as conn:
+            conn.execute(call_for(Purge()).sql.replace("{schema}", "fairlane").encode())
+
+    def close(self) -> None:
+        self._worker.close()
+        self._api.close()
+
+
+def require_held_by_policies(dsn: str) -> None:
+    """A test of isolation that runs above the policies would prove nothing: it fails here."""
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute(
+            "select rolname, rolsuper, rolbypassrls, pg_has_role('fairlane_engine', 'member'), pg_has_role('fairlane_owner', 'member') "
+            "from pg_roles where rolname = current_user"
+        ).fetchone()
+    assert row is not None
+    if any(row[1:]):
+        pytest.fail(
+            f"role {row[0]} is above the policies: superuser, BYPASSRLS, or a member of the engine or the owner"
+        )
