@@ -1,0 +1,84 @@
+"""Limits over several real worker processes: never more at once, never faster, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from fairlane.core.job import Attempt
+from tests.support.stores import Ground
+from tests.worker.foreman.conftest import ground
+from tests.worker.foreman.crew import Crew
+
+__all__ = ["ground"]
+
+
+@pytest.fixture(params=["sqlite-apsw", "postgres"])
+def crew(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Crew]:
+    address = ground.address(request.param)
+    with closing(Crew(f"sqlite:///{address}" if request.param == "sqlite-apsw" else address, tmp_path)) as crew:
+        yield crew
+
+
+def most_at_once(attempts: list[Attempt]) -> int:
+    """By the store's own clock: from the claim of an attempt to its end."""
+    steps = [(attempt.leased_at, 1) for attempt in attempts] + [(attempt.ended_at, -1) for attempt in attempts]
+    return max(accumulate(step for _, step in sorted(steps)))
+
+
+def attempts_of(crew: Crew, handles: list[object]) -> list[Attempt]:
+    return [attempt for handle in handles for attempt in crew.app.detail(handle.id).attempts]  # type: ignore[attr-defined]
+
+
+def is_done(crew: Crew, count: int) -> bool:
+    return crew.app.stats().completed >= count
+
+
+@pytest.mark.requirement("I5", "Q17")
+@pytest.mark.parametrize(("jobs", "kills"), [(150, 4), pytest.param(5000, 60, marks=pytest.mark.long)])
+def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew: Crew, jobs: int, kills: int) -> None:
+    chance = random.Random(7)
+    crew.app.set_limit(task="yard.work", running=3)
+    handles = [
+        handle
+        for begin in range(0, jobs, 1000)
+        for handle in crew.app.enqueue_many(
+            [crew.task("work").using(tenant=f"t{n % 5}").bind(0.02) for n in range(begin, min(begin + 1000, jobs))]
+        )
+    ]
+    foremen = [crew.start("-p", "2", "-s", "8") for _ in range(2)]
+    for kill in range(kills):
+        enough = (kill + 1) * jobs // (2 * kills)
+        crew.eventually(lambda enough=enough: crew.app.stats().completed >= enough, 120)
+        # One that just began a job, most of the time in the middle of it.
+        victim = crew.diary("began")[-chance.randint(1, 3)].pid
+        if victim in [pid for foreman in foremen for pid in foreman.workers()]:
+            os.kill(victim, signal.SIGKILL)
+    crew.eventually(lambda: is_done(crew, jobs), 600 if jobs > 1000 else 60)
+    attempts = attempts_of(crew, handles)
+    assert most_at_once(attempts) <= 3
+    assert any(attempt.outcome == "lost" for attempt in attempts)
+    assert [foreman.stop() for foreman in foremen] == [0, 0]
+
+
+@pytest.mark.requirement("I5")
+@pytest.mark.parametrize(
+    ("jobs", "count", "period_s"), [(60, 20, 1.0), pytest.param(150, 50, 60.0, marks=pytest.mark.long)]
+)
+def test_a_rate_is_exact_over_four_processes(crew: Crew, jobs: int, count: int, period_s: float) -> None:
+    crew.app.set_limit(task="yard.work", rate=f"{count}/{period_s:g}s")
+    handles = crew.app.enqueue_many([crew.task("work").using(tenant=f"t{n % 3}").bind(0.0) for n in range(jobs)])
+    foremen = [crew.start("-p", "2", "-s", "8") for _ in range(2)]
+    crew.eventually(lambda: is_done(crew, jobs), 30 + 2 * jobs / count * period_s)
+    starts = sorted(attempt.leased_at for attempt in attempts_of(crew, list(handles)))
+    spans = [(later - first).total_seconds() for first, later in zip(starts, starts[count:], strict=False)]
+    assert min(spans) >= period_s
+    assert (starts[-1] - starts[0]).total_seconds() < (jobs / count - 1) * period_s + 2, "and nothing of it is wasted"
+    assert [foreman.stop() for foreman in foremen] == [0, 0]
