@@ -7,6 +7,7 @@
         InvalidOption            an enqueue, task or filter option out of range
         UnknownTask  UnknownPriority
         ConfigError              settings, URLs, files
+        AddressRefused           a webhook that leads where none may
       DuplicateJob  IdConflict   the key, or the id, is taken
       QueueFull                  back-pressure; `retry_after_s` says when to try again
         TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
@@ -114,6 +115,14 @@ class UnknownPriority(BadInput):
 
 class ConfigError(BadInput):
     code = "config"
+
+
+class AddressRefused(BadInput):
+    code = "address_refused"
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where, self.why = where, why
+        super().__init__(f"nothing was sent to {shown(where)}: {why}")
 
 
 class DuplicateJob(FairlaneError):

@@ -36,6 +36,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     value: float
     sample: int | None = None
     """How many things a rate is made of."""
+    window_s: float | None = None
+    """Counted over so long: only rules with this very window heed it."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ def _wrong(rule: Rule, seen: Iterable[Observation]) -> dict[str, float]:
         observed.about: observed.value
         for observed in seen
         if observed.kind == rule.watches
+        and observed.window_s in (None, rule.window_s)
         and observed.value > rule.threshold
         and (observed.sample is None or observed.sample >= rule.min_sample)
         and fnmatchcase(observed.about, rule.only)
