@@ -25,6 +25,9 @@ CATEGORIES: tuple[str, ...] = (
 )
 
 
+REMEMBERED = 1_000
+"""Queues nobody configured, whose empty policy is made once."""
+
 _COUNTS = ("slots", "max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
 
 
@@ -108,6 +111,7 @@ class Router:
         categories: Mapping[str, str] | None = None,
     ) -> None:
         self._routes, self._queues, self._categories = dict(routes or {}), dict(queues), dict(categories or {})
+        self._unconfigured: dict[str, QueuePolicy] = {}
         for pattern, queue in self._routes.items():
             if queue not in self._queues and queue != DEFAULT_QUEUE:
                 known = ", ".join(sorted(self._queues))
@@ -125,7 +129,14 @@ class Router:
 
     def policy_for(self, queue: str) -> QueuePolicy:
         """What a queue grants; one that is not configured grants everything and limits nothing."""
-        return self._queues.get(queue) or QueuePolicy(name=queue)
+        found = self._queues.get(queue)
+        if found is None:
+            found = self._unconfigured.get(queue)
+            if found is None:
+                if len(self._unconfigured) >= REMEMBERED:
+                    self._unconfigured.clear()
+                found = self._unconfigured[queue] = QueuePolicy(name=queue)
+        return found
 
 
 def _look_up(task: str, patterns: Mapping[str, str]) -> str | None:

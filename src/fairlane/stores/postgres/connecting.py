@@ -190,13 +190,21 @@ class Shelf:
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            self._loops = {known: held for known, held in self._loops.items() if not known.is_closed()}
+            self._leave_ended_loops()
             found = self._loops[loop] = ([], asyncio.Semaphore(self._size))
         return found
+
+    def _leave_ended_loops(self) -> None:
+        """Nobody can await the end of a connection whose loop is closed: hang up."""
+        for loop in [known for known in self._loops if known.is_closed()]:
+            idle, _ = self._loops.pop(loop)
+            for conn in idle:
+                conn.pgconn.finish()
 
     def close(self) -> None:
         self.closed = True
         self.forget_idle()
+        self._leave_ended_loops()
 
     async def aclose(self) -> None:
         self.close()
