@@ -1,0 +1,273 @@
+"""Every operation there is, tried by one tenant on another's things, on every store: refused or empty, and nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from fairlane import Fairlane, FakeClock, PermissionDenied, tenant
+from fairlane.core import ops
+from fairlane.core.chance import FixedChance
+from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
+from fairlane.core.schedule import ScheduleSpec
+from fairlane.errors import DeadLetterNotFound, JobNotFound, ScheduleNotFound
+from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
+from tests.isolation.furnishing import Things, furnish
+from tests.support.acting import Scene
+from tests.support.stores import Face, Ground, open_at
+
+pytestmark = pytest.mark.requirement("I10", "I14")
+
+KINDS = ("memory", "sqlite-apsw", "postgres")
+OWN, FOREIGN = "acme", "globex"
+
+
+class Place(NamedTuple):
+    """A store with two tenants' things, and an application over it."""
+
+    scene: Scene
+    app: Fairlane
+    things: dict[str, Things]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
+    face = Face(open_at(request.param, ground.address(request.param)), "sync")
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def place(face: Face) -> Place:
+    face.run(Purge())
+    scene = Scene(face)
+    things = furnish(scene)
+    for name in (OWN, FOREIGN):
+        spec = ScheduleSpec(name=f"of-{name}", type="work", cron="0 3 * * *", tenant=name, queue=name)
+        scene.run(ops.DeclareSchedules(schedules=(ops.Planned(spec=spec, next_at=WHEN),), source="person", by="olga"))
+    app = Fairlane(store=face.store, clock=FakeClock(scene.now), chance=FixedChance(1), profile="development")
+    app.task(name="work")(lambda: None)
+    return Place(scene, app, things)
+
+
+def everything(scene: Scene) -> list[object]:
+    """All that anybody could see, by everyone's eyes."""
+    jobs = scene.list_jobs()
+    questions: list[Op[Any]] = [
+        ops.PageJobs(scope=ALL_TENANTS, limit=200),
+        ops.PageDeadLetters(scope=ALL_TENANTS, limit=200),
+        ops.PageAudit(scope=ALL_TENANTS, limit=200),
+        ops.PageTenants(scope=ALL_TENANTS, limit=200),
+        ops.GetStats(scope=ALL_TENANTS),
+        ops.ReadEvents(scope=ALL_TENANTS),
+        *(ops.ListPauses(), ops.ListLimits(), ops.ListSchedules(), ops.ListBreakers(), ops.ListWorkers()),
+    ]
+    return [*(scene.run(question) for question in questions), *(scene.find(job) for job in jobs)]
+
+
+def text(answer: object) -> str:
+    return msgspec.json.encode(answer).decode()
+
+
+@pytest.mark.parametrize("kind", SCOPED, ids=lambda kind: kind.__name__)
+def test_a_store_asked_in_one_tenants_scope_neither_shows_nor_changes_anothers(
+    place: Place, kind: type[Op[Any]]
+) -> None:
+    scene, things = place.scene, place.things[FOREIGN]
+    before = everything(scene)
+    for job in (things.running, things.waiting):
+        aimed = {"tenant": FOREIGN, "job": job, "letter": things.letter, "worker": things.worker}
+        op = samples(scene.making, scope=only(OWN), **aimed)[kind]  # type: ignore[arg-type]
+        answer = scene.run(op)
+        assert FOREIGN not in text(answer)
+        if "by" in kind.__struct_fields__:
+            assert answer.refused == "not_found"
+    assert everything(scene) == before
+
+
+Try = Callable[[Fairlane, Things], object]
+
+# What an application can ask for inside a tenant's context, by the operation it leads to: named, or by the id of a foreign thing.
+CLIENT: dict[type[Op[Any]], list[Try]] = {
+    ops.GetJob: [
+        lambda app, its: app.get(its.running, tenant=FOREIGN),
+        lambda app, its: app.get(its.running),
+        lambda app, its: app.detail(its.running),
+        lambda app, its: app.handle(its.running).job(),
+        lambda app, its: app.handle(its.running, tenant=FOREIGN).job(),
+    ],
+    ops.PageJobs: [lambda app, its: app.jobs(tenant=FOREIGN), lambda app, its: app.jobs(queue=FOREIGN).jobs],
+    ops.Why: [lambda app, its: app.why(its.waiting, tenant=FOREIGN), lambda app, its: app.why(its.waiting)],
+    ops.GetDeadLetter: [
+        lambda app, its: app.dead_letter(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letter(its.letter),
+    ],
+    ops.PageDeadLetters: [
+        lambda app, its: app.dead_letters(tenant=FOREIGN),
+        lambda app, its: app.dead_letters(queue=FOREIGN).dead_letters,
+    ],
+    ops.GetStats: [
+        lambda app, its: app.stats(tenant=FOREIGN),
+        lambda app, its: [queue for queue in app.stats().queues if queue.queue == FOREIGN],
+    ],
+    ops.PageAudit: [
+        lambda app, its: app.audit(tenant=FOREIGN),
+        lambda app, its: app.audit(target=f"tenant:{FOREIGN}").records,
+    ],
+    ops.GetTenant: [lambda app, its: app.get_tenant(FOREIGN)],
+    ops.PageTenants: [lambda app, its: [record for record in app.tenants().tenants if record.name != OWN]],
+    ops.Cancel: [
+        lambda app, its: app.cancel(its.waiting, tenant=FOREIGN),
+        lambda app, its: app.cancel(its.waiting),
+        lambda app, its: app.handle(its.running).cancel(),
+    ],
+    ops.Fail: [
+        lambda app, its: app.fail(its.running, "no", tenant=FOREIGN),
+        lambda app, its: app.fail(its.running, "no"),
+    ],
+    ops.Bury: [
+        lambda app, its: app.bury(its.waiting, "no", tenant=FOREIGN),
+        lambda app, its: app.bury(its.waiting, "no"),
+    ],
+    ops.Reset: [lambda app, its: app.reset(its.running, tenant=FOREIGN), lambda app, its: app.reset(its.running)],
+    ops.Reprocess: [
+        lambda app, its: app.reprocess(its.letter, tenant=FOREIGN),
+        lambda app, its: app.reprocess(its.letter),
+    ],
+    ops.Discard: [lambda app, its: app.discard(its.letter, tenant=FOREIGN), lambda app, its: app.discard(its.letter)],
+    ops.Resolve: [lambda app, its: app.resolve(its.letter, tenant=FOREIGN), lambda app, its: app.resolve(its.letter)],
+    ops.Acknowledge: [
+        lambda app, its: app.acknowledge(its.letter, tenant=FOREIGN),
+        lambda app, its: app.acknowledge(its.letter),
+    ],
+    ops.SetTenant: [lambda app, its: app.set_tenant(FOREIGN, weight=9)],
+    ops.PauseClaims: [
+        lambda app, its: app.pause(tenant=FOREIGN),
+        lambda app, its: app.pause(queue=FOREIGN),
+        lambda app, its: app.pause(type="work"),
+        lambda app, its: app.drain(tenant=FOREIGN),
+    ],
+    ops.ResumeClaims: [lambda app, its: app.resume(tenant=FOREIGN), lambda app, its: app.resume(queue="default")],
+    ops.ListPauses: [lambda app, its: [pause for pause in app.pauses() if pause.name == FOREIGN]],
+    ops.SetLimit: [
+        lambda app, its: app.set_limit(tenant=FOREIGN, running=1),
+        lambda app, its: app.set_limit(tenant="*", running=1),
+        lambda app, its: app.set_limit(queue="default", running=1),
+    ],
+    ops.ClearLimit: [lambda app, its: app.clear_limit(tenant=FOREIGN), lambda app, its: app.clear_limit(queue=FOREIGN)],
+    ops.PauseLimit: [lambda app, its: app.pause_limit(5, tenant=FOREIGN)],
+    ops.ListLimits: [lambda app, its: [kept for kept in app.limits_kept() if kept.limit.name == FOREIGN]],
+    ops.ListSchedules: [lambda app, its: [schedule for schedule in app.schedules() if schedule.spec.tenant != OWN]],
+    ops.DeclareSchedules: [
+        lambda app, its: app.schedule_add(f"of-{FOREIGN}", app.tasks["work"], cron="1 1 * * *"),
+        lambda app, its: app.schedule_add("new", app.tasks["work"].using(tenant=FOREIGN).bind(), cron="1 1 * * *"),
+    ],
+    ops.PauseSchedule: [
+        lambda app, its: app.schedule_pause(f"of-{FOREIGN}"),
+        lambda app, its: app.schedule_resume(f"of-{FOREIGN}"),
+    ],
+    ops.RunSchedule: [lambda app, its: app.schedule_run_now(f"of-{FOREIGN}")],
+    ops.RemoveSchedule: [lambda app, its: app.schedule_remove(f"of-{FOREIGN}")],
+    ops.ForceBreaker: [lambda app, its: app.force_breaker("smtp")],
+    ops.ResetBreaker: [lambda app, its: app.reset_breaker("smtp")],
+    ops.Purge: [lambda app, its: app.purge()],
+}
+
+# Operations of which no tenant is a side: an application has no verb that leads to them with another tenant's name or id.
+WORKERS_OWN = {
+    *(
+        ops.Turn,
+        ops.Renew,
+        ops.Retire,
+        ops.Lapse,
+        ops.Reclaim,
+        ops.Promote,
+        ops.Note,
+        ops.AddStats,
+        ops.Unhold,
+        ops.Age,
+    ),
+    *(ops.AddTenants, ops.ReadWeights, ops.Fire, ops.Retain, ops.ForgetOld, ops.TakeDuty, ops.SaveAlerts),
+    *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
+}
+EVERYBODYS = {ops.Check, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
+BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.TakeTokens}
+"""Inside a job refused for another tenant (below); outside, `using(tenant=…)` is how an application says for whom it enqueues."""
+OF_THE_API = {
+    *(ops.IssueCredential, ops.FindCredential, ops.RedeemLink, ops.RevokeCredential, ops.SeeCredentials),
+    *(ops.ListCredentials, ops.ReadAlerts, ops.SilenceAlerts, ops.ReadAuditChain, ops.ReadStats),
+    *(ops.ReadEvents, ops.GroupDeadLetters),
+}
+"""Reached through the HTTP API alone, whose own matrix is tests/api/test_matrix.py; those with a scope are tried on the store above."""
+
+
+def test_the_matrix_knows_every_operation() -> None:
+    sides = [set(CLIENT), WORKERS_OWN, EVERYBODYS, BY_THE_ENQUEUE_CALL, OF_THE_API]
+    assert set().union(*sides) == set(EVERY)
+    assert sum(map(len, sides)) == len(EVERY)
+    assert set(SCOPED) <= set(CLIENT) | OF_THE_API
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [(kind, nth) for kind, tries in CLIENT.items() for nth in range(len(tries))],
+    ids=lambda given: getattr(given, "__name__", str(given)),
+)
+def test_an_application_in_one_tenants_context_neither_sees_nor_changes_anothers(
+    place: Place, kind: type[Op[Any]], nth: int
+) -> None:
+    before = everything(place.scene)
+    with tenant(OWN):
+        try:
+            answer = CLIENT[kind][nth](place.app, place.things[FOREIGN])
+        except (PermissionDenied, JobNotFound, DeadLetterNotFound, ScheduleNotFound) as refusal:
+            assert place.things[FOREIGN].letter is not None
+            assert "secret" not in str(refusal)
+        else:
+            assert answer in (None, [], ())
+    assert everything(place.scene) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [(kind, nth) for kind, tries in CLIENT.items() for nth in range(len(tries))],
+    ids=lambda given: getattr(given, "__name__", str(given)),
+)
+def test_the_same_calls_are_answered_where_they_are_allowed(place: Place, kind: type[Op[Any]], nth: int) -> None:
+    """So that a call which is refused for another reason, or never reaches its operation, cannot pass for isolated."""
+    place.app.set_limit(queue=FOREIGN, running=5)
+    place.app.pause(queue=FOREIGN)
+    sent: list[type[Op[Any]]] = []
+    run = place.app.access.run
+
+    def noted(op: Op[Any], **options: Any) -> Any:
+        sent.append(type(op))
+        return run(op, **options)
+
+    place.app.access.run = noted  # type: ignore[method-assign]
+    if kind is ops.PauseClaims and nth == 3:
+        place.app.pause(tenant=FOREIGN)  # draining waits for the clock; it begins with this very call
+    else:
+        answer = CLIENT[kind][nth](place.app, place.things[FOREIGN])
+        assert kind in (ops.ResumeClaims,) or answer not in (None, [], ())
+    assert kind in sent
+
+
+def test_a_job_enqueues_for_no_other_tenant(place: Place) -> None:
+    from fairlane.testing import run_due
+
+    app = place.app
+    app.task(name="child")(lambda: None)
+
+    @app.task(name="parent", max_attempts=1)
+    def parent() -> None:
+        app.tasks["child"].using(tenant=FOREIGN).enqueue()
+
+    handle = parent.using(tenant="initech", queue="parents").enqueue()
+    before = len(place.scene.list_jobs(type="child"))
+    run_due(app)
+    assert handle.job().error_type == "PermissionDenied"
+    assert len(place.scene.list_jobs(type="child")) == before == 0
