@@ -7,6 +7,7 @@ points elsewhere a moment later changes nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -49,6 +50,10 @@ _CLOSED_V6 = tuple(
 _TRANSLATED = IPv6Network("64:ff9b::/96")
 """An IPv4 address as networks without IPv4 see it: its last 32 bits."""
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+_ENDS_IN_NUMBER = re.compile(r"(^|\.)([0-9]+|0[xX][0-9A-Fa-f]*)\.?$")
+"""What some take for an IPv4 address in decimal, octal, hexadecimal or short form, and others for a name."""
+
 
 class Target(NamedTuple):
     """An address that was checked, ready to be connected to."""
@@ -75,9 +80,11 @@ async def find_target(url: str, allow: Iterable[str] = (), resolve: Resolve | No
         raise AddressRefused(where, "expected https:// and a host")
     if parsed.userinfo:
         raise AddressRefused(where, "it has a user name or password in it")
+    if not _HOST.fullmatch(host) or (_ENDS_IN_NUMBER.search(host) and not _is_plain(host)):
+        raise AddressRefused(where, "its host is spelled in a way that programs read differently")
     networks = tuple(ip_network(network) for network in allow)
     port = parsed.port or (443 if parsed.scheme == "https" else 80)
-    found = tuple(dict.fromkeys(await (resolve or _resolve)(host, port)))
+    found = tuple(dict.fromkeys(await (resolve or _resolve)(host.removesuffix("."), port)))
     if not found:
         raise AddressRefused(where, "its name stands for no address")
     for text in found:
@@ -88,6 +95,13 @@ async def find_target(url: str, allow: Iterable[str] = (), resolve: Resolve | No
         if not is_allowed and parsed.scheme != "https":
             raise AddressRefused(where, "http is not private; use https")
     return Target(parsed, found)
+
+
+def _is_plain(host: str) -> bool:
+    try:
+        return str(ip_address(host)) == host or ":" in host
+    except ValueError:
+        return False
 
 
 def read_address(text: str) -> Address:
