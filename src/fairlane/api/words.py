@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from fairlane.core.redacting import without_secrets
+
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
 
@@ -15,8 +17,10 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 TenantName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=_PRINTABLE)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_PRINTABLE)]
 """A correlation id, an idempotency key, a person."""
-Words = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00]+$")]
-"""What people write for people."""
+Words = Annotated[
+    str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00]+$"), AfterValidator(without_secrets)
+]
+"""What people write for people; a secret among it is kept nowhere."""
 
 
 def _within_reach(at: datetime) -> datetime:

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from fairlane.cli.exits import USAGE, Failed
 from fairlane.cli.opening import At
 from fairlane.cli.printing import Printer
+from fairlane.core.redacting import without_secrets
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,8 +67,9 @@ def acts(command: F) -> F:
     """`--by` and `--notes`, for what is written to the audit records."""
 
     @wraps(command)
-    def run(*args: Any, by: str | None, **kwargs: Any) -> Any:
-        return command(*args, by=_user() if by is None else by, **kwargs)
+    def run(*args: Any, by: str | None, notes: str | None, **kwargs: Any) -> Any:
+        notes = None if notes is None else without_secrets(notes)
+        return command(*args, by=_user() if by is None else by, notes=notes, **kwargs)
 
     run = click.option("--notes", help="Why, for those who read the audit records later.")(run)
     return click.option(  # type: ignore[return-value]

@@ -14,6 +14,7 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
 from fairlane.core.names import check_key
 from fairlane.core.ops import Acknowledge, Bury, Cancel, DeadLetterAct, Discard, Fail, JobAct, Reprocess, Reset, Resolve
+from fairlane.core.redacting import without_secrets
 from fairlane.errors import DeadLetterNotFound, InvalidOption, JobNotFound, NotAllowed
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _by(by: str) -> str:
 def _reason(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidOption("reason", reason, "a few words for the people who will read it")
-    return reason
+    return without_secrets(reason)
 
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:

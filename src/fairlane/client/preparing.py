@@ -156,7 +156,7 @@ class Preparer:
             parent_id=options.parent or (around.id if around else None),
             created_by=options.created_by,
             refs=refs_of(task, options, args),
-            headers=options.headers,
+            headers=self._headers(task, options.headers) if options.headers else {},
             max_attempts=(
                 options.max_attempts
                 or (options.retry and options.retry.max_attempts)
@@ -200,6 +200,15 @@ class Preparer:
             f"{path}: {why}; pass an id instead, or set sensitive to redact or allow"
             for path, why in sensitive.find(content)
         ]
+
+    def _headers(self, task: Definition[Any], headers: dict[str, str]) -> dict[str, str]:
+        """Kept, shown and logged like the payload, so held to the same rule."""
+        policy = task.sensitive or self.settings.sensitive
+        if policy == "redact":
+            return sensitive.redact(headers)[0]
+        if policy == "refuse" and (found := sensitive.find(headers)):
+            raise InvalidPayload(task.name, [f"headers.{path}: {why}" for path, why in found])
+        return headers
 
     def _warn_of_size(self, task: Definition[Any], text: bytes) -> None:
         is_large = len(text) > self._limits.warn_bytes

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from fairlane.client.resourcing import AsyncResource, Resource, SyncResource, job_scope, worker_scope
+from fairlane.core.storable import format_traceback
 from fairlane.errors import NoCurrentJob
 
 logger = logging.getLogger("fairlane.resources")
@@ -142,5 +143,5 @@ def _first(told: BaseException | None, raised: BaseException, resource: Resource
     if told is None:
         return raised
     if raised is not told:
-        logger.warning("resource %s could not be closed", resource.name, exc_info=raised)
+        logger.warning("resource %s could not be closed\n%s", resource.name, format_traceback(raised))
     return told

@@ -15,13 +15,14 @@ _TELLING = re.compile(
     | (?P<jwt>         (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{8,} )
     | (?P<aws>         \b(?:AKIA|ASIA)[0-9A-Z]{16}\b )
     | (?P<provider>    \b(?:gh[pousr]_[A-Za-z0-9]{36} | github_pat_[A-Za-z0-9_]{60} | glpat-[A-Za-z0-9_-]{20}
-                         | xox[abprs]-[A-Za-z0-9-]{10} | [sr]k_live_[A-Za-z0-9]{16} | AIza[A-Za-z0-9_-]{35}) )
+                         | xox[abprs]-[A-Za-z0-9-]{10} | [sr]k_live_[A-Za-z0-9]{16} | AIza[A-Za-z0-9_-]{35}
+                         | fl_[A-Za-z0-9_-]{43}) )
     | (?P<bearer>      \b[Bb]earer\ [A-Za-z0-9._~+/-]{16} )
     | (?P<url>         \b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{0,100}:[^\s/@]{1,100}@ )
     """,
     re.VERBOSE,
 )
-_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "gh", "glpat-", "xox", "k_live_", "AIza")
+_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "gh", "glpat-", "xox", "k_live_", "AIza", "fl_")
 """One of them is in every telling value: looking for these first is several times quicker."""
 
 _WHY = {

@@ -19,6 +19,7 @@ from fairlane.core.encodable import plain
 from fairlane.core.job import ErrorClass
 from fairlane.core.outcome import Failure
 from fairlane.core.payload import encode_value
+from fairlane.core.redacting import without_secrets
 from fairlane.core.scan import LIMITS, Limits
 
 MESSAGE_CHARS = 2_000
@@ -59,12 +60,12 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def safe_str(value: object, limit: int = MESSAGE_CHARS) -> str:
-    """`str(value)`, cleaned and cut, even where `str()` itself raises."""
+    """`str(value)` without secrets, cleaned and cut, even where `str()` itself raises."""
     # Joining makes a plain str of a subclass whose methods could do anything.
     with suppress(Exception):
-        return clean_text("".join((str(value),)), limit)
+        return clean_text(without_secrets("".join((str(value),))), limit)
     with suppress(Exception):
-        return clean_text("".join((repr(value),)), limit)
+        return clean_text(without_secrets("".join((repr(value),))), limit)
     return f"<{type_name(value)} whose str() raises>"
 
 
@@ -77,9 +78,9 @@ def type_name(value: object) -> str:
 
 
 def format_traceback(exc: BaseException, limit: int = TRACEBACK_CHARS) -> str:
-    """The traceback with its causes, oldest first as Python prints it, without local variables."""
+    """The traceback with its causes, oldest first as Python prints it, without local variables and secrets."""
     blocks = [_format_one(one) + link for one, link in _chain(exc)]
-    return clean_text("".join(reversed(blocks)), limit)
+    return clean_text(without_secrets("".join(reversed(blocks))), limit)
 
 
 def fingerprint(error_type: str, message: str, task: str) -> str:

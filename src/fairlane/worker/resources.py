@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 from fairlane.client.resourcing import AsyncResource, Resource, SyncResource, worker_scope
+from fairlane.core.storable import format_traceback
 from fairlane.errors import InvalidOption
 
 log = logging.getLogger("fairlane.worker")
@@ -60,8 +61,9 @@ class WorkerScope:
                     await opened.close()
                 else:
                     opened.__exit__(None, None, None)
-            except Exception:
-                log.exception("resource %s could not be closed", resource.name)
+            except Exception as error:  # noqa: BLE001 - what a closing raises ends nothing else
+                # Not log.exception: a traceback of Python's own making would show secrets that ours leaves out.
+                log.error("resource %s could not be closed\n%s", resource.name, format_traceback(error))  # noqa: TRY400
         self._values.clear()
 
 
