@@ -9,9 +9,9 @@ import psycopg
 from msgspec import json
 from psycopg import sql as quoting
 
-from fairlane.errors import ConfigError, SchemaOutOfDate, StoreRefused
+from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.postgres.connecting import Connector
-from fairlane.stores.postgres.translating import SCHEMA_VERSION, STORE, Again, Lost, one_line, translated, unreachable
+from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
 
 _SHARED = (
     *("enqueue_v1", "take_tokens_v1", "add_events_v1", "admit_v1", "report_v1", "list_breakers_v1", "pauses", "limits"),
@@ -95,7 +95,7 @@ class PostgresIsolator:
             conn.execute(text.encode())
         except psycopg.errors.InsufficientPrivilege as error:
             step = "connect as the owner of the schema with the right to create roles, or let a superuser run `fairlane migrate isolate --sql`"
-            raise StoreRefused(STORE, f"{one_line(error)}; {step}") from error
+            raise StoreError(f"this role may not isolate the store ({error.diag.message_primary}); {step}") from error
         except psycopg.Error as error:
             found = translated(error)
             raise (unreachable(error) if isinstance(found, Lost | Again) else found) from error

@@ -48,6 +48,7 @@ begin
   end if;
 
   -- What belongs to whom. Nothing that is right already is altered: each change locks its table against everybody.
+  execute format('alter schema %I owner to %I', _schema, _owner);
   for _found in
     select c.relname as name, case c.relkind when 'v' then 'view' when 'c' then 'type' else 'table' end as kind
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -55,7 +56,6 @@ begin
   loop
     execute format('alter %s %I.%I owner to %I', _found.kind, _schema, _found.name, _owner);
   end loop;
-  execute format('alter schema %I owner to %I', _schema, _owner);
   execute format('grant usage, create on schema %I to %I', _schema, _engine);
   for _found in
     select p.oid::regprocedure as name from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace

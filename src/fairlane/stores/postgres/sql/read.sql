@@ -27,6 +27,37 @@ begin
 end
 $$;
 
+-- job_records: jobs by their numbers, newest first, each as JSON text.
+-- uses:   primary keys alone
+--
+-- Apart from the search for the numbers, which is planned anew each time: with these joins in it a page of dead letters took 1.6 ms, not 0.4.
+create function job_records(_seqs bigint[]) returns setof text
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return query select row_to_json(r)::text from unnest(_seqs) p (seq) join job_record r using (seq) order by p.seq desc;
+end
+$$;
+
+-- dead_letter_records: the same for dead letters, all in one JSON text; null: none.
+create function dead_letter_records(_seqs bigint[]) returns text
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return (select json_agg(row_to_json(r) order by r.id desc) from unnest(_seqs) p (seq) join dead_letter_record r on r.id = p.seq);
+end
+$$;
+
 -- page_jobs_v1: jobs that match, newest first, each as JSON text.
 -- uses:   the fact tables of the asked statuses, from their newest end; job_pkey
 create function page_jobs_v1(_tenant text, _before bigint, _limit integer, _where json) returns setof text
@@ -37,6 +68,7 @@ declare
   _w        record;
   _matching text;
   _picks    text;
+  _seqs     bigint[];
 begin
   select * into _w from json_to_record(_where) as w (
     statuses text[], queue text, type text, category text, created_by text, parent_id uuid, enqueued_from timestamptz,
@@ -70,11 +102,10 @@ begin
     ('any', 'job j', 'true')
   ) p (status, facts, which)
   where p.status = any(coalesce(_w.statuses, '{any}'));
-  return query execute format(
-    'with page as materialized (select seq from (%s) p order by seq desc limit $1) '
-    'select row_to_json(r)::text from page join job_record r using (seq) order by seq desc', _picks)
+  execute format('select array(select seq from (%s) p order by seq desc limit $1)', _picks) into _seqs
   using _limit, _tenant, _before, _w.queue, _w.type, _w.category, _w.created_by, _w.parent_id, _w.enqueued_from, _w.enqueued_before,
         _w.correlation_id, _w.idempotency_key;
+  return query select job_records(_seqs);
 end
 $$;
 
@@ -103,6 +134,7 @@ as $$
 declare
   _w        record;
   _matching text;
+  _seqs     bigint[];
 begin
   select * into _w from json_to_record(_where) as w (
     status text, acknowledged boolean, queue text, type text, error_class text, error_type text, fingerprint text, correlation_id text);
@@ -117,12 +149,11 @@ begin
     case when _w.correlation_id is not null then 'coalesce(j.correlation_id, j.id::text) = $11' end,
     case _w.acknowledged when true then 'd.acknowledged_at is not null' when false then 'd.acknowledged_at is null' end);
   execute format(
-    'with page as materialized (select d.seq %1$s %2$s order by d.seq desc limit $1) '
-    'select (select count(*) from (select 1 %1$s limit $2) m), '
-    '(select json_agg(row_to_json(r) order by r.id desc)::text from page join dead_letter_record r on r.id = page.seq)',
+    'select (select count(*) from (select 1 %1$s limit $2) m), array(select d.seq %1$s %2$s order by d.seq desc limit $1)',
     _matching, case when _before is not null then 'and d.seq < $4' end)
-  into total, letters
+  into total, _seqs
   using _limit, _cap, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id;
+  letters := dead_letter_records(_seqs);
 end
 $$;
 
