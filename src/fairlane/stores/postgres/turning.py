@@ -1,73 +1,54 @@
-"""Turn as one call of `turn_v1`, and its leases read back by position."""
+"""Turn as one call of `turn_v1`: its first row is the answer, each of the others a lease, read by position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import Lease
+from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, Lease
 from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.postgres.call import Call, Rows, instant
 from fairlane.stores.postgres.limiting import claim_limits
 
 SQL = (
-    "select answer, payloads from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
+    "select * from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
     "%s::text[], %s::json, %s::json, %s::json, %s, %s, %s, %s::timestamptz, limits => %s::json)"
 )
 
 
-class _Extra(Struct, frozen=True):
-    category: str | None = None
-    idempotency_key: str | None = None
-    correlation_id: str | None = None
-    parent_id: JobId | None = None
-    created_by: str | None = None
-    refs: dict[str, int | str] | None = None
-    headers: dict[str, str] | None = None
-    retry: Raw = Raw(b"null")
+class _Extra(Struct, frozen=True, array_like=True):
+    """What is not as by default, in the order of `json_build_array` in sql/turn.sql."""
 
-
-_NO_EXTRA = _Extra()
-
-
-class _LeaseRow(Struct, frozen=True, array_like=True):
-    """In the order of `json_build_array` in sql/turn.sql."""
-
-    seq: Seq
-    id: JobId
-    attempt: int
     attempts: int
     crashes: int
     suspect: bool
-    started: bool
-    lane: str
-    type: str
-    tenant: str
-    queue: str
-    band: int
     rank: int
     priority: int
-    due_at: datetime
-    deadline_at: datetime
     enqueued_at: datetime
     max_attempts: int
     payload_version: int
     timeout_s: float | None
-    extra: _Extra | None
+    category: str | None
+    idempotency_key: str | None
+    correlation_id: str | None
+    parent_id: JobId | None
+    created_by: str | None
+    refs: dict[str, int | str] | None
+    headers: dict[str, str] | None
+    retry: Raw
 
 
 class _Answer(Struct, frozen=True):
     now: datetime
     registered: bool
-    leased_at: datetime | None
-    leases: tuple[_LeaseRow, ...]
     refused: tuple[Refusal, ...]
     cancels: tuple[Seq, ...]
     marks: tuple[Mark, ...]
@@ -80,6 +61,7 @@ class _Answer(Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_extra = msgspec.json.Decoder(_Extra).decode
 _encode = msgspec.json.encode
 
 
@@ -139,14 +121,15 @@ def _array(elements: Iterable[str]) -> str:
 
 
 def _read(rows: Rows) -> TurnResult:
-    text, payloads = rows[0]
-    answer = _decode(text)
-    leased_at = answer.leased_at or answer.now
+    answer = _decode(rows[0][0])
+    leases, leased_at = rows[1:], rows[0][1]
+    if leased_at.tzinfo is not UTC:
+        # Behind a pooler that refuses our settings the session has a time zone of its own.
+        leased_at = leased_at.astimezone(UTC)
+        leases = [tuple([v.astimezone(UTC) if isinstance(v, datetime) else v for v in row]) for row in leases]
     return TurnResult(
         now=answer.now,
-        leases=tuple(
-            [_lease(row, payload, leased_at) for row, payload in zip(answer.leases, payloads or (), strict=True)]
-        ),
+        leases=tuple([_lease(row, leased_at) for row in leases]),
         refused=answer.refused,
         cancels=answer.cancels,
         registered=answer.registered,
@@ -160,30 +143,55 @@ def _read(rows: Rows) -> TurnResult:
     )
 
 
-def _lease(row: _LeaseRow, payload: str, leased_at: datetime) -> Lease:
-    extra = row.extra or _NO_EXTRA
+def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
+    """By position, in the order of the columns of sql/turn.sql; straight into the lease, which is made for every job there is."""
+    _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, text = row
+    if text is None:
+        return Lease(
+            seq=seq,
+            id=job_id,
+            attempt=attempt,
+            attempts=0,
+            crashes=0,
+            suspect=False,
+            started=started,
+            lane=lane,
+            type=task,
+            tenant=tenant,
+            queue=queue,
+            band=band,
+            rank=0,
+            due_at=due_at,
+            leased_at=leased_at,
+            deadline_at=deadline_at,
+            enqueued_at=due_at,
+            max_attempts=DEFAULT_MAX_ATTEMPTS,
+            priority=band,
+            payload=payload,
+        )
+    extra = _decode_extra(text)
     return Lease(
-        seq=row.seq,
-        id=row.id,
-        attempt=row.attempt,
-        attempts=row.attempts,
-        crashes=row.crashes,
-        suspect=row.suspect,
-        started=row.started,
-        lane=row.lane,
-        type=row.type,
-        tenant=row.tenant,
-        queue=row.queue,
-        band=row.band,
-        rank=row.rank,
-        due_at=row.due_at,
+        seq=seq,
+        id=job_id,
+        attempt=attempt,
+        attempts=extra.attempts,
+        crashes=extra.crashes,
+        suspect=extra.suspect,
+        started=started,
+        lane=lane,
+        type=task,
+        tenant=tenant,
+        queue=queue,
+        band=band,
+        rank=extra.rank,
+        due_at=due_at,
         leased_at=leased_at,
-        deadline_at=row.deadline_at,
-        enqueued_at=row.enqueued_at,
-        max_attempts=row.max_attempts,
-        payload_version=row.payload_version,
-        priority=row.priority,
-        timeout_s=row.timeout_s,
+        deadline_at=deadline_at,
+        enqueued_at=extra.enqueued_at,
+        max_attempts=extra.max_attempts,
+        payload_version=extra.payload_version,
+        priority=extra.priority,
+        timeout_s=extra.timeout_s,
         category=extra.category,
         idempotency_key=extra.idempotency_key,
         correlation_id=extra.correlation_id,

@@ -6,14 +6,20 @@
 -- `limits`: what the code allows to claims. With none given and none kept a Turn asks for them once, and that is all they cost it.
 --
 -- Idempotent by (worker, claim_no): the answer is read back from the leases of that claim, whether this call made them or one whose
--- reply was lost. Payloads travel apart from the answer, as text: one that is too deep to parse must not hurt the others.
+-- reply was lost. The first row is the answer, each of the others a lease. What they all share stands in the first, and what is as by
+-- default in none of them: with 21 fields of each in one JSON a job took 19.8 us of the server and 5.3 us of the worker in Turns of 600,
+-- so 17.3 and 4.5. Payloads are text: one that is too deep to parse must not hurt the others.
+--
 -- The planner is left only nested loops over indexes: a plan cached on an empty table cost 220 ms a claim at a million rows.
 create function turn_v1(
   _worker uuid, _claim_no bigint,
   _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   outcomes json, starts json, wants json, _waiting boolean default false,
   _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null, _max_crashes integer default 3,
-  limits json default null, out answer text, out payloads text[]
+  limits json default null
+) returns table (
+  answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text, tenant text, queue text, band smallint,
+  due_at timestamptz, deadline_at timestamptz, payload text, extra text
 )
 language plpgsql
 set search_path from current
@@ -23,6 +29,7 @@ set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
+#variable_conflict use_column
 declare
   _now         timestamptz := coalesce(_at, clock_timestamp());
   _refused     json;
@@ -43,8 +50,6 @@ declare
   _nth         integer := 0;
   _marks       line_mark[] := '{}';
   _cursors     jsonb := '{}';
-  _leases      json;
-  _leased_at   timestamptz;
 begin
   if wants is not null then
     -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known to nobody.
@@ -105,33 +110,12 @@ begin
       else
         _nth := 1;
       end if;
-      if _nth > 0 then
-        -- By position, not by name: 4 us less of JSON for each job (turning.py reads them in this order).
-        select json_agg(r.lease), array_agg(r.payload), min(r.leased_at) into _leases, payloads, _leased_at
-        from (
-          select json_build_array(
-                   l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at is not null, l.lane, l.type, l.tenant, l.queue,
-                   l.band, l.rank, j.band + j.rank, l.due_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
-                   case when num_nonnulls(j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
-                                          j.retry) > 0 then json_build_object(
-                     'category', j.category, 'idempotency_key', j.idempotency_key, 'correlation_id', j.correlation_id,
-                     'parent_id', j.parent_id, 'created_by', j.created_by, 'refs', flat(j.refs),
-                     'headers', flat(j.headers), 'retry', shallow(j.retry))
-                   end) as lease,
-                 j.payload::text as payload, l.leased_at
-          from lease l join job j using (seq)
-          where l.worker = _worker and l.claim_no = _claim_no
-          order by l.nth
-        ) r;
-      end if;
     end if;
   end if;
 
   answer := json_build_object(
     'now', _now,
     'registered', _alive,
-    'leased_at', _leased_at,
-    'leases', coalesce(_leases, '[]'),
     'refused', coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
     'cancels', coalesce((select json_agg(seq order by seq) from lease where worker = _worker and cancel_requested_at is not null), '[]'),
     'marks', coalesce((
@@ -143,6 +127,25 @@ begin
     'surveys', coalesce(array_to_json(_surveys), '[]'),
     'limited', coalesce(_limits.limited, false),
     'limited_until', _limits.until);
+  leased_at := case when _repeated then (select min(l.leased_at) from lease l where l.worker = _worker and l.claim_no = _claim_no) else _now end;
+  return next;
+  if _nth > 0 then
+    return query
+    select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant, l.queue, l.band, l.due_at,
+           l.deadline_at, j.payload::text,
+           case when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0 or j.enqueued_at <> l.due_at
+                     or j.max_attempts <> 5 or j.payload_version <> 1
+                     or num_nonnulls(l.timeout_s, j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
+                                     j.retry) > 0
+                then json_build_array(
+                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
+                  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
+                  shallow(j.retry))::text
+           end
+    from lease l join job j on j.seq = l.seq
+    where l.worker = _worker and l.claim_no = _claim_no
+    order by l.nth;
+  end if;
 end
 $$;
 
