@@ -1,0 +1,71 @@
+"""Secrets told apart by name, and everywhere somebody could find one later."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+PASSWORD, BEARER, IN_A_URL, IN_A_QUERY = "canary/pass word", "canary-bearer-4711", "canary-url-pass", "canary-query-tok"
+CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED = (
+    "canary-client-secret",
+    "canary-cookie",
+    "canary-noted",
+    "canary-cause-key",
+    "canary-logged",
+)
+CLOSING, HEADER = "canary-closing-pw", "canary-job-header"
+EVERY = (PASSWORD, BEARER, IN_A_URL, IN_A_QUERY, CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED, CLOSING, HEADER)
+SHORTEST = 12
+"""So much of one is already too much."""
+
+
+def spellings(secret: str) -> set[bytes]:
+    """As it is, cut, quoted for a URL, and in base64 wherever in a longer text it stood."""
+    raw = secret.encode()
+    found = {raw, raw[:SHORTEST], raw[-SHORTEST:], quote(secret, safe="").encode()}
+    for shift in range(3):
+        encoded = base64.b64encode(b"\x00" * shift + raw)
+        found.add(encoded[4 if shift else 0 : len(encoded) - 4])
+    return {spelling for spelling in found if len(spelling) >= SHORTEST}
+
+
+def hits(where: bytes, secrets: tuple[str, ...]) -> list[bytes]:
+    return [spelling for secret in secrets for spelling in spellings(secret) if spelling in where]
+
+
+def dumped_file(path: Path) -> bytes:
+    """All of a SQLite database, its log and what was deleted from it."""
+    return b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
+
+
+def dumped_database(dsn: str) -> bytes:
+    """Every row of every table of Fairlane's, as text."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        tables = conn.execute("select tablename from pg_tables where schemaname = 'fairlane' order by 1").fetchall()
+        assert len(tables) > 20
+        return b"\n".join(
+            row[0].encode()
+            for (table,) in tables
+            for row in conn.execute(sql.SQL("select t::text from {} t").format(sql.Identifier("fairlane", table)))
+        )
+
+
+class Logged(logging.Handler):
+    """All that is logged, with everything a record carries."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != "httpx":  # the test's own client, which tells where it goes
+            self.lines.append(f"{self.format(record)} {record.__dict__!r}")
+
+    @property
+    def text(self) -> bytes:
+        return "\n".join(self.lines).encode()
