@@ -78,6 +78,8 @@ REQUESTS: dict[str, Make] = {
     "list_tenants": plain,
     "show_tenant": lambda _, mine: Request({"name": mine.tenant}),
     "set_tenant": lambda _, mine: Request({"name": mine.tenant}, {}, {"weight": 3}),
+    "show_metrics": plain,
+    "show_tenant_metrics": lambda _, mine: Request({"name": mine.tenant}),
     "list_pauses": plain,
     "pause_claims": lambda _, mine: Request({}, {}, {"kind": "tenant", "name": mine.tenant}),
     "resume_claims": lambda _, mine: Request({}, {}, {"kind": "tenant", "name": mine.tenant}),

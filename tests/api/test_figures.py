@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from fairlane.api.figures import Spans
 from fairlane.core.ids import WorkerId
@@ -32,6 +33,10 @@ def test_nothing_measured_has_no_percentile() -> None:
 
 @pytest.fixture
 def minutes(house: ShopHouse) -> ShopHouse:
+    return with_minutes(house)
+
+
+def with_minutes(house: ShopHouse) -> ShopHouse:
     minute = house.clock.now().replace(second=0, microsecond=0) - timedelta(minutes=10)
     rows = [
         StatRow(
@@ -99,3 +104,17 @@ def test_queue_statistics_show_the_oldest_pending_age(house: ShopHouse) -> None:
     shown = house.call("GET", "/api/jobs/admin/queue/statistics/", token).json()
     assert shown["oldest_pending_s"] >= 300
     assert (shown["pending"], shown["processing"], shown["dead"]) == (2, 2, 2)
+
+
+@pytest.mark.requirement("I11", "L13")
+def test_prometheus_reads_the_metrics_of_everything_and_of_one_tenant() -> None:
+    house = with_minutes(ShopHouse())  # its own: what was scraped is kept for a while
+    viewer = house.token(("viewer",))
+    for path, tenants in (("/metrics", {OWN, FOREIGN}), (f"/api/jobs/tenants/{OWN}/metrics", {OWN})):
+        answer = house.call("GET", path, viewer)
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+        counted = families["jobs_completed"].samples
+        assert {sample.labels["org"] for sample in counted} == tenants
+        assert "queue_depth" in families
+    house.close()

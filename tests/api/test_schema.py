@@ -46,7 +46,7 @@ EXAMPLES = 5
 
 def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
     assert DOCUMENT["openapi"].startswith("3.1")
-    assert len(OPERATIONS) == 62
+    assert len(OPERATIONS) == 64
     for methods in DOCUMENT["paths"].values():
         for operation in methods.values():
             assert operation["summary"].endswith(".")

@@ -14,6 +14,7 @@ from fairlane.api.routes import (
     job_acts,
     jobs,
     limits,
+    metrics,
     pauses,
     queues,
     schedules,
@@ -37,6 +38,8 @@ EVERY_ROUTE: tuple[Routes, ...] = (
     dead_letters.routes,
     queues.routes,
     queues.admin_routes,
+    metrics.routes,
+    metrics.tenant_routes,  # before `{name}/`, for a name may hold slashes
     tenants.routes,
     pauses.routes,
     limits.routes,

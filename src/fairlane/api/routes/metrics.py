@@ -1,0 +1,36 @@
+"""Metrics for Prometheus: of everything, and of one tenant."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from fairlane.api.access.rights import Right
+from fairlane.api.problems import Problem
+from fairlane.api.routing import Routes
+from fairlane.api.visit import Here
+from fairlane.api.words import TenantName
+from fairlane.metrics import CONTENT_TYPE, aexposition
+
+routes = Routes("metrics", "/metrics")
+tenant_routes = Routes("metrics", "/api/jobs/tenants/")
+
+
+class Exposition(Response):
+    media_type = CONTENT_TYPE
+
+
+_TEXT = {200: {"description": "Prometheus's text format", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+@routes.get("", Right.READ, house_wide=True, response_class=Exposition, responses=_TEXT)
+async def show_metrics(here: Here) -> Response:
+    """Show the metrics of everything; the busiest tenants by name."""
+    return Exposition(await aexposition(here.app))
+
+
+@tenant_routes.get("{name:path}/metrics/", Right.READ, response_class=Exposition, responses=_TEXT)
+async def show_tenant_metrics(here: Here, name: TenantName) -> Response:
+    """Show the metrics of one tenant."""
+    if here.tenant not in {None, name}:
+        raise Problem(404, "tenant_not_found", "no such tenant here")
+    return Exposition(await aexposition(here.app, tenant=name))
