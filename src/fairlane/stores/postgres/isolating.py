@@ -16,7 +16,7 @@ from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, tr
 _SHARED = (
     *("enqueue_v1", "take_tokens_v1", "add_events_v1", "admit_v1", "report_v1", "list_breakers_v1", "pauses", "limits"),
     *("pause_limit_v1", "declare_schedules_v1", "list_schedules_v1", "list_workers_v1", "alerts_v1", "stats_v1"),
-    *("read_stats_v1", "group_dead_letters_v1"),
+    *("read_stats_v1", "read_events_v1"),
 )
 WORKER_CALLS = (
     *_SHARED,
@@ -28,10 +28,11 @@ API_CALLS = (
     *_SHARED,
     *("get_job_v1", "page_jobs_v1", "why_v1", "cancel_v1", "reset_v1", "end_by_hand_v1"),
     *("get_dead_letter_v1", "page_dead_letters_v1", "close_dead_letter_v1", "reprocess_v1"),
+    "group_dead_letters_v1",
     *("tenant_record", "page_tenants_v1", "set_tenant_v1", "set_limit_v1", "clear_limit_v1", "pause_v1"),
     *("set_breaker_v1", "pause_schedule_v1", "run_schedule_v1", "remove_schedule_v1", "silence_v1"),
     *("issue_credential_v1", "find_credential_v1", "redeem_link_v1", "revoke_credential_v1", "see_credentials_v1"),
-    *("list_credentials_v1", "read_events_v1", "page_audit_v1", "audit_chain_v1"),
+    *("list_credentials_v1", "page_audit_v1", "audit_chain_v1"),
 )
 
 
