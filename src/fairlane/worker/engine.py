@@ -13,6 +13,7 @@ import logging
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
+from fairlane.watch import register_sinks
 from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.desk import Desk
@@ -35,6 +36,7 @@ class Engine:
 
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId, board: Board | None = None) -> None:
         self._board = board
+        register_sinks(app)
         self.desk = Desk(app, config, worker)
         self.services = Services(self.desk)
         self.turner = Turner(self.desk)

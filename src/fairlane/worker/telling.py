@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from fairlane.client.opening import StoreAccess
@@ -48,6 +49,9 @@ class Teller:
     def tell(self, kind: str, tenant: str | None = None, **data: Any) -> None:
         """What is told whether or not anybody watches."""
         self._untold.append(EventDraft(kind=kind, tenant=tenant, data={**data, "worker": str(self._worker)}))
+
+    def tell_all(self, events: Iterable[EventDraft]) -> None:
+        self._untold.extend(events)
 
     def came(self) -> None:
         self.tell("worker_started", lanes=self._lanes)

@@ -14,6 +14,7 @@ from fairlane.core.storable import fingerprint
 from fairlane.errors import FairlaneError, StoreClosed, StoreRefused
 from fairlane.worker.desk import TRUSTED_S, Desk
 from fairlane.worker.lanes import LaneState
+from fairlane.worker.losses import losses
 
 log = logging.getLogger("fairlane.worker")
 
@@ -241,6 +242,8 @@ class Turner:
             for slot in desk.slots:
                 if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (refusal.seq, refusal.attempt):
                     slot.stop("lease_lost", now_s)
+        if answer.reclaimed:
+            desk.teller.tell_all(losses(answer.reclaimed))
         self._registered = answer.registered
         if not answer.registered:
             log.warning("the heartbeat of worker %s has lapsed: nothing is claimed until it is renewed", desk.worker)

@@ -15,6 +15,7 @@ tenants     tenants with jobs become known             every 10 s, one worker at
 roll_up     jobs enqueued are added to the figures     every 15 s, one worker at a time
 forget      old events and credentials are removed     every 10 min, one worker at a time
 seal        the audit gets its chain                   every 5 s, one worker at a time
+alerts      rules are looked at, people are told       every 15 s, one worker at a time
 """
 
 from fairlane.worker.duties.loop import Duties as Duties

@@ -11,6 +11,7 @@ from fairlane.core.clock import Clock
 from fairlane.worker.desk import Desk
 from fairlane.worker.duties import forgetting, meeting, rolling, sealing
 from fairlane.worker.duties.aging import Ager
+from fairlane.worker.duties.alerting import AlertKeeper
 from fairlane.worker.duties.declaring import Declarer
 from fairlane.worker.duties.fast_lane import FastLaneWatcher
 from fairlane.worker.duties.firing import Firer
@@ -128,6 +129,7 @@ class Duties:
                 OnceForAll(Roller(store), store, rolling.EVERY_S),
                 OnceForAll(Forgetter(store), store, forgetting.EVERY_S),
                 OnceForAll(Sealer(store), store, sealing.EVERY_S),
+                AlertKeeper(app),
             ),
             app.clock,
             app.chance,

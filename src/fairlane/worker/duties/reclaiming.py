@@ -6,9 +6,10 @@ import logging
 from datetime import datetime
 
 from fairlane.client.opening import StoreAccess
-from fairlane.core.ops import Reclaim
+from fairlane.core.ops import AddEvents, Reclaim
 from fairlane.core.ops.turn import RECLAIM_LIMIT
 from fairlane.worker.duties.report import Report
+from fairlane.worker.losses import losses
 
 log = logging.getLogger("fairlane.worker")
 
@@ -32,4 +33,6 @@ class Reclaimer:
                 lease.cause,
                 lease.became,
             )
+        if events := losses(reclaimed):
+            await self._store.arun(AddEvents(events=events))
         return Report(done=len(reclaimed), next_s=0 if len(reclaimed) >= RECLAIM_LIMIT else EVERY_S)

@@ -8,11 +8,12 @@ from typing import Literal
 
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Lapse, Reclaim, Retire, Start, Turn
+from fairlane.core.ops import AddEvents, EventDraft, Lapse, Reclaim, Retire, Start, Turn
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
 from fairlane.worker.board import Running
 from fairlane.worker.foreman.judging import Verdict, stuck
+from fairlane.worker.losses import losses
 
 log = logging.getLogger("fairlane.foreman")
 
@@ -20,6 +21,8 @@ Ending = Verdict | Literal["left", "overstayed", "refused", "crashed"]
 """Why a worker is no more."""
 
 RETRY_S = 0.5
+CRASHES: frozenset[Ending] = frozenset({"crashed", "silent"})
+"""Endings that people are told of: nobody asked for them. A stuck attempt is told of by itself."""
 
 
 async def account_for(
@@ -38,6 +41,9 @@ async def account_for(
                 if ending == "stuck":
                     await bury(store, worker, stuck(running, clock.monotonic()))
                 await store.arun(Retire(worker=worker))
+            if ending in CRASHES:
+                data = {"worker": str(worker), "why": ending, "jobs": len(running)}
+                await store.arun(AddEvents(events=(EventDraft(kind="worker_crashed", data=data),)))
             return
         except FairlaneError as error:
             if clock.monotonic() >= until_s:
@@ -62,6 +68,8 @@ async def bury(store: Store, worker: WorkerId, attempts: tuple[Running, ...]) ->
         reclaimed = (await store.arun(Reclaim())).reclaimed
         if not reclaimed:
             return  # somebody else's reclaiming was quicker
+        if events := losses(reclaimed):
+            await store.arun(AddEvents(events=events))
         left -= {(r.seq, r.attempt) for r in reclaimed}
 
 
