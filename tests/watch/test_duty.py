@@ -243,7 +243,7 @@ def test_the_log_says_how_grave_it_is(caplog: pytest.LogCaptureFixture) -> None:
     post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     post.steps(600)
     written = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "fairlane.alerts"]
-    assert ("CRITICAL", "[critical] worker_crash: 1 worker processes died") in written
+    assert ("CRITICAL", "[critical] worker_crash: worker processes that died: 1") in written
     assert ("WARNING", '[warning] breaker_open: breaker "stripe" is open') in written
     assert ("INFO", '[info] tenant_limit: tenant "acme" is at its limit of jobs') in written
     assert any(level == "INFO" and line.startswith("[resolved] worker_crash is over") for level, line in written)
