@@ -106,7 +106,88 @@ class Procrastinate:
             await app.run_worker_async(concurrency=slots, install_signal_handlers=False)
 
 
-SYSTEMS: dict[str, type[Any]] = {"fairlane": Fair, "pgqueuer": PgQueuer, "procrastinate": Procrastinate}
+class Chancy:
+    """Coroutines, and eager polling: its switch for throughput."""
+
+    def __init__(self) -> None:
+        import logging
+
+        import chancy
+
+        quiet = logging.getLogger("peers.chancy")
+        quiet.setLevel(logging.ERROR)
+        self.chancy, self.app = chancy, chancy.Chancy(DSN, log=quiet)
+
+    def _queue(self, slots: int) -> Any:
+        return self.chancy.Queue(
+            "peers", concurrency=slots, executor=self.chancy.Chancy.Executor.Async, eager_polling=True
+        )
+
+    async def install(self) -> None:
+        async with self.app as app:
+            await app.migrate()
+
+    async def fill(self, count: int) -> None:
+        async with self.app as app:
+            jobs = [
+                self.chancy.Job(func="bench.peer_systems.chancy_tick", queue="peers", kwargs={"n": n})
+                for n in range(count)
+            ]
+            async for _ in app.push_many(jobs, batch_size=1000):
+                pass
+
+    async def work(self, slots: int) -> None:
+        async with self.app as app:
+            await app.declare(self._queue(slots), upsert=True)
+            async with self.chancy.Worker(app, tags={"*"}) as worker:
+                await worker.wait_for_shutdown()
+
+
+async def chancy_tick(*, n: int) -> None:
+    tick()
+
+
+class FairSqlite(Fair):
+    """The same engine on a SQLite file, at full durability."""
+
+
+class Huey:
+    """SQLite in WAL with its default synchronous = FULL, results off, threads. It has no way to enqueue many at once."""
+
+    def __init__(self) -> None:
+        import logging
+
+        from huey import SqliteHuey
+
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        self.huey = SqliteHuey("peers", filename=DSN.removeprefix("sqlite:///"), results=False)
+
+        @self.huey.task(name="tick")
+        def run(n: int) -> None:
+            tick()
+
+        self.run = run
+
+    async def install(self) -> None: ...
+
+    async def fill(self, count: int) -> None:
+        for n in range(count):
+            self.run(n)
+
+    async def work(self, slots: int) -> None:
+        consumer = self.huey.create_consumer(workers=min(slots, 10), worker_type="thread", periodic=False)
+        consumer.start()
+        await asyncio.Event().wait()
+
+
+SYSTEMS: dict[str, type[Any]] = {
+    "fairlane": Fair,
+    "pgqueuer": PgQueuer,
+    "procrastinate": Procrastinate,
+    "chancy": Chancy,
+    "fairlane_sqlite": FairSqlite,
+    "huey": Huey,
+}
 
 
 def main() -> None:

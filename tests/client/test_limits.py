@@ -228,3 +228,13 @@ def test_a_pause_is_of_one_thing(small: Fairlane, clock: FakeClock) -> None:
     assert small.pause_limit(30, tenant="acme", queue="default") == clock.now() + timedelta(seconds=30)
     with pytest.raises(InvalidOption, match="one tenant"):
         small.pause_limit(30, tenant="*")
+
+
+@pytest.mark.requirement("I2")
+def test_the_application_s_own_jobs_are_no_tenant_s(small: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
+    work = small.tasks["work"].using(queue="strict")
+    small.enqueue_many([work.bind()] * 5)
+    with pytest.raises(TenantLimitReached):
+        small.enqueue_many([work.bind(), *[work.using(tenant="acme").bind()] * 2])
+    assert len(small.jobs().jobs) == 5
+    assert not caplog.records
