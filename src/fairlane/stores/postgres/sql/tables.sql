@@ -157,6 +157,7 @@ create table done (
   constraint done_status_check check (status in ('completed', 'dead', 'cancelled'))
 );
 create index done_finished on done (finished_at, seq);
+create index done_otherwise on done (status, seq) where status <> 'completed';  -- few among very many
 
 create table dead_letter (
   seq              bigint primary key,
