@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog", "fairness")
+NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog", "fairness", "api")
 
 
 def main() -> int:
