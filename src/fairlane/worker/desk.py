@@ -53,6 +53,12 @@ class Desk:
         """The store's time, and the earliest it can have been by ours."""
         self.started = 0
         self.ended = 0
+        self.is_woken_reliably = False
+        """A wake-up has been heard here: they do reach this process."""
+
+    def hear_wake_up(self) -> None:
+        self.is_woken_reliably = True
+        self.wake()
 
     def wake(self) -> None:
         """There may be work."""
@@ -81,6 +87,10 @@ class Desk:
     def hear_time(self, now: datetime, sent_s: float) -> None:
         """The store's time, from the answer to what was sent at `sent_s`."""
         self._told = now, sent_s
+
+    def heard_within(self, span_s: float) -> bool:
+        """Whether a Turn has been answered so lately."""
+        return self._told is not None and self.monotonic() - self._told[1] < span_s
 
     def left_s(self, lease: Lease, now_s: float) -> float:
         """How long a lease lasts at least, counted by our clock from what the store said last."""

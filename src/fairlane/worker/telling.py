@@ -53,6 +53,10 @@ class Teller:
     def tell_all(self, events: Iterable[EventDraft]) -> None:
         self._untold.extend(events)
 
+    @property
+    def has_untold(self) -> bool:
+        return bool(self._untold or self._singles or self._sums)
+
     def came(self) -> None:
         self.tell("worker_started", lanes=self._lanes)
 

@@ -22,6 +22,8 @@ REPORT_START_S = 0.5
 """A prefetched attempt still running after this is reported as begun; a shorter one never costs a write of its own."""
 ATTEND_S = 2.0
 """While anything runs a Turn goes out this often at least, to hear of cancellations."""
+QUIET_LOOKS, QUIET_TIMES, LONGEST_POLL_S = 10, 5, 5.0
+"""After so many looks that found nothing it looks so many times more rarely, if wake-ups are known to reach it."""
 ECHO_S = (0.0, 0.03, 0.3)
 """After falling idle: look again this soon, for an enqueue that had not seen us waiting. At once, because the Turn that says so
 claims before it commits."""
@@ -141,6 +143,8 @@ class Turner:
         if desk.outcomes or desk.woken or desk.stopping:
             return
         pause_s = desk.config.poll_s
+        if desk.is_woken_reliably and self._idle > QUIET_LOOKS:
+            pause_s = max(pause_s, min(QUIET_TIMES * pause_s, LONGEST_POLL_S))
         if desk.busy():
             pause_s = min(pause_s, ATTEND_S)
             if not self._is_waiting and self._has_idle_lane():

@@ -16,10 +16,14 @@ EVERY_S = 5.0
 class Promoter:
     name = "promoter"
 
-    def __init__(self, store: StoreAccess, wake: Callable[[], None]) -> None:
-        self._store, self._wake = store, wake
+    def __init__(
+        self, store: StoreAccess, wake: Callable[[], None], turned_within: Callable[[float], bool] = lambda _: False
+    ) -> None:
+        self._store, self._wake, self._turned_within = store, wake, turned_within
 
     async def run_once(self, now: datetime) -> Report:
+        if self._turned_within(EVERY_S):
+            return Report(next_s=EVERY_S)  # every Turn promotes
         promoted = (await self._store.arun(Promote())).count
         if promoted:
             self._wake()

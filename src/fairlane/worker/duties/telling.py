@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fairlane.worker.desk import Desk
 from fairlane.worker.duties.report import Report
-from fairlane.worker.telling import Teller
 
 WATCHED_EVERY_S = 1.0
 EVERY_S = 3.0
@@ -14,9 +14,13 @@ EVERY_S = 3.0
 class EventFlusher:
     name = "teller"
 
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._teller = desk, desk.teller
+        self._ended: int | None = None
 
     async def run_once(self, now: datetime) -> Report:
+        if self._desk.ended == self._ended and not self._teller.has_untold:
+            return Report(next_s=EVERY_S)  # nothing happened that anybody could want to hear
+        self._ended = self._desk.ended
         told = await self._teller.flush()
         return Report(done=told, next_s=WATCHED_EVERY_S if self._teller.is_watched else EVERY_S)

@@ -9,7 +9,7 @@ from fairlane.worker.desk import Desk
 from fairlane.worker.duties.report import Report
 
 EVERY_S = 1.0
-SELDOM_S = 10.0
+SELDOM_S = 30.0
 """While no limit says that anything is to be held."""
 STEP = 1000
 

@@ -16,11 +16,16 @@ class Weigher:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._started: int | None = None
 
     async def run_once(self, now: datetime) -> Report:
-        store = self._desk.app.access
+        desk = self._desk
+        if desk.started == self._started and not desk.busy():
+            return Report(next_s=EVERY_S)  # nothing was shared since
+        self._started = desk.started
+        store = desk.app.access
         weights = (await store.arun(ReadWeights())).weights
-        for state in self._desk.lanes:
+        for state in desk.lanes:
             state.planner.accounts.weigh(weights)
-        self._desk.limits.learn((await store.arun(ListLimits())).limits)
+        desk.limits.learn((await store.arun(ListLimits())).limits)
         return Report(done=len(weights), next_s=EVERY_S)
