@@ -11,17 +11,18 @@ from msgspec import Raw
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult
 from fairlane.stores.postgres.call import Call, answering, instant
-from fairlane.stores.postgres.limiting import enqueue_limits
+from fairlane.stores.postgres.limiting import enqueue_limits, terms_text
 
 # Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
-SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json)::text"
+SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json, %s::text::json)::text"
 
 _enqueued = answering(EnqueueResult)
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
     limits = enqueue_limits(op.limits) if op.limits else None
-    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits), _enqueued)
+    terms = None if limits is None else terms_text(op.limits, op.jobs)
+    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, terms), _enqueued)
 
 
 def jobs_text(jobs: Sequence[JobSpec]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from fairlane.core.limit import Limit
+from fairlane.core.job import JobSpec
+from fairlane.core.limit import Limit, LimitsInForce
 from fairlane.core.ops import (
     MAX_PAGE,
     TENANT_COUNT_CAP,
@@ -78,6 +80,26 @@ def enqueue_limits(limits: tuple[Limit, ...]) -> str | None:
             if given.kind == "tenant" and (given.waiting, given.when_full, given.payload_bytes) != (None, None, None)
         ]
     )
+
+
+def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec]) -> str:
+    """What the code's limits come to for these jobs, by tenant and queue: those with any."""
+    if len(jobs) == 1:
+        return _terms_text(limits, jobs[0].tenant, jobs[0].queue, 1)[0]
+    groups = Counter((job.tenant, job.queue) for job in jobs)
+    found = [_terms_text(limits, *group, count)[1] for group, count in groups.items()]
+    return f"[{','.join(one for one in found if one)}]"
+
+
+@lru_cache(maxsize=4096)
+def _terms_text(limits: tuple[Limit, ...], tenant: str, queue: str, jobs: int) -> tuple[str, str]:
+    """As a list of its own, and as one of several."""
+    terms = LimitsInForce(limits).terms(tenant, queue)
+    if terms.waiting is None and terms.payload_bytes is None:
+        return "[]", ""
+    group = {"tenant": tenant, "queue": queue, "jobs": jobs, **msgspec.structs.asdict(terms)}
+    text = msgspec.json.encode(group).decode()
+    return f"[{text}]", text
 
 
 def _text(limits: list[Limit]) -> str | None:

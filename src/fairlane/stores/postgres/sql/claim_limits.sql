@@ -56,6 +56,17 @@ begin
 end
 $$;
 
+-- counting_only: how leases are marked, where no limit holds anything back.
+-- uses:   counted_pkey
+create function counting_only() returns claim_limits
+language sql stable
+set search_path from current
+begin atomic
+  select (false, null, false, null, null, array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
+          coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0), false, 0, null)::claim_limits
+  from counted c;
+end;
+
 -- claim_limits: what the code gives and what people have set, put together: for the same thing, field by field, people's wins.
 -- uses:   limit_rule_claims, limit_rule_pkey
 create function claim_limits(_given limit_room[], _now timestamptz) returns claim_limits
@@ -100,10 +111,7 @@ begin
                                  and (r.running is not null or r.rate_count is not null or r.paused_until is not null)
                                  and (r.running >= 0 or r.rate_count >= 0 or r.paused_until > _now))
   into _l.own, _l.limited;
-  select array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
-         coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0)
-  into _l.counted_queues, _l.counted_types, _l.counted
-  from counted c;
+  select c.counted_queues, c.counted_types, c.counted into _l.counted_queues, _l.counted_types, _l.counted from counting_only() c;
   _l.locks := 0;
   _l.wary := false;
   return _l;

@@ -9,9 +9,12 @@
 -- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit is looked at. Counting reads no more rows
 -- than a limit allows, and no row that others write to is written: an enqueue in a long transaction holds nobody up.
 --
+-- `terms`: what `limits` come to for these jobs, by tenant and queue, where the caller has put them together: saves reading them here.
+--
 -- select fairlane.enqueue_v1('[{"type": "mail.send", "payload": {"to": 7}, "delay_s": 30}]');
 create function enqueue_v1(
-  jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting', limits json default null
+  jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting', limits json default null,
+  terms json default null
 ) returns json
 language plpgsql
 set search_path from current
@@ -38,8 +41,8 @@ begin
     end if;
   end if;
 
-  if limits::text <> 'false' or (limits is null and exists (select from limit_rule where kind = 'tenant')) then
-    select g.groups, g.refused, g.careful into _groups, _refused, _careful from enqueue_groups(jobs, limits) g;
+  if (limits::text <> 'false' and terms::text is distinct from '[]') or (limits::text is distinct from 'false' and exists (select from limit_rule where kind = 'tenant')) then
+    select g.groups, g.refused, g.careful into _groups, _refused, _careful from enqueue_groups(jobs, limits, terms) g;
     if _refused is not null then
       return json_build_object('refused', _refused, 'depth', _depth);
     end if;

@@ -53,36 +53,43 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 declare
-  _leases integer := count_leases(_tenant, _queue, _limit);
+  _n     integer := count_leases(_tenant, _queue, _limit);
+  _band  smallint := -1;
 begin
-  return least(_limit, _leases + (
-    with recursive bands (band) as (
-      (select r.band from ready r where r.queue = _queue order by r.band limit 1)
-      union all
-      select (select r.band from ready r where r.queue = _queue and r.band > b.band order by r.band limit 1) from bands b where b.band is not null
-    )
-    select count(*) from (
-      select from bands b cross join lateral (
-        select from ready r where r.queue = _queue and r.band = b.band and r.tenant = _tenant limit _limit
-      ) r
-      union all
+  -- Band by band: a recursive query over them took as long again as the counting.
+  while _n < _limit loop
+    select r.band into _band from ready r where r.queue = _queue and r.band > _band order by r.band limit 1;
+    exit when not found;
+    _n := _n + (select count(*) from (select from ready r where r.queue = _queue and r.band = _band and r.tenant = _tenant limit _limit - _n) r);
+  end loop;
+  if _n < _limit then
+    _n := _n + (select count(*) from (
       (select from scheduled s where s.tenant = _tenant and s.queue = _queue limit _limit)
       union all
       (select from held h where _with_held and h.queue = _queue and h.tenant = _tenant limit _limit)
-      limit _limit - _leases
-    ) waiting));
+    ) waiting);
+  end if;
+  return least(_limit, _n);
 end
 $$;
 
 -- enqueue_groups: tenants whose limits these jobs may run into, and the refusal of a payload that is too long.
 -- `careful`: some may have to be held or refused.
 -- uses:   see count_waiting
-create function enqueue_groups(jobs json, _limits json, out groups enqueue_group[], out refused json, out careful boolean)
+--
+-- `_terms`: what the code's limits come to for these very tenants and queues, put together by the caller; used where people have set none.
+create function enqueue_groups(jobs json, _limits json, _terms json, out groups enqueue_group[], out refused json, out careful boolean)
 language plpgsql stable
 set search_path from current
 as $$
 begin
-  groups := array(
+  if _terms is not null and not exists (select from limit_rule where kind = 'tenant') then
+    groups := array(
+      select (t.tenant, t.queue, t.jobs, t.waiting, t.when_full, t.payload_bytes, null, 0)::enqueue_group
+      from json_to_recordset(_terms) as t (tenant text, queue text, jobs integer, waiting integer, when_full text, payload_bytes integer)
+      order by t.tenant collate "C", t.queue collate "C");
+  else
+    groups := array(
     select (g.tenant, g.queue, g.jobs, t.waiting, t.when_full, t.payload_bytes, null, 0)::enqueue_group
     from (
       select coalesce(j.tenant, 'system') as tenant, coalesce(j.queue, 'default') as queue, count(*)::integer as jobs
@@ -91,6 +98,7 @@ begin
     cross join lateral tenant_terms(g.tenant, g.queue, _limits) t
     where t.waiting is not null or t.payload_bytes is not null
     order by g.tenant collate "C", g.queue collate "C");
+  end if;
   if exists (select from unnest(groups) g where g.payload_bytes is not null) then
     select json_build_object('tenant', g.tenant, 'queue', g.queue, 'cause', 'payload_bytes', 'limit', g.payload_bytes, 'found', j.size,
                              'policy', 'reject')

@@ -40,7 +40,9 @@ declare
   _was         boolean;
   _repeated    boolean;
   _paused      boolean;
-  _kept        boolean;
+  _ruled       boolean;
+  _counted     boolean;
+  _allowed     boolean;
   _off         off_claims;
   _given       limit_room[];
   _limits      claim_limits;
@@ -81,10 +83,23 @@ begin
 
   -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
   select exists (select from lease where worker = _worker and claim_no = _claim_no), exists (select from pause),
-         exists (select from limit_rule) or exists (select from counted)
-  into _repeated, _paused, _kept;
-  if _kept or _given is not null then
-    _limits := claim_limits(_given, _now);
+         exists (select from limit_rule), exists (select from counted)
+  into _repeated, _paused, _ruled, _counted;
+  if _ruled or _given is not null then
+    if not _ruled then
+      _allowed := exists (select from unnest(_given) g where g.running >= 0 or g.rate_count >= 0);
+      -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing together.
+      _given := array(
+        select g from unnest(_given) g
+        where (g.kind <> 'queue' and g.queue = '')
+           or exists (select from ready r where r.queue = case when g.kind = 'queue' then g.name else g.queue end));
+    end if;
+    if _ruled or _given <> '{}' then
+      _limits := claim_limits(_given, _now);
+    end if;
+  end if;
+  if _limits.counted is null and _counted then
+    _limits := counting_only();
   end if;
   if _alive then
     if _was is distinct from _waiting then
@@ -125,7 +140,7 @@ begin
     'next_due_at', (select due_at from scheduled order by due_at limit 1),
     'reclaimed', coalesce(_reclaimed, '[]'),
     'surveys', coalesce(array_to_json(_surveys), '[]'),
-    'limited', coalesce(_limits.limited, false),
+    'limited', coalesce(_limits.limited, false) or coalesce(_allowed, false),
     'limited_until', _limits.until);
   leased_at := case when _repeated then (select min(l.leased_at) from lease l where l.worker = _worker and l.claim_no = _claim_no) else _now end;
   return next;
