@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.api.house import ShopHouse, shop
+from tests.support.stores import Ground, ground
+
+__all__ = ["ground"]
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +37,16 @@ def built_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShopHo
     house.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def built_on_postgres(ground: Ground) -> Iterator[ShopHouse]:
+    house = ShopHouse(shop(ground.address("postgres")))
+    yield house
+    house.close()
+
+
+@pytest.fixture(params=["built", "built_on_sqlite", "built_on_postgres"], ids=["memory", "sqlite", "postgres"])
 def on_each_store(request: pytest.FixtureRequest) -> ShopHouse:
-    built: ShopHouse = request.getfixturevalue("built" if request.param == "memory" else "built_on_sqlite")
+    built: ShopHouse = request.getfixturevalue(request.param)
     return built.furnish()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
@@ -13,6 +12,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 }
+_RAW = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 _SLASHED = "/api/jobs"
 
 
@@ -23,9 +23,9 @@ class CarefulHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                given = message["headers"]
+                names = {name for name, _ in given}
+                message["headers"] = [*given, *(header for header in _RAW if header[0] not in names)]
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
