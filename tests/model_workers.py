@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlane.core import ops
 from tests.model_facts import Record
@@ -96,4 +99,14 @@ class Workers:
         rows = [ops.StatRow(**dict(zip(names, key, strict=True)), **self.figures[key]) for key in sorted(self.figures)]
         asked = [row for row in rows if all(getattr(op, name) in (None, getattr(row, name)) for name in names[1:])]
         asked = [row for row in asked if op.since <= row.minute < op.until]
+        if op.step_s is not None:
+            kept, self.figures = self.figures, {}
+            for row in asked:
+                steps = (row.minute - op.since) // timedelta(seconds=op.step_s)
+                others = {name: "" for name in names[1:] if name != op.by}
+                self._sum_up(replace(row, minute=op.since + steps * timedelta(seconds=op.step_s), **others))
+            asked = [
+                ops.StatRow(**dict(zip(names, key, strict=True)), **self.figures[key]) for key in sorted(self.figures)
+            ]
+            self.figures = kept
         return ops.StatPage(rows=tuple(asked[: max(op.limit, 0)]))

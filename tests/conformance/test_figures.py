@@ -198,6 +198,53 @@ def test_minutes_are_read_from_since_to_before_until_oldest_first(scene: Scene) 
     assert read(scene, limit=0) == ()
 
 
+def test_minutes_are_summed_by_steps_and_by_what_is_told_apart(scene: Scene) -> None:
+    rows = [
+        a_row(
+            NOON + timedelta(minutes=nth),
+            type=f"t{nth % 2}",
+            tenant=f"n{nth % 3}",
+            completed=1,
+            enqueued=nth,
+            run_us=10,
+            run_buckets={nth % 2: 1, 7: 2},
+            wait_buckets={3: 1} if nth == 4 else {},
+        )
+        for nth in range(6)
+    ]
+    add(scene, scene.hire(), 1, *rows)
+    start = NOON - timedelta(minutes=1)
+    assert read(scene, start, step_s=240) == (
+        total(start, completed=3, enqueued=3, run_us=30, run_buckets={0: 2, 1: 1, 7: 6}),
+        total(
+            NOON + timedelta(minutes=3),
+            completed=3,
+            enqueued=12,
+            run_us=30,
+            run_buckets={0: 1, 1: 2, 7: 6},
+            wait_buckets={3: 1},
+        ),
+    )
+    by_type = read(scene, step_s=3600, by="type")
+    assert [(row.type, row.queue, row.tenant, row.enqueued) for row in by_type] == [
+        ("t0", "", "", 6),
+        ("t1", "", "", 9),
+    ]
+    by_tenant = read(scene, step_s=240, by="tenant", type="t0")
+    assert [(*minutes([row]), row.tenant, row.enqueued) for row in by_tenant] == [
+        (0, "n0", 0),
+        (0, "n2", 2),
+        (4, "n1", 4),
+    ]
+    assert [row.queue for row in read(scene, step_s=60, by="queue", limit=2)] == ["default", "default"]
+    assert read(scene, step_s=60, limit=0) == ()
+    assert read(scene, NOON - timedelta(hours=2), NOON, step_s=60) == ()
+
+
+def total(minute: datetime, **figures: Any) -> StatRow:
+    return StatRow(minute=minute, type="", queue="", tenant="", **figures)
+
+
 def test_a_minute_is_the_same_in_every_zone(scene: Scene) -> None:
     worker = scene.hire()
     add(scene, worker, 1, a_row(completed=1))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
 
 from fairlane.api.access.rights import Right
-from fairlane.api.figures import Figures, GroupedBy, Spans, put_together
 from fairlane.api.problems import Problem
 from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
+from fairlane.api.visit import Here
 from fairlane.api.words import Instant, Name, TenantName
 from fairlane.core.ops import Check, ReadStats, StatRow
+from fairlane.core.percentiles import percentile_s
 
 routes = Routes("statistics", "/api/jobs/statistics/")
 
-ROWS_A_READ = 10_000
-MOST_READS = 5
+GroupedBy = Literal["none", "type", "queue", "tenant"]
+MOST_POINTS = 10_000
 MOST_STEPS = 1_500
 
 
@@ -75,52 +75,43 @@ async def show_statistics(
     if begin >= end or (end - begin) / step > MOST_STEPS:
         raise Problem(422, "invalid_option", f"since, until, step_s: expected 1 to {MOST_STEPS:,} steps")
     asked = ReadStats(
-        since=begin, until=end, type=type, queue=queue, tenant=here.narrowed(tenant).tenant, limit=ROWS_A_READ
+        since=begin,
+        until=end,
+        type=type,
+        queue=queue,
+        tenant=here.narrowed(tenant).tenant,
+        limit=MOST_POINTS,
+        step_s=step_s,
+        by=None if by == "none" else by,
     )
-    rows, is_cut = await _rows(here, asked)
-    points = [_point(figures, step) for figures in put_together(rows, begin, step, by)]
-    return Series(since=begin, until=end, step_s=step_s, points=points, is_cut=is_cut)
+    rows = (await here.ask(asked)).rows
+    points = [_point(row, by, step_s) for row in rows]
+    return Series(since=begin, until=end, step_s=step_s, points=points, is_cut=len(rows) == MOST_POINTS)
 
 
-async def _rows(here: Visit, asked: ReadStats) -> tuple[list[StatRow], bool]:
-    """Row after row up to a bound. A minute that a full read cut in two is read again from its beginning."""
-    from msgspec.structs import replace
-
-    rows: list[StatRow] = []
-    for _ in range(MOST_READS):
-        found = (await here.ask(asked)).rows
-        if len(found) < ROWS_A_READ:
-            return rows + list(found), False
-        last = found[-1].minute
-        whole = [row for row in found if row.minute < last]
-        if not whole:
-            return rows + list(found), True
-        rows += whole
-        asked = replace(asked, since=last)
-    return rows, True
-
-
-def _point(figures: Figures, step: timedelta) -> Point:
+def _point(row: StatRow, by: GroupedBy, step_s: int) -> Point:
+    ended = row.completed + row.failed + row.dead
     return Point(
-        start_at=figures.start_at,
-        group=figures.group,
-        enqueued=figures.enqueued,
-        completed=figures.completed,
-        failed=figures.failed,
-        dead=figures.dead,
-        cancelled=figures.cancelled,
-        error_rate=figures.error_rate,
-        per_second=figures.throughput(step),
-        wait=_spans(figures.wait),
-        run=_spans(figures.run),
+        start_at=row.minute,
+        group=None if by == "none" else getattr(row, by),
+        enqueued=row.enqueued,
+        completed=row.completed,
+        failed=row.failed,
+        dead=row.dead,
+        cancelled=row.cancelled,
+        error_rate=(row.failed + row.dead) / ended if ended else None,
+        per_second=row.completed / step_s,
+        wait=_spans(row.wait_us, row.wait_buckets),
+        run=_spans(row.run_us, row.run_buckets),
     )
 
 
-def _spans(spans: Spans) -> SpansSeen:
+def _spans(total_us: int, buckets: dict[int, int]) -> SpansSeen:
+    count = sum(buckets.values())
     return SpansSeen(
-        count=spans.count,
-        mean_s=spans.mean_s,
-        p50_s=spans.percentile_s(0.50),
-        p95_s=spans.percentile_s(0.95),
-        p99_s=spans.percentile_s(0.99),
+        count=count,
+        mean_s=total_us / count / 1e6 if count else None,
+        p50_s=percentile_s(buckets, 0.50),
+        p95_s=percentile_s(buckets, 0.95),
+        p99_s=percentile_s(buckets, 0.99),
     )

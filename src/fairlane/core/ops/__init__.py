@@ -195,6 +195,7 @@ from fairlane.core.ops.workers import (
     StatPage as StatPage,
     StatRow as StatRow,
     StatsAdded as StatsAdded,
+    StatsBy as StatsBy,
     WorkerRecord as WorkerRecord,
     Workers as Workers,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -121,8 +121,15 @@ class StatPage(Struct, frozen=True, kw_only=True):
     """By minute, type, queue, tenant."""
 
 
+StatsBy = Literal["type", "queue", "tenant"]
+
+
 class ReadStats(Op[StatPage], frozen=True, kw_only=True):
-    """The minutes from `since` to before `until`, at most `limit` rows, oldest first."""
+    """The minutes from `since` to before `until`, at most `limit` rows, oldest first.
+
+    With `step_s` they are summed: one row for each step with any, counted from `since` on, and each type, queue or tenant as `by` says (None: all
+    together). Its `minute` is when the step begins; what is not told apart is "". `limit` counts the sums.
+    """
 
     answer: ClassVar[object] = StatPage
 
@@ -132,3 +139,5 @@ class ReadStats(Op[StatPage], frozen=True, kw_only=True):
     queue: str | None = None
     tenant: str | None = None
     limit: int = 10_000
+    step_s: int | None = None
+    by: StatsBy | None = None

@@ -20,6 +20,7 @@ from fairlane.core.ops import (
     WorkerRecord,
     Workers,
 )
+from fairlane.core.summing import summed
 from fairlane.stores.memory.facts import Facts, Said, Worker
 from fairlane.stores.memory.moving import as_utc
 
@@ -87,6 +88,9 @@ def read_stats(facts: Facts, op: ReadStats, now: datetime) -> StatPage:
         and op.queue in (None, key[2])
         and op.tenant in (None, key[3])
     )
+    if op.step_s is not None:
+        rows = summed((facts.stats[key] for key in asked), since, op.step_s, op.by)
+        return StatPage(rows=tuple(rows[: max(op.limit, 0)]))
     return StatPage(rows=tuple(_sum(None, facts.stats[key]) for key in asked[: max(op.limit, 0)]))
 
 

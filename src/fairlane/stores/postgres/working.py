@@ -103,8 +103,8 @@ def _add_stats(op: AddStats) -> Call[StatsAdded]:
 
 def _read_stats(op: ReadStats) -> Call[StatPage]:
     return Call(
-        "select {schema}.read_stats_v1(%s::timestamptz, %s::timestamptz, %s, %s, %s, %s)::text",
-        (instant(op.since), instant(op.until), op.type, op.queue, op.tenant, max(op.limit, 0)),
+        "select {schema}.read_stats_v1(%s::timestamptz, %s::timestamptz, %s, %s, %s, %s, %s, %s)::text",
+        (instant(op.since), instant(op.until), op.type, op.queue, op.tenant, max(op.limit, 0), op.step_s, op.by),
         _stat_page,
     )
 

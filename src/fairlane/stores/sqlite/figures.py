@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlane.core.ops import AddStats, ReadStats, StatPage, StatRow, StatsAdded
+from fairlane.core.summing import summed
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.transaction import Transaction
 
 _decode = msgspec.json.Decoder(StatRow).decode
 _BATCH = "select stats_batch from fairlane_worker where id = ?"
 _FIND = "select figures from fairlane_stat where minute = ? and type = ? and queue = ? and tenant = ?"
+_ALL = 2**62
 _SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 
 
@@ -38,6 +40,9 @@ def add_figures(tx: Transaction, rows: Sequence[StatRow]) -> None:
 
 
 def read_stats(tx: Transaction, op: ReadStats) -> StatPage:
+    if op.step_s is not None:
+        every = read_stats(tx, msgspec.structs.replace(op, step_s=None, limit=_ALL)).rows
+        return StatPage(rows=tuple(summed(every, op.since, op.step_s, op.by))[: max(op.limit, 0)])
     given = [("type = ?", op.type), ("queue = ?", op.queue), ("tenant = ?", op.tenant)]
     where = "".join(f" and {condition}" for condition, value in given if value is not None)
     rows = tx.db.execute(

@@ -215,14 +215,47 @@ begin
 end
 $$;
 
--- read_stats_v1: figures of minutes from `_since` to before `_until`, oldest first.
+-- read_stats_v1: figures of minutes from `_since` to before `_until`, oldest first; with `_step_s`, summed by steps and by what `_by` names.
 -- uses:   stat_minute_pkey
-create function read_stats_v1(_since timestamptz, _until timestamptz, _type text, _queue text, _tenant text, _limit integer) returns json
+create function read_stats_v1(
+  _since timestamptz, _until timestamptz, _type text, _queue text, _tenant text, _limit integer, _step_s integer default null, _by text default null
+) returns json
 language plpgsql stable
 set search_path from current
 set plan_cache_mode = force_custom_plan
 as $$
 begin
+  if _step_s is not null then
+    return (
+      -- Read once for the sums and once for each histogram: put by for all three, a day of 20 rows a minute took half as long again.
+      with picked as not materialized (
+        select date_bin(_step_s * interval '1 second', minute, _since) as step,
+               case _by when 'type' then type when 'queue' then queue when 'tenant' then tenant else '' end as named, s.*
+        from stat_minute s
+        where minute >= _since and minute < _until and (_type is null or type = _type) and (_queue is null or queue = _queue)
+          and (_tenant is null or tenant = _tenant)
+      ), sums as (
+        select step, named, sum(enqueued) as enqueued, sum(completed) as completed, sum(failed) as failed, sum(dead) as dead, sum(cancelled) as cancelled,
+               sum(wait_us) as wait_us, sum(run_us) as run_us
+        from picked group by step, named
+      ), waits as (
+        select step, named, json_object_agg(key, n) as buckets
+        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(wait_buckets) b group by step, named, b.key) w
+        group by step, named
+      ), runs as (
+        select step, named, json_object_agg(key, n) as buckets
+        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(run_buckets) b group by step, named, b.key) r
+        group by step, named
+      )
+      select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))
+      from (
+        select step as minute, case _by when 'type' then named else '' end as type, case _by when 'queue' then named else '' end as queue,
+               case _by when 'tenant' then named else '' end as tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us,
+               coalesce(w.buckets, '{}') as wait_buckets, coalesce(r.buckets, '{}') as run_buckets
+        from sums left join waits w using (step, named) left join runs r using (step, named)
+        order by step, named limit _limit
+      ) s);
+  end if;
   return (
     select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))
     from (

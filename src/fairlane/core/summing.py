@@ -1,0 +1,40 @@
+"""Figures of many minutes summed by steps of time, and by type, queue or tenant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from fairlane.core.ops.workers import StatRow, StatsBy
+
+_SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.figures: Counter[str] = Counter()
+        self.wait: Counter[int] = Counter()
+        self.run: Counter[int] = Counter()
+
+    def add(self, row: StatRow) -> None:
+        for name in _SUMS:
+            self.figures[name] += getattr(row, name)
+        self.wait.update(row.wait_buckets)
+        self.run.update(row.run_buckets)
+
+
+def summed(rows: Iterable[StatRow], since: datetime, step_s: int, by: StatsBy | None) -> list[StatRow]:
+    """One row for each step, counted from `since`, and each name of what `by` says; by time, then name."""
+    step, sums = timedelta(seconds=step_s), dict[tuple[datetime, str], _Sum]()
+    for row in rows:
+        begins_at = (since + (row.minute - since) // step * step).astimezone(UTC)
+        sums.setdefault((begins_at, "" if by is None else getattr(row, by)), _Sum()).add(row)
+    return [_row(begins_at, by, name, sums[begins_at, name]) for begins_at, name in sorted(sums)]
+
+
+def _row(begins_at: datetime, by: StatsBy | None, name: str, total: _Sum) -> StatRow:
+    names = {"type": "", "queue": "", "tenant": ""} | ({} if by is None else {by: name})
+    return StatRow(
+        minute=begins_at, **names, **total.figures, wait_buckets=dict(total.wait), run_buckets=dict(total.run)
+    )
