@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+
 from fairlane.core.ops.workers import StatRow, StatsBy
 
 _SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
@@ -34,7 +36,12 @@ def summed(rows: Iterable[StatRow], since: datetime, step_s: int, by: StatsBy | 
 
 
 def _row(begins_at: datetime, by: StatsBy | None, name: str, total: _Sum) -> StatRow:
-    names = {"type": "", "queue": "", "tenant": ""} | ({} if by is None else {by: name})
-    return StatRow(
-        minute=begins_at, **names, **total.figures, wait_buckets=dict(total.wait), run_buckets=dict(total.run)
+    empty = StatRow(
+        minute=begins_at,
+        type=name if by == "type" else "",
+        queue=name if by == "queue" else "",
+        tenant=name if by == "tenant" else "",
+        wait_buckets=dict(total.wait),
+        run_buckets=dict(total.run),
     )
+    return replace(empty, **total.figures)
