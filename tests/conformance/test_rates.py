@@ -445,3 +445,24 @@ def test_the_rate_in_force_is_the_one_shown_by_why(scene: Scene) -> None:
     limit = RATES["tenant"]
     [state] = why(scene, job, limit).limits
     assert state.rate == LimitsInForce([limit]).rate(LimitKey("tenant", "acme"))
+
+
+def test_a_claim_that_meets_tenants_in_several_lots_counts_each_job_once(scene: Scene) -> None:
+    limit = queue("bulk", rate=rate(4, 10))
+    for other in ("a", "b", "c"):
+        put(scene, tenant=other, type="not.known.here")
+    jobs = put(scene, 6)
+    assert got(scene, limit, limit=2, types=("report.make",)) == jobs[:2]
+    assert got(scene, limit, types=("report.make",)) == jobs[2:4]
+
+
+def test_the_rate_of_one_queue_counts_no_job_of_the_next_in_the_same_claim(scene: Scene) -> None:
+    limit = queue("bulk", running=1, rate=rate(3, 10))
+    jobs = put(scene, 4)
+    others = put(scene, 3, queue="default")
+    worker = scene.hire(6000)
+    first, *rest = scene.turn(worker, wanting(9, queues=("bulk", "default")), limits=(limit,)).leases
+    assert [first.id, *(lease.id for lease in rest)] == jobs[:1] + others
+    scene.settle(worker, completed(first))
+    assert got(scene, limit) == jobs[1:2]
+    assert why(scene, jobs[2], limit).limits[0].starts == 2

@@ -140,6 +140,7 @@ begin
           end if;
           _met_all := cardinality(_tenants) < _here;
           _last := _tenants[cardinality(_tenants)];
+          _rates := '{}';  -- those of the tenants before, or of another queue, do not count these
           if _w.by_tenant then
             select * into _got from meet(_queue, _now, _tenants, l);
             _tenants := _got.tenants;
