@@ -449,7 +449,7 @@ def test_the_rate_in_force_is_the_one_shown_by_why(scene: Scene) -> None:
 
 def test_a_claim_that_meets_tenants_in_several_lots_counts_each_job_once(scene: Scene) -> None:
     limit = queue("bulk", rate=rate(4, 10))
-    for other in ("a", "b", "c"):
+    for other in ("aa", "ab", "ac"):
         put(scene, tenant=other, type="not.known.here")
     jobs = put(scene, 6)
     assert got(scene, limit, limit=2, types=("report.make",)) == jobs[:2]
