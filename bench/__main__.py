@@ -5,7 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "memory", "sqlite", "postgres_enqueue", "postgres_turn", "postgres_backlog", "fairness", "api")
+NAMES = (
+    "startup",
+    "memory",
+    "sqlite",
+    "postgres_enqueue",
+    "postgres_turn",
+    "postgres_backlog",
+    "worker",
+    "fairness",
+    "api",
+)
 
 
 def main() -> int:

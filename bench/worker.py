@@ -76,6 +76,7 @@ def latency(scene: Scene) -> None:
 def idling(scene: Scene) -> None:
     with scene.foreman("-p", "1", "-s", "10") as foreman, psycopg.connect(scene.dsn, autocommit=True) as conn:
         [worker] = foreman.children()
+        scene.note.enqueue(monotonic())
         sleep(20.0)  # what follows a start is no idling
         began = {p.pid: sum(p.cpu_times()[:2]) for p in (foreman, worker)}
         committed = transactions(conn)

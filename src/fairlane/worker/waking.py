@@ -13,7 +13,7 @@ from fairlane.stores.base import Listener, Store
 
 log = logging.getLogger("fairlane.worker")
 
-WAIT_S = 0.25
+WAIT_S = 0.5
 
 
 class Waker:

@@ -16,7 +16,7 @@ from fairlane.worker.duties.report import Report, until_minute_s
 
 log = logging.getLogger("fairlane.worker")
 
-EVERY_S = 5.0
+EVERY_S = 10.0
 STEP = 100
 """Schedules fired in one step."""
 

@@ -8,7 +8,7 @@ from fairlane.client.opening import StoreAccess
 from fairlane.core.ops import AddTenants
 from fairlane.worker.duties.report import Report
 
-EVERY_S = 15.0
+EVERY_S = 20.0
 STEP = 500
 
 

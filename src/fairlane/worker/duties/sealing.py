@@ -9,7 +9,7 @@ from fairlane.core.ops import ReadUnsealed, SealAudit
 from fairlane.core.sealing import seal
 from fairlane.worker.duties.report import Report
 
-EVERY_S = 15.0
+EVERY_S = 20.0
 STEP = 500
 
 
