@@ -45,6 +45,7 @@ declare
   _allowed     boolean;
   _off         off_claims;
   _given       limit_room[];
+  _empty       text[];  -- queues with limits and without jobs
   _limits      claim_limits;
   _surveys     json[];
   _want        json;
@@ -88,11 +89,12 @@ begin
   if _ruled or _given is not null then
     if not _ruled then
       _allowed := exists (select from unnest(_given) g where g.running >= 0 or g.rate_count >= 0);
-      -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing together.
-      _given := array(
-        select g from unnest(_given) g
-        where (g.kind <> 'queue' and g.queue = '')
-           or exists (select from ready r where r.queue = case when g.kind = 'queue' then g.name else g.queue end));
+      -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing together. A job that
+      -- arrives there meanwhile is left to the next one, which knows its limits. (tests/faults/test_limits_met_late.py)
+      _empty := array(
+        select q.name from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
+        where q.name <> '' and not exists (select from ready r where r.queue = q.name));
+      _given := array(select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(_empty));
     end if;
     if _ruled or _given <> '{}' then
       _limits := claim_limits(_given, _now);
@@ -109,6 +111,9 @@ begin
       if not _repeated then
         if _paused then
           _off := off_claims();
+        end if;
+        if _empty <> '{}' then
+          _off.queues := _off.queues || _empty;
         end if;
         for _want in select json_array_elements(wants) loop
           select c.* into _got from claim(_worker, _claim_no, _want, _nth, _off, _now, _limits) c;
