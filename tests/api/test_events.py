@@ -162,6 +162,33 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
     run(house, story())
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["as they happen", "from the store"])
+def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHouse, is_late: bool) -> None:
+    feed = EventFeed(house.app, poll_s=0.001)
+    good, many = True, 2 * streaming.PAGE + 1
+
+    async def is_still_good() -> bool:
+        return good
+
+    async def story() -> None:
+        nonlocal good
+        begin = last_id(house)
+        for _ in range(many if is_late else 1):
+            tell(house, "before")
+        stream = streaming.lines(
+            house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=is_still_good
+        )
+        await _until(stream, b"before")
+        for _ in range(0 if is_late else many):
+            tell(house, "secret")
+        house.clock.advance(streaming.BEAT_S)
+        good = False
+        more = [line async for line in stream]
+        assert len(more) < many - 1, "what is left of one page at most"
+
+    run(house, story())
+
+
 def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
     door = house.api.state.house.door
     token = house.token(("viewer",))
