@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ def send(user_id: int) -> None: ...
 
 
 @contextmanager
-def serving(directory: Path, *args: str) -> Iterator[tuple[str, str]]:
-    """The command as a process of its own: its address and all it said before it began to serve."""
+def serving(directory: Path, *args: str, rest: list[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The command as a process of its own: its address and all it said before it began to serve; `rest` gets what it said after."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "fairlane", "dashboard", "--port", "0", *args],
         cwd=directory,
@@ -42,8 +42,10 @@ def serving(directory: Path, *args: str) -> Iterator[tuple[str, str]]:
         yield re.findall(r"http://[\d.:]+", said)[0], said
     finally:
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=30)
-        assert "Traceback" not in rest
+        _, said_after = process.communicate(timeout=30)
+        assert "Traceback" not in said_after
+        if rest is not None:
+            rest.append(said_after)
 
 
 def test_the_printed_link_logs_in_once_and_leads_to_the_jobs(tmp_path: Path) -> None:
@@ -59,6 +61,20 @@ def test_the_printed_link_logs_in_once_and_leads_to_the_jobs(tmp_path: Path) -> 
         assert made.status_code == 201
         assert http.get(f"/api/jobs/{made.json()['id']}/").json()["job"]["created_by"] == "olga"
         assert http.post(link).status_code == 401
+
+
+def test_a_watcher_does_not_hold_up_the_end(run: Run, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    token = run("tokens", "create", "screen", "--role", "viewer", "--url", url).stdout.strip()
+    watching = {"Authorization": f"Bearer {token}"}
+    rest: list[str] = []
+    with httpx.Client(headers=watching) as http, ExitStack() as open_at_the_end:
+        with serving(tmp_path, "--url", url, rest=rest) as (address, _):
+            stream = open_at_the_end.enter_context(http.stream("GET", f"{address}/api/jobs/events/stream/"))
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+        list(lines)  # raises where the stream did not end in order
+    assert "Cancel" not in rest[0], "nothing had to be cut off"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "jobs.example"])

@@ -51,8 +51,16 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
         click.echo(f"fairlane: serving {app.settings.url.partition(':')[0]} at {place}", err=True)
         if is_local:
             click.echo(f"fairlane: log in within ten minutes: {place}/login?link={_link(app, by, notes)}", err=True)
+        api = create_api(app)
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                # It waits for every answer to end before the API hears that it stops; streams end only when told to.
+                api.state.house.feed.stop()
+                await super().shutdown(sockets)
+
         config = uvicorn.Config(
-            create_api(app),
+            api,
             log_level="warning",
             access_log=False,  # an access log would keep the secret of every link
             server_header=False,
@@ -60,7 +68,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
         )
         gc.collect()
         gc.freeze()  # what is there now stays: looked through with every full collection, it costs a request 60 ms
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(config).run(sockets=[listening])
     finally:
         app.close()
 
