@@ -355,6 +355,8 @@ def test_a_signature_holds_for_its_body_its_time_and_its_secret_alone() -> None:
     headers = signed_headers(SECRET, "id", NOON, b"body")
     assert is_signed(SECRET, headers, b"body", NOON)
     assert not is_signed(SECRET, headers, b"body!", NOON)
+    for digits in (400, 5_000):
+        assert not is_signed(SECRET, {**headers, "webhook-timestamp": "9" * digits}, b"body", NOON)
     assert not is_signed(SECRET + "A", headers, b"body", NOON)
     assert not is_signed(SECRET, {**headers, "webhook-id": "other"}, b"body", NOON)
     late = NOON.replace(minute=6)
