@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.api.house import EVERY_ROLE, OWN, ShopHouse, shop
+from fairlane.core.ops import ReadUnsealed, SealAudit
+from fairlane.core.sealing import seal
+from fairlane.watch import register_sinks
+from fairlane.watch.tasks import WEBHOOK
+from tests.api.house import EVERY_ROLE, FOREIGN, OWN, ShopHouse, shop
 
 SECRET = "canary-secret-hunter2"
 
@@ -123,6 +127,27 @@ def test_a_packed_body_is_not_unpacked(house: ShopHouse) -> None:
     assert send(house, b"\x1f\x8b", Content_Encoding="gzip").status_code == 415
 
 
+@pytest.mark.parametrize("media_type", ["application/x-www-form-urlencoded", "text/plain", "", "application/jsonp"])
+def test_a_body_that_is_not_said_to_be_json_is_refused_with_what_to_say(house: ShopHouse, media_type: str) -> None:
+    answer = send(house, b'{"type":"mail.send","payload":{"user_id":1}}', Content_Type=media_type)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert "Content-Type: application/json" in answer.json()["detail"]
+
+
+def test_nobody_writes_fairlanes_own_alerts_for_it() -> None:
+    """Mail and signed webhooks are jobs of tasks of our own, known wherever a worker runs in the same process."""
+    house = ShopHouse(shop(alerts={"webhooks": {"pager": {"url": "https://hooks.example/", "secret": "s" * 16}}}))
+    try:
+        register_sinks(house.app)
+        assert WEBHOOK in house.app.tasks
+        token = house.token(("operator",), tenant=OWN)
+        answer = house.call("POST", "/api/jobs/", token, json={"type": WEBHOOK, "payload": {}})
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown_task")
+        assert house.app.jobs().jobs == ()
+    finally:
+        house.close()
+
+
 def test_a_body_in_pieces_is_cut_off_as_soon_as_it_is_too_large(house: ShopHouse) -> None:
     read = 0
 
@@ -208,3 +233,33 @@ def test_probes_need_no_credentials_and_say_when_the_store_is_away() -> None:
     assert (away.status_code, away.json()["code"]) == (503, "store_closed")
     assert "retry-after" in away.headers
     house.runner.close()
+
+
+def test_many_of_one_tenant_are_meant_by_its_name(house: ShopHouse) -> None:
+    def counted(path: str, act: str, tenant: str, bound: str | None = None) -> Any:
+        body = {"act": act, "where": {"tenant": tenant}, "dry_run": True}
+        return house.call("POST", path, house.token(EVERY_ROLE, tenant=bound), json=body)
+
+    for path, act in (("/api/jobs/many/", "cancel"), ("/api/jobs/admin/dlq/many/", "resolve")):
+        found = {tenant: counted(path, act, tenant).json()["matched"] for tenant in (OWN, FOREIGN, "nobody")}
+        assert found[OWN] == found[FOREIGN] > 0
+        assert found["nobody"] == 0
+        assert counted(path, act, OWN, bound=OWN).json()["matched"] == found[OWN]
+        refused = counted(path, act, FOREIGN, bound=OWN)
+        assert (refused.status_code, refused.json()["code"]) == (404, "tenant_not_found")
+
+
+def test_a_kept_link_of_the_audit_that_is_gone_or_another_is_told(house: ShopHouse) -> None:
+    def verified(**query: Any) -> Any:
+        return house.call("GET", "/api/jobs/audit/verify/", house.token(("viewer",)), params=query)
+
+    waiting = house.app.access.run(ReadUnsealed())
+    links = seal(None, waiting.records[:3])
+    assert house.app.access.run(SealAudit(links=links)).sealed
+    assert verified().json()["links"] == 3
+    behind = verified(after=2, hash=links[1].hash).json()
+    assert (behind["is_whole"], behind["links"], behind["last"]) == (True, 1, links[2].hash)
+    assert verified(after=3, hash=links[2].hash).json()["is_whole"]
+    assert verified(after=9, hash=links[2].hash).json()["broken"]["why"] == "gap"
+    assert verified(after=3, hash="a" * 64).json()["broken"]["why"] == "link_changed"
+    assert verified(after=3).status_code == verified(hash="a" * 64).status_code == 422

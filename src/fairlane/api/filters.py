@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from fairlane.api.words import Body, Instant, Key, Name
+from fairlane.api.words import Body, Instant, Key, Name, TenantName
 from fairlane.core.ids import JobId
 from fairlane.core.job import DeadLetterStatus, ErrorClass, Status
 from fairlane.core.ops import DeadLetterFilter, JobFilter
@@ -17,6 +17,7 @@ from fairlane.core.ops import DeadLetterFilter, JobFilter
 class JobsWhere(Body):
     """Every given field must match; within `status` any."""
 
+    tenant: TenantName | None = None
     status: list[Status] = Field(default=[], max_length=6)
     queue: Name | None = None
     type: Name | None = None
@@ -29,7 +30,7 @@ class JobsWhere(Body):
     enqueued_before: Instant | None = None
 
     def filter(self) -> JobFilter:
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True, exclude={"tenant"})
         given["statuses"] = tuple(dict.fromkeys(given.pop("status")))
         if self.parent_id is not None:
             given["parent_id"] = JobId(self.parent_id)
@@ -39,6 +40,7 @@ class JobsWhere(Body):
 class DeadLettersWhere(Body):
     """Every given field must match."""
 
+    tenant: TenantName | None = None
     status: DeadLetterStatus | None = None
     acknowledged: bool | None = None
     queue: Name | None = None
@@ -49,7 +51,7 @@ class DeadLettersWhere(Body):
     correlation_id: Key | None = None
 
     def filter(self) -> DeadLetterFilter:
-        return DeadLetterFilter(**self.model_dump(exclude_none=True))
+        return DeadLetterFilter(**self.model_dump(exclude_none=True, exclude={"tenant"}))
 
 
 async def jobs_where(

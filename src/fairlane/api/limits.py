@@ -31,7 +31,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         body += chunk
         _refuse_large(len(body), limits)
     text = bytes(body)
-    if text and _is_json(request) and not _is_plain(text, limits):
+    if text and not _is_json(request):
+        raise Problem(415, "unsupported_media_type", "send the body as JSON, with `Content-Type: application/json`")
+    if text and not _is_plain(text, limits):
         problems = scan(text, limits) if len(text) <= SCANNED_BYTES or may_break(text, limits) else []
         if problems:
             found = [FieldError(where="body", message=problem) for problem in problems]

@@ -24,7 +24,7 @@ _MEANINGS = {
     404: "no such thing, or another tenant's",
     409: "not from where it is now, or taken",
     413: "the body is too large",
-    415: "the body is encoded",
+    415: "the body is encoded, or not said to be JSON",
     422: "something in the request was not accepted",
     429: "too many: Retry-After says when to come again",
     503: "the store cannot be used now",

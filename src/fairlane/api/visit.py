@@ -10,6 +10,7 @@ from starlette.requests import Request
 from fairlane.api.access.admission import Door
 from fairlane.api.access.caller import Caller
 from fairlane.api.feed import EventFeed
+from fairlane.api.problems import Problem
 from fairlane.client.app import Fairlane
 from fairlane.core.ops import Op, Scope
 
@@ -51,6 +52,12 @@ class Visit(NamedTuple):
         if tenant is None or self.tenant is not None:
             return self.scope
         return Scope(tenant)
+
+    def required(self, tenant: str | None) -> Scope:
+        """The scope of one tenant, for acts: what is asked of another's jobs is not done to one's own."""
+        if self.tenant is not None and tenant not in {None, self.tenant}:
+            raise Problem(404, "tenant_not_found", "no such tenant here; nothing was changed")
+        return self.narrowed(tenant)
 
     async def ask(self, op: Op[T]) -> T:
         return await self.app.access.arun(op)

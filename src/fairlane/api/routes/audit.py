@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 from fairlane.api.access.rights import Right
 from fairlane.api.paging import Cursor, NextCursor, PageSize, next_cursor
 from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
+from fairlane.api.visit import Here, Visit
 from fairlane.api.words import Key, Name, RowId, Seen
 from fairlane.core.ops import AuditLink, PageAudit, ReadAuditChain
-from fairlane.core.sealing import verify
+from fairlane.core.sealing import BrokenLink, verify
+from fairlane.errors import InvalidOption
 
 routes = Routes("audit", "/api/jobs/audit/")
 
@@ -71,27 +72,50 @@ async def list_audit(
 @routes.get("verify/", Right.READ, house_wide=True)
 async def verify_audit(
     here: Here,
-    after: Annotated[RowId | None, Query(description="Begin behind this link; with its hash.")] = None,
+    after: Annotated[
+        RowId | None, Query(description="Begin behind this link, which must still be there; with its hash.")
+    ] = None,
     hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Of the link `after`.")] = None,
 ) -> ChainVerified:
     """Walk the chain that seals the audit, 5,000 links a request, up to the first broken one."""
+    if (after is None) != (hash is None):
+        raise InvalidOption("after, hash", None, "both of them, or neither")
     behind = None if after is None or hash is None else AuditLink(n=after, audit_id=0, hash=hash)
+    if behind is not None and (broken := await _missing(here, behind)) is not None:
+        return ChainVerified(is_whole=False, links=0, broken=broken, unsealed=0, last=None, next=None)
     links, at, unsealed, more = 0, 0 if behind is None else behind.n, 0, True
     while more and links < LINKS_A_REQUEST:
         chain = await here.ask(ReadAuditChain(after=at, limit=1000))
         verified = verify(chain.sealed, behind)
         links, unsealed, behind = links + verified.links, chain.unsealed, verified.last
         if verified.broken is not None:
-            broken = verified.broken
-            told = Broken(n=broken.n, audit_id=broken.audit_id, why=broken.why, message=str(broken))
             return ChainVerified(
-                is_whole=False, links=links, broken=told, unsealed=unsealed, last=_hash(behind), next=None
+                is_whole=False,
+                links=links,
+                broken=_told(verified.broken),
+                unsealed=unsealed,
+                last=_hash(behind),
+                next=None,
             )
         more = len(chain.sealed) == 1000
         at = at if behind is None else behind.n
     return ChainVerified(
         is_whole=True, links=links, broken=None, unsealed=unsealed, last=_hash(behind), next=at if more else None
     )
+
+
+async def _missing(here: Visit, kept: AuditLink) -> Broken | None:
+    """What is wrong with a link the caller knows: behind one that is gone nothing follows, which looks like the end."""
+    found = (await here.ask(ReadAuditChain(after=kept.n - 1, limit=1))).sealed
+    if not found or found[0].link.n != kept.n:
+        return _told(BrokenLink(n=kept.n, audit_id=None, why="gap"))
+    if found[0].link.hash != kept.hash:
+        return _told(BrokenLink(n=kept.n, audit_id=found[0].link.audit_id, why="link_changed"))
+    return None
+
+
+def _told(broken: BrokenLink) -> Broken:
+    return Broken(n=broken.n, audit_id=broken.audit_id, why=broken.why, message=str(broken))
 
 
 def _hash(link: AuditLink | None) -> str | None:

@@ -96,15 +96,17 @@ async def act_on_dead_letters(here: Here, body: ManyDeadLetters) -> Done:
 async def _matching(
     here: Visit, where: DeadLettersWhere, most: int, cursor: str | None
 ) -> tuple[list[int], str | None]:
+    scope = here.required(where.tenant)
+
     async def page(before: Seq | None, limit: int) -> tuple[list[int], Seq | None]:
-        found = await here.ask(PageDeadLetters(scope=here.scope, where=where.filter(), before=before, limit=limit))
+        found = await here.ask(PageDeadLetters(scope=scope, where=where.filter(), before=before, limit=limit))
         return [int(letter.id) for letter in found.dead_letters], found.next
 
     return await gathered(page, most, cursor)
 
 
 async def _total(here: Visit, where: DeadLettersWhere) -> int:
-    return (await here.ask(PageDeadLetters(scope=here.scope, where=where.filter(), limit=1))).total
+    return (await here.ask(PageDeadLetters(scope=here.required(where.tenant), where=where.filter(), limit=1))).total
 
 
 async def _act(here: Visit, body: ManyDeadLetters, index: int, id: int) -> object:

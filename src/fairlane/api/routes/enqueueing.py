@@ -15,7 +15,8 @@ from fairlane.api.visit import Here
 from fairlane.api.words import Body, Instant, Key, Name, TenantName
 from fairlane.core.ids import JobId
 from fairlane.core.ops import GetJob
-from fairlane.errors import JobNotFound
+from fairlane.errors import JobNotFound, UnknownTask
+from fairlane.watch.tasks import BUILT_IN
 
 routes = Routes("jobs", "/api/jobs/")
 
@@ -84,6 +85,9 @@ async def enqueue_job(here: Here, body: NewJob, response: Response) -> EnqueuedJ
         "on_duplicate": body.on_duplicate,
         "created_by": here.by,
     }
+    if body.type in BUILT_IN:
+        # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
+        raise UnknownTask(body.type, [name for name in here.app.tasks if name not in BUILT_IN])
     task = here.app.require_task(body.type)
     chosen: Any = {name: value for name, value in options.items() if value is not None}
     handle = await task.using(**chosen).aenqueue(**body.payload)

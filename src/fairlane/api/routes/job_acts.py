@@ -93,8 +93,10 @@ async def act_on_jobs(here: Here, body: ManyJobs) -> Done:
 
 
 async def _matching(here: Visit, where: JobsWhere, most: int, cursor: str | None) -> tuple[list[UUID], str | None]:
+    scope = here.required(where.tenant)
+
     async def page(before: Seq | None, limit: int) -> tuple[list[UUID], Seq | None]:
-        found = await here.ask(PageJobs(scope=here.scope, where=where.filter(), before=before, limit=limit))
+        found = await here.ask(PageJobs(scope=scope, where=where.filter(), before=before, limit=limit))
         return [job.id for job in found.jobs], found.next
 
     return await gathered(page, most, cursor)
