@@ -233,6 +233,20 @@ def test_people_of_the_host_application_come_in_by_its_hook() -> None:
         house.close()
 
 
+def test_a_token_of_the_host_applications_own_is_for_its_hook() -> None:
+    def users(request: Request) -> Person | None:
+        return Person(name="heidi", roles=("viewer",)) if request.headers["authorization"] == "Bearer a.b.c" else None
+
+    house = ShopHouse(users=users).furnish()
+    try:
+        assert house.call("GET", "/api/jobs/me/", "a.b.c").json()["name"] == "heidi"
+        assert house.call("GET", "/api/jobs/me/", "x.y.z").status_code == 401
+        assert house.call("GET", "/api/jobs/me/", house.token(("viewer",))).json()["by"] == "token"
+        assert house.call("GET", "/api/jobs/me/", house.revoked()).status_code == 401
+    finally:
+        house.close()
+
+
 def test_below_a_base_path_everything_is_there(house: ShopHouse) -> None:
     below = create_api(house.app, base_path="/ops/")
     assert {route.path.startswith("/ops/") for route in below.routes} == {True}  # type: ignore[attr-defined]

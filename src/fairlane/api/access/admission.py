@@ -55,16 +55,13 @@ class Door:
         bearer = request.headers.get("authorization")
         if bearer is not None:
             secret = bearer[len(_BEARER) :].strip() if bearer[: len(_BEARER)].lower() == _BEARER else ""
+            if self._users is not None and not has_the_shape(secret):
+                return await self._by_hook(request)  # a token of the host application's own
             return await self._by_secret(request, "token", secret)
         cookie = secret_in(request)
         if cookie is not None:
             return await self._by_secret(request, "session", cookie)
-        person = None if self._users is None else self._users(request)
-        if inspect.isawaitable(person):
-            person = await person
-        if person is None:
-            raise _nobody("give a token as `Authorization: Bearer fl_…`, or log in")
-        return caller_for(person)
+        return await self._by_hook(request)
 
     async def is_still_good(self, caller: Caller) -> bool:
         """For answers that go on for long: nobody revoked the credential meanwhile, and it has not expired."""
@@ -85,6 +82,14 @@ class Door:
                 return caller_of(found, hashed)
         self.failures.note(address)
         raise _nobody(f"this {kind} is not known, has expired or was revoked", ends_session=kind == "session")
+
+    async def _by_hook(self, request: Request) -> Caller:
+        person = None if self._users is None else self._users(request)
+        if inspect.isawaitable(person):
+            person = await person
+        if person is None:
+            raise _nobody("give a token as `Authorization: Bearer fl_…`, or log in")
+        return caller_for(person)
 
     def refuse_guessers(self, address: str) -> None:
         wait_s = self.failures.wait_s(address)
