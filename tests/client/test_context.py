@@ -31,7 +31,7 @@ def test_the_default_tenant_is_a_setting(make_app: Callable[..., Fairlane]) -> N
     assert make_app(default_tenant="acme").task(name="t")(lambda: None).enqueue().job().tenant == "acme"
 
 
-@pytest.mark.parametrize("name", ["", None, 1.5, "a\x00", "x" * 200])
+@pytest.mark.parametrize("name", ["", None, 1.5, "a\x00", "x" * 200, "*"])
 def test_a_bad_tenant_is_refused_before_the_block_begins(name: Any) -> None:
     with pytest.raises(InvalidOption, match="tenant"), tenant(name):
         raise AssertionError
@@ -78,6 +78,36 @@ def test_children_inherit_tenant_correlation_and_parent(app: Fairlane) -> None:
     lone = parent.enqueue()
     run_due(app)
     assert {job.correlation_id for job in app.jobs(parent=lone).jobs} == {str(lone.id)}
+
+
+@pytest.mark.requirement("I10")
+@pytest.mark.parametrize("other", ["globex", "system"])
+def test_a_job_does_not_step_into_the_context_of_another_tenant(app: Fairlane, other: str) -> None:
+    @app.task(name="step", max_attempts=1)
+    def step() -> None:
+        with tenant("acme"):
+            app.jobs()
+        with tenant(other):
+            app.jobs()
+
+    handle = step.using(tenant="acme").enqueue()
+    run_due(app)
+    assert handle.job().error_type == "PermissionDenied"
+
+
+@pytest.mark.requirement("I10")
+def test_a_job_of_the_application_itself_steps_into_the_context_of_each_tenant(app: Fairlane) -> None:
+    @app.task(name="rounds", max_attempts=1)
+    def rounds() -> list[str]:
+        names = []
+        for name in ("acme", "globex"):
+            with tenant(name) as own:
+                names.append(own)
+        return names
+
+    handle = rounds.enqueue()
+    run_due(app)
+    assert handle.job().status == "completed"
 
 
 def test_the_current_job_is_known_inside_its_code_and_nowhere_else(app: Fairlane) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from fairlane.client.noting import NoteTaker, check_progress, log_line
 from fairlane.core.clock import Clock
-from fairlane.core.ids import JobId
+from fairlane.core.ids import SYSTEM_TENANT, JobId
 from fairlane.core.job import Lease
 from fairlane.core.names import check_tenant
-from fairlane.errors import AttemptCancelled, LeaseLost, NoCurrentJob
+from fairlane.errors import AttemptCancelled, LeaseLost, NoCurrentJob, PermissionDenied
 
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
@@ -136,9 +136,12 @@ class CurrentJob:
 def tenant(name: str | int) -> Iterator[str]:
     """Everything enqueued inside belongs to this tenant, unless its `using(tenant=…)` says otherwise.
 
-    Works in sync and async code alike: a plain `with`, seen by the tasks started inside it.
+    Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the job's own tenant alone
+    (`PermissionDenied`), unless that is `system` or for all is said out loud.
     """
-    checked = check_tenant(name)
+    checked, in_force = check_tenant(name), tenant_in_force.get()
+    if job_in_force.get() is not None and in_force not in (None, SYSTEM_TENANT, checked):
+        raise PermissionDenied(f'tenant "{checked}"', in_force)
     token = tenant_in_force.set(checked)
     try:
         yield checked
