@@ -61,6 +61,24 @@ def test_limits_are_set_listed_and_cleared(known: Scene, run: Run, answer: Answe
     assert run("limits", "clear", "--queue", "bulk", *at).stdout == "no such limit was set\n"
 
 
+def test_what_the_code_says_of_a_rate_and_of_full_queues_is_overruled(known: Scene, run: Run) -> None:
+    at = ("--url", known.url)
+    assert "no limit" in run("limits", "set", "--queue", "bulk", "--rate", "-1", *at).stdout
+    assert "hold" in run("limits", "set", "--tenant", "acme", "--when-full", "hold", *at).stdout
+
+
+@pytest.mark.parametrize("command", [["pause"], ["set", "--weight", 2], ["show"], ["drain"]])
+def test_every_tenant_is_no_tenant(known: Scene, run: Run, command: list[object]) -> None:
+    result = run("tenants", *command, "*", "--url", known.url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "every tenant" in result.stderr
+    assert run("pauses", "--url", known.url).stdout == ""
+
+
+def test_a_tier_nobody_has_is_not_taken_for_an_empty_store(known: Scene, run: Run) -> None:
+    assert run("tenants", "list", "--tier", "silver", "--url", known.url).stderr == "no such tenant is known\n"
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -218,7 +219,14 @@ def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("50/min", Rate(50, 60.0)), ("10 per s", Rate(10, 1.0)), ("3/5min", Rate(3, 300.0)), ("1/0.5s", Rate(1, 0.5))],
+    [
+        ("50/min", Rate(50, 60.0)),
+        ("10 per s", Rate(10, 1.0)),
+        ("3/5min", Rate(3, 300.0)),
+        ("1/0.5s", Rate(1, 0.5)),
+        ("-1", Rate(-1, 60.0)),
+        ("no limit", Rate(-1, 60.0)),
+    ],
 )
 def test_rates_are_read_as_people_write_them(make_app: Make, text: str, rate: Rate) -> None:
     assert make_app().limit("x", rate=text).limit.rate == rate
@@ -228,6 +236,17 @@ def test_a_pause_is_of_one_thing(small: Fairlane, clock: FakeClock) -> None:
     assert small.pause_limit(30, tenant="acme", queue="default") == clock.now() + timedelta(seconds=30)
     with pytest.raises(InvalidOption, match="one tenant"):
         small.pause_limit(30, tenant="*")
+
+
+@pytest.mark.parametrize(
+    "about", [{"queue": 5}, {"task": "a b"}, {"name": "a\0"}, {"tenant": "a\0"}, {"tenant": "a", "queue": 5}]
+)
+def test_what_cannot_have_a_limit_is_neither_paused_nor_cleared(small: Fairlane, about: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption):
+        small.pause_limit(30, **about)
+    with pytest.raises(InvalidOption):
+        small.clear_limit(**about)
+    assert small.limits_kept() == ()
 
 
 @pytest.mark.requirement("I2")

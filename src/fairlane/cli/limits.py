@@ -39,7 +39,7 @@ def _row(limit: Limit, paused: str, by: str) -> tuple[object, ...]:
         _number(limit.running),
         "" if limit.rate is None else rate_text(limit.rate),
         _number(limit.waiting),
-        limit.when_full if limit.waiting is not None else "",
+        limit.when_full or "",
         "" if limit.enqueue_rate is None else rate_text(limit.enqueue_rate),
         "" if limit.payload_bytes is None else f"{_number(limit.payload_bytes)} B",
         paused,

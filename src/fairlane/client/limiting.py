@@ -13,9 +13,9 @@ from fairlane.client.options import seconds
 from fairlane.client.scoping import in_scope, require_tenant
 from fairlane.client.settings import Settings
 from fairlane.core.ids import SYSTEM_TENANT
-from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, FullPolicy, Limit, LimitKey, Rate, StoredLimit
+from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit
 from fairlane.core.limit_reading import check_limit, read_rate
-from fairlane.core.names import check_key, check_limit_name
+from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.errors import InvalidOption
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairlane.client.definition import Definition
     from fairlane.client.opening import StoreAccess
 
+_CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name}
 RateLike = str | int | Rate
 """`"50/min"`, a number of starts a minute, or a Rate."""
 
@@ -34,14 +35,16 @@ def limit_key(
     if tenant is not None:
         if task is not None or name is not None:
             raise InvalidOption("tenant", tenant, "alone or with a queue, not with a task or a name")
-        return LimitKey("tenant", str(tenant) if isinstance(tenant, int) else tenant, queue or "")
-    given = [LimitKey("queue", queue or ""), LimitKey("type", task or ""), LimitKey("named", name or "")]
-    given = [key for key in given if key.name]
+        whose = EVERY_TENANT if tenant == EVERY_TENANT else check_tenant(tenant)
+        return LimitKey("tenant", whose, check_queue_name(queue) if queue else "")
+    kinds: tuple[LimitKind, ...] = ("queue", "type", "named")
+    given = [(kind, one) for kind, one in zip(kinds, (queue, task, name), strict=True) if one]
     if len(given) != 1:
         raise InvalidOption(
-            "queue, tenant, task, name", [key.name for key in given], "exactly one, or a tenant and a queue"
+            "queue, tenant, task, name", [one for _, one in given], "exactly one, or a tenant and a queue"
         )
-    return given[0]
+    [(kind, one)] = given
+    return LimitKey(kind, _CHECKS[kind](one))
 
 
 class NamedLimit:

@@ -17,11 +17,14 @@ HIGHEST_NUMBER = 2**31 - 1
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
 _TEXT = re.compile(r"\s*(\d{1,9})\s*(?:/|per)\s*(\d{1,6}(?:\.\d{1,3})?)?\s*([a-z]+)\s*")
-_EXPECTED = '"50/min", "10/s", "100/5min", or Rate(count, period_s)'
+_NO_LIMIT = "no limit"
+_EXPECTED = f'"50/min", "10/s", "100/5min", or {NO_LIMIT} for no limit'
 
 
 def read_rate(option: str, given: object) -> Rate:
-    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: so many a minute."""
+    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: so many a minute. `-1`: no limit, said out loud."""
+    if isinstance(given, str) and given.strip().lower() in (str(NO_LIMIT), _NO_LIMIT):
+        given = NO_LIMIT
     if isinstance(given, str):
         found = _TEXT.fullmatch(given.lower())
         unit = found and _UNITS.get(found[3])
@@ -44,7 +47,7 @@ def read_rate(option: str, given: object) -> Rate:
 def rate_text(rate: Rate) -> str:
     """`50/min`: the way it is written."""
     if rate.count == NO_LIMIT:
-        return "no limit"
+        return _NO_LIMIT
     for unit, span_s in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if rate.period_s % span_s == 0:
             times = rate.period_s / span_s

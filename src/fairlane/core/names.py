@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fairlane.core.limit import EVERY_TENANT
 from fairlane.errors import InvalidOption
 
 MAX_NAME_BYTES = 128
@@ -41,6 +42,8 @@ def check_tenant(tenant: object) -> str:
     """The tenant as text: a whole number and its digits mean the same tenant."""
     if isinstance(tenant, int) and not isinstance(tenant, bool) and abs(tenant) < 10**MAX_NAME_BYTES:
         tenant = str(tenant)
+    if tenant == EVERY_TENANT:
+        raise InvalidOption("tenant", tenant, "one tenant: * means every tenant, and only limits are set for that")
     return _check_text("tenant", tenant, MAX_NAME_BYTES, "a whole number, or text")
 
 

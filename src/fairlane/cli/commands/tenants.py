@@ -43,6 +43,8 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
         return
     if page.tenants:
         out.table(TITLES, [_row(record) for record in page.tenants])
+    elif tier is not None or after:
+        out.note("no such tenant is known")
     else:
         out.note("no tenant is known yet: a worker finds them by their jobs, `fairlane tenants set` makes one known")
     if page.next is not None:
