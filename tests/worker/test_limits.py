@@ -141,3 +141,41 @@ def test_urgent_work_starts_at_once_in_a_free_lane_although_others_are_busy_with
         await loop
 
     asyncio.run(story())
+
+
+@pytest.mark.requirement("I4")
+def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahead(works: Works) -> None:
+    began: list[str] = []
+
+    @works.app.task(name="urgent", queue="critical")
+    async def urgent() -> None:
+        began.append("urgent")
+
+    @works.app.task(name="flood")
+    async def flood() -> None:
+        began.append("flood")
+        await asyncio.sleep(0.001)
+
+    works.app.set_limit(queue="critical", running=2)
+
+    async def run() -> None:
+        works.app.enqueue_many([flood.bind() for _ in range(4000)])
+        engine = works.engine(Lane("general", 4, ("critical", "default")))
+        running = asyncio.create_task(engine.run())
+        await eventually(lambda: began.count("flood") > 200)
+        works.app.enqueue_many([urgent.bind() for _ in range(4)])
+        await eventually(lambda: began.count("urgent") == 4)
+        assert began.count("flood") < 4000
+        engine.stop()
+        await running
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("queues", "first"), [(QUEUES, False), (("bulk", "default"), True), (("bulk",), False), (("default",), False)]
+)
+def test_a_limited_queue_that_stands_before_others_is_known(queues: tuple[str, ...], first: bool) -> None:
+    watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
+    watch.in_force = True
+    assert watch.come_first(queues) is first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fairlane.core.job import Lease
 from fairlane.core.limit import Limit, StoredLimit
 
 
@@ -28,10 +29,27 @@ class LimitWatch:
         """
         if not self.in_force:
             return queues
+        limited = self._limited()
+        return () if limited is None else tuple(queue for queue in queues if queue not in limited)
+
+    def come_first(self, queues: tuple[str, ...]) -> bool:
+        """Whether a queue that limits may count stands before one that they do not: it must not wait behind what is claimed ahead."""
+        free = frozenset(self.free(queues))
+        first = next((place for place, queue in enumerate(queues) if queue not in free), len(queues))
+        return any(queue in free for queue in queues[first:])
+
+    def may_count(self, leases: Iterable[Lease]) -> bool:
+        """Whether any of these may be counted under a limit."""
+        if not self.in_force:
+            return False
+        limited = self._limited()
+        return limited is None or any(lease.queue in limited for lease in leases)
+
+    def _limited(self) -> frozenset[str] | None:
+        """Queues whose jobs a limit may count; None: those of any. Limits in force that are not known here yet may be about anything."""
         limits = [*self.given, *(record.limit for record in self._stored if _stored_limits_claims(record))]
-        limited = {_queue_of(limit) for limit in limits}
-        # Limits in force that are not known here yet may be about anything.
-        return () if not limits or "" in limited else tuple(queue for queue in queues if queue not in limited)
+        limited = frozenset(_queue_of(limit) for limit in limits)
+        return None if not limits or "" in limited else limited
 
 
 def _queue_of(limit: Limit) -> str:

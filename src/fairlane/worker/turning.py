@@ -36,6 +36,9 @@ UNREGISTERED_S = 0.2
 """How long a worker whose heartbeat has lapsed waits before it asks again."""
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
+FROM_ALL_S = 0.05
+"""Queues with limits are looked into this often at least, while others keep a worker busy."""
+
 Asked = tuple[tuple[LaneState, Want], ...]
 
 
@@ -58,6 +61,9 @@ class Turner:
         self.answered_s = desk.monotonic()
         """When the store last answered: what readiness is judged by."""
         self._registered = True
+        self._is_counted = True
+        """Some of what was claimed last may be counted under a limit."""
+        self._all_asked_s = float("-inf")
         self.until_s: float | None = None
         """Leaving: nobody waits for the store beyond this."""
 
@@ -111,6 +117,7 @@ class Turner:
             state.give(leases, sent_s + TRUSTED_S, self.answered_s)
         if asked:
             self._heed_limits(answer, is_short=any(state.empty for state, _ in asked))
+            self._is_counted = desk.limits.may_count(answer.leases)
         self._heed(answer)
         return len(answer.leases)
 
@@ -120,12 +127,17 @@ class Turner:
         woken, desk.woken = desk.woken, False
         asked = []
         left = desk.jobs_left()
+        from_all = self._is_counted or woken or desk.monotonic() - self._all_asked_s > FROM_ALL_S
         for state in desk.lanes:
             room, queues = state.room(), None
             if desk.limits.in_force:
-                # Free slots may take anything; ahead of them only what no limit counts.
-                queues = None if state.free_slots() else desk.limits.free(state.queues)
-                room = state.free_slots() or (room if queues else 0)
+                # Free slots may take anything; ahead of them only what no limit counts. Where nothing met a limit lately, both at once from the
+                # queues without one, and only now and then a look into the others.
+                queues = desk.limits.free(state.queues)
+                if state.free_slots() and (from_all or not queues):
+                    room, queues = state.free_slots(), None
+                elif not queues or (from_all and desk.limits.come_first(state.queues)):
+                    room = 0  # what is held runs out, and the slots that come free may take anything
             room = min(room, left)
             left -= room
             if room > 0 and (woken or not state.empty or desk.outcomes):
@@ -134,6 +146,8 @@ class Turner:
                     limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken, queues=queues
                 )
                 asked.append((state, want))
+        if asked and from_all:
+            self._all_asked_s = desk.monotonic()
         return tuple(asked)
 
     async def _sleep(self) -> None:
