@@ -263,3 +263,18 @@ def test_a_kept_link_of_the_audit_that_is_gone_or_another_is_told(house: ShopHou
     assert verified(after=9, hash=links[2].hash).json()["broken"]["why"] == "gap"
     assert verified(after=3, hash="a" * 64).json()["broken"]["why"] == "link_changed"
     assert verified(after=3).status_code == verified(hash="a" * 64).status_code == 422
+
+
+def test_a_mistyped_filter_is_refused_and_lists_nothing(house: ShopHouse) -> None:
+    answer = house.call("GET", "/api/jobs/?staus=dead", house.token(("viewer",)))
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown_parameter")
+    [error] = answer.json()["errors"]
+    assert (error["where"], 'Nearest: "status"' in error["message"]) == ("query.staus", True)
+
+
+def test_a_rule_that_there_is_not_cannot_be_silenced(house: ShopHouse) -> None:
+    token = house.token(("operator",))
+    answer = house.call("POST", "/api/jobs/alerts/queue_backlock/silence/", token, json={"for_s": 60})
+    assert answer.status_code == 422
+    assert "queue_backlog" in answer.json()["detail"]
+    assert house.call("GET", "/api/jobs/alerts/", token).json()["silences"] == []

@@ -129,3 +129,10 @@ def test_without_alerts_a_hint_is_given(url: str, run: Run) -> None:
     listed = run("alerts", "list", "--url", url)
     assert (listed.exit_code, listed.stdout) == (0, "")
     assert "nothing is wrong" in listed.stderr
+
+
+def test_a_rule_that_there_is_not_cannot_be_silenced(url: str, run: Run, answer: Callable[..., Any]) -> None:
+    run("migrate", "up", "--url", url)
+    refused = run("alerts", "silence", "queue_backlock", "--url", url)
+    assert (refused.exit_code, 'Nearest: "queue_backlog"' in refused.stderr) == (2, True)
+    assert answer("alerts", "list", "--url", url)["silences"] == []

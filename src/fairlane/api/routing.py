@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fairlane.api.access.rights import Right
 from fairlane.api.limits import body_limits, read_body
-from fairlane.api.problems import MEDIA_TYPE
+from fairlane.api.problems import MEDIA_TYPE, FieldError, Problem
+from fairlane.errors import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,10 +59,12 @@ class GatedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, declared = super().get_route_handler(), self.declared
+        known = frozenset(_query_names(self.dependant))
 
         async def gated(request: Request) -> Response:
             house = request.app.state.house
             request.state.caller = await house.door.admit(request, declared.right, is_house_wide=declared.is_house_wide)
+            _refuse_unknown(request, known)
             if self.body_field is None:
                 return await handle(request)
             body = await read_body(request, body_limits(house.app.settings.limits))
@@ -70,6 +75,26 @@ class GatedRoute(APIRoute):
             return await handle(Request(request.scope, receive))
 
         return gated
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (param.alias for param in dependant.query_params)
+    for other in dependant.dependencies:
+        yield from _query_names(other)
+
+
+def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
+    """A filter that is mistyped must not list everything."""
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "unknown_parameter",
+            f"{len(unknown)} of the query's parameters are not known here; there are: {', '.join(sorted(known)) or 'none'}",
+            errors=[
+                FieldError(where=f"query.{name[:100]}", message=f"unknown.{nearest(name, known)}") for name in unknown
+            ],
+        )
 
 
 class Routes:

@@ -6,7 +6,7 @@ The defaults are the documents'. Settings change them rule by rule, and add rule
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from msgspec import UNSET, Struct, UnsetType
@@ -108,6 +108,14 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(name="oldest_pending", watches="oldest_pending_s", threshold=3600),
     Rule(name="breaker_open", watches="breakers_open", threshold=0),
 )
+
+
+def require_rule(name: str, rules: Iterable[Rule]) -> str:
+    """The name of a rule there is; a mistyped one would silence nothing."""
+    known = [rule.name for rule in rules]
+    if name not in known:
+        raise InvalidOption("alert rule", name, f"one of {', '.join(known)}.{nearest(name, known)}")
+    return name
 
 
 def rules_in_force(changes: Mapping[str, RuleChange]) -> tuple[Rule, ...]:

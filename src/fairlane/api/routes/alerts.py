@@ -11,6 +11,7 @@ from fairlane.api.access.rights import Right
 from fairlane.api.routing import Routes
 from fairlane.api.visit import Here
 from fairlane.api.words import Act, Name, Seen
+from fairlane.core.alert_rules import require_rule
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
 from fairlane.core.ops.watch import AlertState
 
@@ -55,6 +56,8 @@ async def list_alerts(here: Here) -> AlertList:
 @routes.post("{rule}/silence/", Right.ACT, house_wide=True)
 async def silence_alerts(here: Here, rule: Name, body: Silencing) -> AlertList:
     """Tell nobody of a rule's alerts for a while."""
+    if body.for_s > 0:
+        require_rule(rule, here.app.settings.alerts.rules_in_force)
     return _seen(await here.ask(SilenceAlerts(rule=rule, for_s=body.for_s, by=here.by, notes=body.notes)))
 
 
