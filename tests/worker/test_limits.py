@@ -161,6 +161,7 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
     async def run() -> None:
         works.app.enqueue_many([flood.bind() for _ in range(4000)])
         engine = works.engine(Lane("general", 4, ("critical", "default")))
+        engine.desk.limits.learn(works.app.limits_kept())
         running = asyncio.create_task(engine.run())
         await eventually(lambda: began.count("flood") > 200)
         works.app.enqueue_many([urgent.bind() for _ in range(4)])
