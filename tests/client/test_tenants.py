@@ -43,6 +43,10 @@ def test_a_weight_is_set_shown_and_audited(app: Fairlane) -> None:
     )
 
 
+def test_a_ready_job_says_who_takes_turns_with_it(app: Fairlane, two: dict[str, Any]) -> None:
+    assert "1 other tenant takes turns with it" in app.why(two["acme"]).reasons[-1]
+
+
 @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), True, "3"])
 def test_a_weight_that_makes_no_sense_is_refused(app: Fairlane, weight: Any) -> None:
     with pytest.raises(InvalidOption, match="weight"):

@@ -125,7 +125,8 @@ def _limit_reason(state: LimitState, now: datetime) -> Iterator[str]:
 def _position(waiting: Waiting) -> str:
     parts = [f"{_count(waiting.ahead)} of its tenant before it"]
     if waiting.tenants:
-        parts.append(f"{_count(waiting.tenants)} other tenants take turns with it")
+        others = "other tenant takes" if waiting.tenants == 1 else "other tenants take"
+        parts.append(f"{_count(waiting.tenants)} {others} turns with it")
     if waiting.more_urgent:
         parts.append(f"{_count(waiting.more_urgent)} more urgent")
     return "it is ready: " + ", ".join(parts)
