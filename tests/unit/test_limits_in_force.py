@@ -56,6 +56,24 @@ def test_what_a_person_set_wins_field_by_field(kind: Any) -> None:
     assert (force.running(key), force.rate(key)) == (5, None)
 
 
+@pytest.mark.parametrize("by", ["given", "set"])
+def test_what_is_said_of_every_tenant_is_not_meant_for_the_applications_own_jobs(by: str) -> None:
+    figures = {"running": 1, "rate": Rate(1, 60), "enqueue_rate": Rate(1, 60), "waiting": 1, "payload_bytes": 9}
+    said = [tenant(EVERY_TENANT, queue, **figures, when_full="reject") for queue in ("", "bulk")]
+    own = tenant("system", "bulk", running=3, waiting=4)
+
+    def force(*limits: Limit) -> LimitsInForce:
+        return LimitsInForce(limits) if by == "given" else LimitsInForce((), map(stored, limits))
+
+    for queue in ("", "bulk"):
+        key = LimitKey("tenant", "system", queue)
+        assert (force(*said).running(key), force(*said).rate(key)) == (None, None)
+    assert force(*said).enqueue_rate("system") is None
+    assert force(*said).terms("system", "bulk") == TenantTerms(waiting=None, when_full="warn", payload_bytes=None)
+    assert force(*said, own).running(LimitKey("tenant", "system", "bulk")) == 3
+    assert force(*said, own).terms("system", "bulk") == TenantTerms(waiting=4, when_full="warn", payload_bytes=None)
+
+
 def test_nothing_at_all_is_a_limit_and_no_limit_is_none() -> None:
     assert LimitsInForce([tenant(running=0, rate=Rate(0, 1))]).running(ACME) == 0
     assert LimitsInForce([tenant(rate=Rate(0, 1))]).rate(ACME) == Rate(0, 1)

@@ -15,6 +15,7 @@ from tests.unit.test_memory_against_model import QUEUES, TENANTS, TYPES, Wandere
 
 NAMED = ("smtp", "disk")
 STEPS = 500
+SEEDS = range(25)
 
 
 class LimitedWanderer(Wanderer):
@@ -110,7 +111,7 @@ def told(answer: Any) -> Any:
 
 
 @pytest.mark.requirement("I2", "I3", "Q4")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_life_under_limits_looks_the_same_in_memory_and_in_the_model(seed: int) -> None:
     store, model, wanderer = MemoryStore(), Model(), LimitedWanderer(seed)
     for step in range(STEPS):
@@ -123,7 +124,7 @@ def test_a_random_life_under_limits_looks_the_same_in_memory_and_in_the_model(se
 def test_the_walk_meets_every_way_a_limit_can_bite() -> None:
     """A walk that never meets a case proves nothing about it."""
     met: set[str] = set()
-    for seed in range(20):
+    for seed in SEEDS:
         model, wanderer = Model(), LimitedWanderer(seed)
         for _ in range(STEPS):
             op = wanderer.next()

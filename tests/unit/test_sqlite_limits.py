@@ -18,7 +18,7 @@ from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.waking import SqliteListener
 from tests.support.acting import Scene, wanting
-from tests.support.limiting import clear_limit, every_tenant, queue, rate, set_limit, task, tenant
+from tests.support.limiting import clear_limit, queue, rate, set_limit, task, tenant
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_refused_enqueue_leaves_the_rest_of_the_callers_transaction_alone(tmp_
     connection = sqlite3.connect(tmp_path / "jobs.db")
     connection.execute("create table orders (id integer)")
     connection.execute("insert into orders values (1)")
-    limits = (every_tenant(waiting=1, when_full="reject"),)
+    limits = (tenant("system", waiting=1, when_full="reject"),)
     refused = store.run(Enqueue(jobs=(scene.job(), scene.job()), limits=limits, now=scene.now), on=connection)
     assert refused.refused is not None
     connection.commit()
@@ -197,7 +197,7 @@ def test_a_lease_taken_away_by_hand_wakes_those_who_wait_for_room(scene: Scene, 
 
 
 def test_a_held_job_wakes_somebody_only_when_it_may_go_on(scene: Scene, waiter: Waiter) -> None:
-    full = (every_tenant(waiting=0, when_full="hold"),)
+    full = (tenant("system", waiting=0, when_full="hold"),)
     scene.enqueue(scene.job(), limits=full)
     assert not waiter.is_woken()
     scene.run(Unhold(limits=full))

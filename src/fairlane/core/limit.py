@@ -3,6 +3,8 @@
 queue   one queue as a whole                       type   one task
 tenant  one tenant, or every tenant (`*`); over    named  several tasks together: what they all call
         all queues, or in one queue
+
+The application's own jobs, of the tenant `system`, belong to nobody: what is said of every tenant is not meant for them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from fairlane.core.ids import SYSTEM_TENANT
+
 LimitKind = Literal["queue", "tenant", "type", "named"]
 LIMIT_KINDS: tuple[LimitKind, ...] = ("queue", "tenant", "type", "named")
 
@@ -20,6 +24,7 @@ FullPolicy = Literal["warn", "reject", "hold"]
 """At the waiting limit: queue it all the same and say so, refuse it, or take it in and keep it from being claimed."""
 
 EVERY_TENANT = "*"
+"""Each one but `system`, which has only what is said of it by name."""
 NO_LIMIT = -1
 """As a number set by a person: no limit, whatever is given elsewhere."""
 
@@ -88,8 +93,8 @@ class TenantTerms(Struct, frozen=True, kw_only=True):
 class LimitsInForce:
     """What the code gives and what people have set, put together.
 
-    The particular wins over the general (a tenant's own over every tenant's), and for the same thing what a person set wins over
-    what the code gives.
+    The particular wins over the general (a tenant's own over every tenant's; `system` has only its own), and for the same thing what a
+    person set wins over what the code gives.
     """
 
     def __init__(self, given: Iterable[Limit], stored: Iterable[StoredLimit] = ()) -> None:
@@ -116,7 +121,8 @@ class LimitsInForce:
 
     def terms(self, tenant: str, queue: str) -> TenantTerms:
         """In turn: the tenant in this queue, the tenant, every tenant in this queue, every tenant."""
-        keys = [LimitKey("tenant", name, where) for name in (tenant, EVERY_TENANT) for where in (queue, "")]
+        names = (tenant,) if tenant == SYSTEM_TENANT else (tenant, EVERY_TENANT)
+        keys = [LimitKey("tenant", name, where) for name in names for where in (queue, "")]
         said = [limit for key in keys for limit in self._at(key)]
         waiting = next((limit.waiting for limit in said if limit.waiting is not None), None)
         size = next((limit.payload_bytes for limit in said if limit.payload_bytes is not None), None)
@@ -147,7 +153,7 @@ class LimitsInForce:
 
     def _about(self, key: LimitKey) -> Iterator[Limit]:
         yield from self._at(key)
-        if key.kind == "tenant":
+        if key.kind == "tenant" and key.name != SYSTEM_TENANT:
             yield from self._at(key._replace(name=EVERY_TENANT))
 
     def _at(self, key: LimitKey) -> Iterator[Limit]:

@@ -16,11 +16,11 @@ begin
   into waiting, when_full, payload_bytes
   from (
     select array[(r.name = '*')::integer, (r.queue = '')::integer, 0] as place, r.waiting, r.when_full, r.payload_bytes
-    from limit_rule r where r.kind = 'tenant' and r.name in (_tenant, '*') and r.queue in (_queue, '')
+    from limit_rule r where r.kind = 'tenant' and r.name = any(said_of(_tenant)) and r.queue in (_queue, '')
     union all
     select array[(g.name = '*')::integer, (coalesce(g.queue, '') = '')::integer, 1], g.waiting, g.when_full, g.payload_bytes
     from json_to_recordset(_limits) as g (kind text, name text, queue text, waiting integer, when_full text, payload_bytes integer)
-    where g.kind = 'tenant' and g.name in (_tenant, '*') and coalesce(g.queue, '') in (_queue, '')
+    where g.kind = 'tenant' and g.name = any(said_of(_tenant)) and coalesce(g.queue, '') in (_queue, '')
   ) s;
 end
 $$;

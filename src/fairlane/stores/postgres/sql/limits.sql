@@ -3,6 +3,11 @@ create function limit_lock(_kind text, _name text) returns bigint
 language sql stable parallel safe
 return hashtextextended(current_schema() || ':' || _kind || ':' || _name, 4);
 
+-- said_of: the names under which something is said of a tenant: its own and `*`, which is not meant for the application's own jobs.
+create function said_of(_tenant text) returns text[]
+language sql immutable parallel safe
+return case when _tenant = 'system' then array[_tenant] else array[_tenant, '*'] end;
+
 -- limits: all that people have set, by kind, name, queue.
 create function limits(_changed boolean) returns json
 language sql stable
@@ -160,11 +165,11 @@ begin
   select nullif(r.n, -1), r.s * interval '1 second', json_build_object('count', r.n, 'period_s', r.s) into _most, _period, _rate
   from (
     select l.name = '*' as every, 0 as given, l.enqueue_count as n, l.enqueue_s as s
-    from limit_rule l where l.kind = 'tenant' and l.name in (_tenant, '*') and l.queue = ''
+    from limit_rule l where l.kind = 'tenant' and l.name = any(said_of(_tenant)) and l.queue = ''
     union all
     select g.name = '*', 1, (g.enqueue_rate->>'count')::integer, (g.enqueue_rate->>'period_s')::double precision
     from json_to_recordset(_limits) as g (kind text, name text, queue text, enqueue_rate json)
-    where g.kind = 'tenant' and g.name in (_tenant, '*') and coalesce(g.queue, '') = ''
+    where g.kind = 'tenant' and g.name = any(said_of(_tenant)) and coalesce(g.queue, '') = ''
   ) r
   where r.n is not null order by r.every, r.given limit 1;
   if _most is null then

@@ -11,7 +11,7 @@ begin
       union all
       select kind, name, queue, running, rate_count, period_s, paused_until, types, true from limit_rule r
       where r.kind = 'named' or (r.kind = 'queue' and r.name = _queue) or (r.kind = 'type' and r.name = _type)
-         or (r.kind = 'tenant' and r.name in (_tenant, '*') and r.queue in ('', _queue))
+         or (r.kind = 'tenant' and r.name = any(said_of(_tenant)) and r.queue in ('', _queue))
     ), merged as (
       select kind, name, queue,
              coalesce(max(running) filter (where kept), max(running)) as running,
@@ -31,7 +31,7 @@ begin
              coalesce(m.period_s, e.period_s) as period_s, case when m.paused_until > _now then m.paused_until end as paused_until
       from keys k
       left join merged m on m.kind = k.kind and m.name = k.name and m.queue = k.queue
-      left join merged e on k.kind = 'tenant' and e.kind = 'tenant' and e.name = '*' and e.queue = k.queue
+      left join merged e on k.kind = 'tenant' and e.kind = 'tenant' and e.name = '*' and e.queue = k.queue and k.name <> 'system'
     )
     select json_agg(json_build_object(
       'kind', r.kind, 'name', r.name, 'queue', r.queue, 'running', r.running,
