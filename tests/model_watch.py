@@ -34,10 +34,17 @@ class Watch(Access, Events):
 
     def readalerts(self, op, now):
         silences = [self.silences[rule] for rule in sorted(self.silences) if self.silences[rule].until > now]
-        return ops.Alerts(alerts=tuple(self.alerts[key] for key in sorted(self.alerts)), silences=tuple(silences))
+        alerts = self._alerts_kept(now)
+        return ops.Alerts(alerts=tuple(alerts[key] for key in sorted(alerts)), silences=tuple(silences))
+
+    def _alerts_kept(self, now):
+        def is_forgotten(alert):
+            return alert.state == "resolved" and alert.resolved_at and alert.resolved_at <= now - span(86_400)
+
+        return {key: alert for key, alert in self.alerts.items() if not is_forgotten(alert)}
 
     def savealerts(self, op, now):
-        saved = []
+        saved, self.alerts = [], self._alerts_kept(now)
         for alert in op.alerts:
             key = alert.rule, alert.about
             if alert.version == (self.alerts[key].version if key in self.alerts else 0) + 1:
@@ -46,7 +53,7 @@ class Watch(Access, Events):
         return ops.AlertsSaved(saved=tuple(saved))
 
     def _in_utc(self, alert):
-        instants = {name: getattr(alert, name) for name in ("since", "fired_at", "resolved_at")}
+        instants = {name: getattr(alert, name) for name in ("since", "fired_at", "resolved_at", "told_at")}
         return replace(alert, **{name: at and at.astimezone(UTC) for name, at in instants.items()})
 
     def silencealerts(self, op, now):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -43,6 +43,7 @@ def test_an_alert_is_kept_as_it_was_written(scene: Scene) -> None:
         state="resolved",
         since=scene.at(-90.5),
         fired_at=scene.at(-30.000001),
+        told_at=scene.at(-29.5),
         resolved_at=scene.now,
         value=-0.25,
         severity="critical",
@@ -102,10 +103,44 @@ def test_saving_nothing_is_fine(scene: Scene) -> None:
 
 
 def test_an_instant_is_the_same_in_every_zone(scene: Scene) -> None:
-    told = alert(since=NOON.astimezone(timezone(timedelta(hours=2))), fired_at=NOON)
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=2)))
+    told = alert(since=elsewhere, fired_at=NOON, told_at=elsewhere)
     save(scene, told)
-    assert kept(scene) == (replace(told, since=NOON),)
+    assert kept(scene) == (replace(told, since=NOON, told_at=NOON),)
     assert kept(scene)[0].since.tzinfo == UTC
+
+
+def over(about: str, over_at: datetime, **facts: Any) -> Alert:
+    return alert(about=about, state="resolved", resolved_at=over_at, **facts)
+
+
+def test_what_is_over_is_forgotten_after_a_day(scene: Scene) -> None:
+    save(
+        scene, over("first", scene.now), over("second", scene.at(0.000001)), alert(about="third", since=scene.at(-9e6))
+    )
+    save(scene, alert(about="back", state="firing", resolved_at=scene.now))
+    scene.later(86_399.999999)
+    assert [one.about for one in kept(scene)] == ["back", "first", "second", "third"]
+    scene.later(0.000001)
+    assert [one.about for one in kept(scene)] == ["back", "second", "third"]
+    assert [one.about for one in silence(scene).alerts] == ["back", "second", "third"]
+
+
+def test_what_was_forgotten_begins_anew(scene: Scene) -> None:
+    save(scene, over("a", scene.now), over("b", scene.at(60)))
+    save(scene, over("a", scene.now, version=2))
+    scene.later(86_400)
+    assert save(scene, alert(about="a", version=3), alert(about="b", version=1)) == (), "neither follows what is kept"
+    assert save(scene, alert(about="a", version=1), alert(about="b", version=2)) == (("backlog", "a"), ("backlog", "b"))
+    assert [(one.about, one.version) for one in kept(scene)] == [("a", 1), ("b", 2)]
+
+
+def test_what_fires_again_within_the_day_goes_on(scene: Scene) -> None:
+    save(scene, over("a", scene.now))
+    scene.later(86_000)
+    save(scene, alert(about="a", version=2, state="firing", fired_at=scene.now, resolved_at=scene.at(-86_000)))
+    scene.later(86_000)
+    assert [one.version for one in kept(scene)] == [2]
 
 
 def test_a_silence_is_told_with_who_and_until_when(scene: Scene) -> None:

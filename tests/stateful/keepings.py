@@ -191,7 +191,10 @@ class Keepings(RuleBasedStateMachine):
         told = []
         for key in data.draw(st.lists(st.sampled_from([(r, a) for r in RULES for a in ("", "x")]), unique=True)):
             version = versions.get(key, 0) + data.draw(st.sampled_from((1, 1, 1, 0, 2)), label="version")
-            instants = {"since": self.now, "fired_at": self.now if state == "firing" else None, "resolved_at": None}
+            instants = {"since": self.now, "fired_at": self.now if state == "firing" else None}
+            over_s = data.draw(st.sampled_from((None, 0.0, 86_390.0, 86_399.999999, 86_400.0)), label="over for")
+            instants["resolved_at"] = None if over_s is None else self.now - timedelta(seconds=over_s)
+            instants["told_at"] = data.draw(st.sampled_from((None, self.now)), label="told at")
             told.append(
                 Alert(
                     rule=key[0], about=key[1], state=state, value=value, severity="warning", version=version, **instants

@@ -9,78 +9,27 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, NonRetryable
+from fairlane import FakeClock
+from fairlane.core.alerting import MOST_ABOUT, OTHER
 from fairlane.core.breaker import BreakerPolicy
-from fairlane.core.chance import FixedChance
-from fairlane.core.ids import WorkerId
 from fairlane.core.ops import (
     ALL_TENANTS,
-    AddEvents,
     AddStats,
     AlertsSaved,
-    EventDraft,
     Op,
     ReadAlerts,
     ReadEvents,
     Renew,
     Report,
     SaveAlerts,
-    SilenceAlerts,
     StatRow,
 )
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
-from fairlane.watch import AlertDuty
 from fairlane.watch.duty import EVERY_S
 from tests.support.making import NOON
-
-
-class Post:
-    """An application at a standing clock, and what its watchers are told."""
-
-    def __init__(self, store: Any = None, clock: FakeClock | None = None, **settings: Any) -> None:
-        self.clock = clock or FakeClock(NOON)
-        self.store = store or MemoryStore(clock=self.clock)
-        self.app = Fairlane(store=self.store, clock=self.clock, chance=FixedChance(), **settings)
-        self.duty = AlertDuty(self.app)
-        self._last = 0
-
-        @self.app.task(name="post.work")
-        def work(n: int = 0) -> int:
-            return n
-
-        @self.app.task(name="post.break")
-        def break_() -> None:
-            raise NonRetryable("no")
-
-        self.work, self.break_ = work, break_
-
-    def step(self, after_s: float = EVERY_S) -> list[str]:
-        self.clock.advance(after_s)
-        asyncio.run(self.duty.step())
-        return self.told()
-
-    def steps(self, seconds: float) -> list[str]:
-        told = []
-        for _ in range(round(seconds / EVERY_S)):
-            told += self.step()
-        return told
-
-    def told(self) -> list[str]:
-        kinds = ("alert_fired", "alert_resolved", "dlq_alert")
-        page = self.app.store.run(ReadEvents(scope=ALL_TENANTS, after=self._last, kinds=kinds))
-        self._last = page.last
-        return [f"{e.kind} {e.data.get('rule', '')} {e.data.get('about', '')}".strip() for e in page.events]
-
-    def worker(self, **figures: float) -> WorkerId:
-        worker = WorkerId(self.app.new_job_id())
-        named = {name.replace("__", "."): value for name, value in figures.items()}
-        self.app.store.run(Renew(worker=worker, lease_s=86_400, figures=named))
-        return worker
-
-    def happen(self, kind: str, tenant: str | None = None) -> None:
-        self.app.store.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant),)))
+from tests.watch.post import Post
 
 
 @pytest.mark.requirement("I8", "I12", "I13")
@@ -183,6 +132,20 @@ def test_a_process_that_looks_for_the_first_time_knows_what_happened_before_it_c
     assert late.step() == ["alert_fired worker_crash"]
 
 
+def test_alerts_of_the_day_before_leave_their_room_to_others() -> None:
+    post = Post(alerts={"rules": {"tenant_limit": {"clear_s": 0, "window_s": 60}}})
+    for day in range(3):
+        for n in range(MOST_ABOUT):
+            post.happen("job_limit_warning", f"day {day} tenant {n}")
+        assert len(post.step()) == MOST_ABOUT
+        post.steps(90)
+        alerts = post.app.store.run(ReadAlerts()).alerts
+        assert {alert.state for alert in alerts} == {"resolved"}
+        assert OTHER not in {alert.about for alert in alerts}, "each has a name of its own"
+        post.clock.advance(86_400)
+    assert post.app.store.run(ReadAlerts()).alerts == ()
+
+
 @pytest.mark.requirement("I12")
 def test_however_many_look_people_hear_of_it_once() -> None:
     first = Post()
@@ -219,20 +182,6 @@ def test_who_looks_at_the_same_moment_but_saves_second_tells_nothing() -> None:
     assert slow.told() == ["alert_fired breaker_open stripe"]
     [alert] = store.run(ReadAlerts()).alerts
     assert alert.version == 1
-
-
-def test_a_silenced_rule_is_kept_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="fairlane.alerts")
-    post = Post()
-    post.app.store.run(SilenceAlerts(rule="breaker_open", for_s=3600, by="dana", notes="known"))
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
-    assert post.steps(60) == []
-    [alert] = post.app.store.run(ReadAlerts()).alerts
-    assert (alert.rule, alert.state) == ("breaker_open", "firing")
-    assert caplog.text == ""
-    post.clock.advance(3600)
-    post.app.reset_breaker("stripe")
-    assert post.steps(90) == ["alert_resolved breaker_open stripe"]
 
 
 def test_the_log_says_how_grave_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,12 +5,13 @@
        ▲                            │                        │▲                                    │
        └────── (resolved, untold) ◀─┘ right again            └┘ right again for less                └──▶ pending …
 
-A firing alert whose condition no longer holds has `resolved_at` already: since when it is right again.
+A firing alert whose condition no longer holds has `resolved_at` already: since when it is right again. One that fires while its rule is
+silenced is told when the silence ends, if it is still wrong then; the end of what people were told is told whatever is silenced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -23,7 +24,7 @@ from fairlane.core.ops.watch import Alert
 
 OTHER = "other"
 MOST_ABOUT = 200
-"""Things one rule keeps alerts about; what comes beyond is put together as `other`, for what is kept is never removed."""
+"""Things one rule keeps alerts about, those of the last day that are over among them; what comes beyond is put together as `other`."""
 
 Told = Literal["fired", "resolved"]
 
@@ -49,9 +50,13 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    rules: Iterable[Rule], observations: Iterable[Observation], alerts: Iterable[Alert], now: datetime
+    rules: Iterable[Rule],
+    observations: Iterable[Observation],
+    alerts: Iterable[Alert],
+    now: datetime,
+    silent: Collection[str] = (),
 ) -> tuple[Change, ...]:
-    """What changes, given all that was observed now. The same again changes nothing; a rule that is gone or off ends its alerts."""
+    """What changes, given all that was observed now and the rules that are silent. The same again changes nothing; a rule that is gone or off ends its alerts."""
     kept: dict[str, dict[str, Alert]] = {}
     for alert in alerts:
         kept.setdefault(alert.rule, {})[alert.about] = alert
@@ -62,12 +67,15 @@ def evaluate(
         mine = kept.get(rule.name, {})
         wrong = _bounded(_wrong(rule, seen), mine)
         for about in sorted(wrong.keys() | mine.keys()):
-            change = _step(rule, about, wrong.get(about), mine.get(about), now)
-            if change is not None:
-                changes.append(change)
+            before, value = mine.get(about), wrong.get(about)
+            after = _step(rule, about, value, before, now)
+            if after is not None and value is not None and rule.name not in silent:
+                after = _heard_of(after, now)
+            if after is not None and after != before:
+                changes.append(_change(before, after))
     for name, mine in kept.items():
         if name not in active:
-            changes += [_ended(alert, now) for alert in mine.values() if alert.state != "resolved"]
+            changes += [_change(alert, _ended(alert, now)) for alert in mine.values() if alert.state != "resolved"]
     return tuple(changes)
 
 
@@ -95,23 +103,24 @@ def _bounded(wrong: dict[str, float], mine: Mapping[str, Alert]) -> dict[str, fl
     return rest
 
 
-def _step(rule: Rule, about: str, value: float | None, kept: Alert | None, now: datetime) -> Change | None:
+def _step(rule: Rule, about: str, value: float | None, kept: Alert | None, now: datetime) -> Alert | None:
+    """The alert as it should be now, whoever was told of it; None: there is none."""
     if kept is None or kept.state == "resolved":
-        return None if value is None else _begun(rule, about, value, kept, now)
+        return kept if value is None else _begun(rule, about, value, kept, now)
     if kept.state == "pending":
         return _ended(kept, now) if value is None else _held_on(rule, value, kept, now)
     if value is not None:
-        return _changed(kept, value=value, severity=rule.severity, resolved_at=None)
+        return replace(kept, value=value, severity=rule.severity, resolved_at=None)
     if kept.resolved_at is None and rule.clear_s > 0:
-        return _changed(kept, resolved_at=now)
+        return replace(kept, resolved_at=now)
     if kept.resolved_at is None or now - kept.resolved_at >= timedelta(seconds=rule.clear_s):
         return _ended(kept, now)
-    return None
+    return kept
 
 
-def _begun(rule: Rule, about: str, value: float, before: Alert | None, now: datetime) -> Change:
+def _begun(rule: Rule, about: str, value: float, before: Alert | None, now: datetime) -> Alert:
     fires = rule.for_s <= 0
-    alert = Alert(
+    return Alert(
         rule=rule.name,
         about=about,
         state="firing" if fires else "pending",
@@ -120,23 +129,31 @@ def _begun(rule: Rule, about: str, value: float, before: Alert | None, now: date
         resolved_at=None,
         value=value,
         severity=rule.severity,
-        version=1 if before is None else before.version + 1,
+        version=0 if before is None else before.version,
     )
-    return Change(alert=alert, told="fired" if fires else None)
 
 
-def _held_on(rule: Rule, value: float, kept: Alert, now: datetime) -> Change | None:
+def _held_on(rule: Rule, value: float, kept: Alert, now: datetime) -> Alert:
+    held_on = replace(kept, value=value, severity=rule.severity)
     if now - kept.since < timedelta(seconds=rule.for_s):
-        return _changed(kept, value=value, severity=rule.severity)
-    fired = replace(kept, state="firing", fired_at=now, value=value, severity=rule.severity, version=kept.version + 1)
-    return Change(alert=fired, told="fired")
+        return held_on
+    return replace(held_on, state="firing", fired_at=now)
 
 
-def _ended(kept: Alert, now: datetime) -> Change:
-    over = replace(kept, state="resolved", resolved_at=now, version=kept.version + 1)
-    return Change(alert=over, told="resolved" if kept.state == "firing" else None)
+def _ended(kept: Alert, now: datetime) -> Alert:
+    return replace(kept, state="resolved", resolved_at=now)
 
 
-def _changed(kept: Alert, **changes: object) -> Change | None:
-    changed = replace(kept, **changes)
-    return None if changed == kept else Change(alert=replace(changed, version=kept.version + 1), told=None)
+def _heard_of(alert: Alert, now: datetime) -> Alert:
+    is_news = alert.state == "firing" and alert.told_at is None
+    return replace(alert, told_at=now) if is_news else alert
+
+
+def _change(before: Alert | None, after: Alert) -> Change:
+    told: Told | None = None
+    was_known = before is not None and before.state == "firing" and before.told_at is not None
+    if after.state == "firing" and after.told_at is not None and not was_known:
+        told = "fired"
+    elif after.state == "resolved" and was_known:
+        told = "resolved"
+    return Change(alert=replace(after, version=after.version + 1), told=told)

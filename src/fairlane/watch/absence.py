@@ -43,20 +43,21 @@ class Absence:
         since = now - timedelta(seconds=now_s - since_s)
         if before is not None and before.resolved_at is not None and before.resolved_at > since:
             return
+        fired_at = now - timedelta(seconds=now_s - fired_s)
         alert = Alert(
             rule=self._rule.name,
             about="",
             state="resolved",
             since=since,
-            fired_at=now - timedelta(seconds=now_s - fired_s),
+            fired_at=fired_at,
+            told_at=fired_at,
             resolved_at=now,
             value=round(now_s - since_s, 1),
             severity=self._rule.severity,
             version=1 if before is None else before.version + 1,
         )
         saved = (await self._app.access.arun(SaveAlerts(alerts=(alert,)))).saved
-        is_silent = any(silence.rule == self._rule.name for silence in kept.silences)
-        if saved and not is_silent and (message := message_of(alert, self._rule)) is not None:
+        if saved and (message := message_of(alert, self._rule)) is not None:
             await self._teller.tell((message,))
 
     def _alert(self, now: datetime, now_s: float, rule: Rule) -> Alert:
@@ -67,6 +68,7 @@ class Absence:
             state="firing",
             since=now - timedelta(seconds=away_s),
             fired_at=now,
+            told_at=now,
             resolved_at=None,
             value=round(away_s, 1),
             severity=rule.severity,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from fairlane.client.app import Fairlane
 from fairlane.core.alerting import evaluate
-from fairlane.core.ops import Alert, Alerts, ReadAlerts, SaveAlerts, TakeDuty
+from fairlane.core.ops import Alert, ReadAlerts, SaveAlerts, TakeDuty
 from fairlane.errors import StoreError
 from fairlane.watch.absence import Absence
 from fairlane.watch.messages import Message, message_of
@@ -21,7 +21,7 @@ EVERY_S = 15.0
 ANSWER_S = 10.0
 """A store that has not answered by then counts as away."""
 TOLD_AGAIN = timedelta(seconds=60)
-"""So long after an alert fired or ended it is handed over again: whoever saved it may have died before it told anybody."""
+"""So long after people were told that an alert fires or has ended it is handed over again: whoever saved it may have died before it told anybody."""
 
 
 class AlertDuty:
@@ -54,24 +54,25 @@ class AlertDuty:
         store = self._app.access
         seen = await self._observer.look(now)
         kept = await store.arun(ReadAlerts())
-        changes = evaluate(self._rules.values(), seen, kept.alerts, now)
+        silent = {silence.rule for silence in kept.silences}
+        changes = evaluate(self._rules.values(), seen, kept.alerts, now, silent)
         told: list[Message] = []
         if changes:
             saved = set((await store.arun(SaveAlerts(alerts=tuple(change.alert for change in changes)))).saved)
             # Who lost the race tells nothing: somebody else saw the same, and tells it.
             told = self._messages(
-                kept, (c.alert for c in changes if c.told is not None and (c.alert.rule, c.alert.about) in saved)
+                c.alert for c in changes if c.told is not None and (c.alert.rule, c.alert.about) in saved
             )
         await self._teller.tell(told)
-        await self._teller.hand_over(self._messages(kept, (a for a in kept.alerts if _is_fresh(a, now))))
+        await self._teller.hand_over(self._messages(alert for alert in kept.alerts if _is_fresh(alert, now)))
         return tuple(told)
 
-    def _messages(self, kept: Alerts, alerts: Iterable[Alert]) -> list[Message]:
-        silent = {silence.rule for silence in kept.silences}
-        found = [message_of(alert, self._rules.get(alert.rule)) for alert in alerts if alert.rule not in silent]
+    def _messages(self, alerts: Iterable[Alert]) -> list[Message]:
+        found = [message_of(alert, self._rules.get(alert.rule)) for alert in alerts]
         return [message for message in found if message is not None]
 
 
 def _is_fresh(alert: Alert, now: datetime) -> bool:
-    at = alert.fired_at if alert.state == "firing" else alert.resolved_at
-    return alert.state != "pending" and at is not None and now - at <= TOLD_AGAIN
+    """Told lately; what nobody was told of does not count."""
+    at = alert.told_at if alert.state == "firing" else alert.resolved_at
+    return alert.told_at is not None and at is not None and now - at <= TOLD_AGAIN

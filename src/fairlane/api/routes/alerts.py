@@ -25,6 +25,7 @@ class AlertSeen(Seen):
     since: datetime
     fired_at: datetime | None
     resolved_at: datetime | None
+    told_at: datetime | None = Field(description="When people were told that it fires; null: nobody was.")
     value: float
     severity: str
 
@@ -55,7 +56,10 @@ async def list_alerts(here: Here) -> AlertList:
 
 @routes.post("{rule}/silence/", Right.ACT, house_wide=True)
 async def silence_alerts(here: Here, rule: Name, body: Silencing) -> AlertList:
-    """Tell nobody of a rule's alerts for a while."""
+    """Tell nobody of a rule's alerts for a while.
+
+    What still fires when the silence ends is told then; the end of what people were told before is told at once.
+    """
     if body.for_s > 0:
         require_rule(rule, here.app.settings.alerts.rules_in_force)
     return _seen(await here.ask(SilenceAlerts(rule=rule, for_s=body.for_s, by=here.by, notes=body.notes)))

@@ -33,6 +33,10 @@ resolved  it held, and does not any more
 """
 
 
+RESOLVED_KEPT_S = 86_400.0
+"""So long an alert is kept after it was resolved."""
+
+
 class Alert(Struct, frozen=True, kw_only=True):
     rule: str
     about: str
@@ -44,6 +48,8 @@ class Alert(Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
     value: float
     severity: str
+    told_at: datetime | None = None
+    """When people were told that it fires; None: nobody was, as while its rule is silenced."""
     version: int
     """Grows with every change."""
 
@@ -63,6 +69,8 @@ class Alerts(Struct, frozen=True, kw_only=True):
 
 
 class ReadAlerts(Op[Alerts], frozen=True, kw_only=True):
+    """What is kept of every rule; alerts that were resolved `RESOLVED_KEPT_S` ago or longer are forgotten, as if they had never been."""
+
     answer: ClassVar[object] = Alerts
 
 
@@ -72,7 +80,10 @@ class AlertsSaved(Struct, frozen=True, kw_only=True):
 
 
 class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
-    """Write alerts whose `version` is one above the kept one (1: there is none); the others lost a race and are passed over. Resolved ones stay until they are written again."""
+    """Write alerts whose `version` is one above the kept one (1: there is none); the others lost a race and are passed over.
+
+    What `ReadAlerts` tells no more counts as not kept, and is removed.
+    """
 
     answer: ClassVar[object] = AlertsSaved
 
@@ -80,7 +91,7 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
 
 
 class SilenceAlerts(Op[Alerts], frozen=True, kw_only=True):
-    """Tell nobody of one rule until then; `for_s` 0 ends a silence. Ending none, or one that is over, writes nothing.
+    """Tell nobody what one rule finds until then; `for_s` 0 ends a silence. Ending none, or one that is over, writes nothing.
 
     Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in `AuditRecord`, None once ended.
     """

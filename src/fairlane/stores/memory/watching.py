@@ -33,6 +33,7 @@ from fairlane.core.ops import (
     StatRow,
     TakeDuty,
 )
+from fairlane.core.ops.watch import RESOLVED_KEPT_S
 from fairlane.stores.memory.accessing import as_text
 from fairlane.stores.memory.acting import record_act
 from fairlane.stores.memory.facts import Facts, Row
@@ -60,6 +61,8 @@ def read_alerts(facts: Facts, op: ReadAlerts, now: datetime) -> Alerts:
 
 def save_alerts(facts: Facts, op: SaveAlerts, now: datetime) -> AlertsSaved:
     alerts, saved = facts.beside.alerts, []
+    for key in [key for key, alert in alerts.items() if not _is_kept(alert, now)]:
+        del alerts[key]
     for alert in [_in_utc(alert) for alert in op.alerts]:
         key = alert.rule, alert.about
         if alert.version == (alerts[key].version + 1 if key in alerts else 1):
@@ -87,9 +90,14 @@ def silence_alerts(facts: Facts, op: SilenceAlerts, now: datetime) -> Alerts:
 def _alerts(facts: Facts, now: datetime) -> Alerts:
     kept, silences = facts.beside.alerts, facts.beside.silences
     return Alerts(
-        alerts=tuple(kept[key] for key in sorted(kept)),
+        alerts=tuple(kept[key] for key in sorted(kept) if _is_kept(kept[key], now)),
         silences=tuple(silences[rule] for rule in sorted(silences) if silences[rule].until > now),
     )
+
+
+def _is_kept(alert: Alert, now: datetime) -> bool:
+    over_at = alert.resolved_at if alert.state == "resolved" else None
+    return over_at is None or over_at > earlier(now, RESOLVED_KEPT_S)
 
 
 def _in_utc(alert: Alert) -> Alert:
@@ -98,6 +106,7 @@ def _in_utc(alert: Alert) -> Alert:
         since=as_utc("since", alert.since),
         fired_at=None if alert.fired_at is None else as_utc("fired_at", alert.fired_at),
         resolved_at=None if alert.resolved_at is None else as_utc("resolved_at", alert.resolved_at),
+        told_at=None if alert.told_at is None else as_utc("told_at", alert.told_at),
     )
 
 

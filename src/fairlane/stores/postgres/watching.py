@@ -46,7 +46,9 @@ def _read_alerts(op: ReadAlerts) -> Call[Alerts]:
 
 def _save_alerts(op: SaveAlerts) -> Call[AlertsSaved]:
     return Call(
-        "select {schema}.save_alerts_v1(%s::json)::text", (msgspec.json.encode(op.alerts).decode(),), _alerts_saved
+        "select {schema}.save_alerts_v1(%s::json, %s::timestamptz)::text",
+        (msgspec.json.encode(op.alerts).decode(), instant(op.now)),
+        _alerts_saved,
     )
 
 

@@ -21,6 +21,7 @@ from fairlane.core.ops import (
     StatRow,
     TakeDuty,
 )
+from fairlane.core.ops.watch import RESOLVED_KEPT_S
 from fairlane.stores.sqlite.auditing import write_audit
 from fairlane.stores.sqlite.figures import add_figures
 from fairlane.stores.sqlite.instants import after, as_text, before, from_us, maybe_from_us, to_us
@@ -33,14 +34,17 @@ MINUTE_US = 60_000_000
 
 _DUTY = "select taken_at from fairlane_duty where name = ?"
 _ALERTS = """
-select rule, about, state, since, fired_at, resolved_at, value, severity, version from fairlane_alert order by rule, about
+select rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version from fairlane_alert
+where state <> 'resolved' or resolved_at is null or resolved_at > ?
+order by rule, about
 """
+_FORGET = "delete from fairlane_alert where state = 'resolved' and resolved_at <= ?"
 _SAVE = """
-insert into fairlane_alert (rule, about, state, since, fired_at, resolved_at, value, severity, version)
-select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
-where ?9 = 1 + coalesce((select version from fairlane_alert where rule = ?1 and about = ?2), 0)
+insert into fairlane_alert (rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version)
+select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+where ?10 = 1 + coalesce((select version from fairlane_alert where rule = ?1 and about = ?2), 0)
 on conflict (rule, about) do update set state = excluded.state, since = excluded.since, fired_at = excluded.fired_at,
-  resolved_at = excluded.resolved_at, value = excluded.value, severity = excluded.severity, version = excluded.version
+  resolved_at = excluded.resolved_at, told_at = excluded.told_at, value = excluded.value, severity = excluded.severity, version = excluded.version
 returning 1
 """
 _GROUPS = """
@@ -74,6 +78,7 @@ def read_alerts(tx: Transaction, op: ReadAlerts) -> Alerts:
 
 
 def save_alerts(tx: Transaction, op: SaveAlerts) -> AlertsSaved:
+    tx.db.execute(_FORGET, (before(tx.now, RESOLVED_KEPT_S),))
     return AlertsSaved(saved=tuple((alert.rule, alert.about) for alert in op.alerts if _save(tx, alert)))
 
 
@@ -132,10 +137,8 @@ def roll_up(tx: Transaction, op: RollUpEnqueued) -> RolledUp:
 
 
 def _save(tx: Transaction, alert: Alert) -> bool:
-    fired_at = None if alert.fired_at is None else to_us(alert.fired_at)
-    resolved_at = None if alert.resolved_at is None else to_us(alert.resolved_at)
-    instants = (to_us(alert.since), fired_at, resolved_at)
-    row = (alert.rule, alert.about, alert.state, *instants, alert.value, alert.severity, alert.version)
+    later = (None if at is None else to_us(at) for at in (alert.fired_at, alert.resolved_at, alert.told_at))
+    row = (alert.rule, alert.about, alert.state, to_us(alert.since), *later, alert.value, alert.severity, alert.version)
     return bool(tx.db.execute(_SAVE, row))
 
 
@@ -148,11 +151,14 @@ def _alerts(tx: Transaction) -> Alerts:
             since=from_us(since),
             fired_at=maybe_from_us(fired_at),
             resolved_at=maybe_from_us(resolved_at),
+            told_at=maybe_from_us(told_at),
             value=value,
             severity=severity,
             version=version,
         )
-        for rule, about, state, since, fired_at, resolved_at, value, severity, version in tx.db.execute(_ALERTS)
+        for rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version in tx.db.execute(
+            _ALERTS, (before(tx.now, RESOLVED_KEPT_S),)
+        )
     )
     lasting = tx.db.execute(
         "select rule, until, by, notes from fairlane_silence where until > ? order by rule", (tx.now,)

@@ -50,6 +50,7 @@ create table alert (
   since        timestamptz not null,
   fired_at     timestamptz,
   resolved_at  timestamptz,
+  told_at      timestamptz,
   value        double precision not null,
   severity     text not null,
   version      bigint not null,

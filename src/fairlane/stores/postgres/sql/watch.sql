@@ -21,40 +21,45 @@ begin
 end
 $$;
 
--- alerts_v1: every alert, and the silences that last.
+-- alerts_v1: every alert but those resolved a day ago, and the silences that last.
 create function alerts_v1(_at timestamptz default null) returns json
 language sql stable
 set search_path from current
 begin atomic
   select json_build_object(
-    'alerts', coalesce((select json_agg(row_to_json(a) order by a.rule, a.about) from alert a), '[]'),
+    'alerts', coalesce((
+      select json_agg(row_to_json(a) order by a.rule, a.about) from alert a
+      where a.state <> 'resolved' or a.resolved_at is null or a.resolved_at > coalesce(_at, clock_timestamp()) - interval '24 hours'), '[]'),
     'silences', coalesce((
       select json_agg(row_to_json(s) order by s.rule) from silence s where s.until > coalesce(_at, clock_timestamp())), '[]'));
 end;
 
--- save_alerts_v1: write alerts that follow what is kept; those that do not lost a race.
+-- save_alerts_v1: remove alerts resolved a day ago, then write those that follow what is kept; those that do not lost a race.
 -- guard:  alert.version
 -- uses:   alert_pkey
-create function save_alerts_v1(_alerts json) returns json
+create function save_alerts_v1(_alerts json, _at timestamptz default null) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
+  _over   timestamptz := coalesce(_at, clock_timestamp()) - interval '24 hours';
   _a      record;
   _saved  json[] := '{}';
 begin
+  delete from alert where state = 'resolved' and resolved_at <= _over;
   for _a in
     select * from json_to_recordset(_alerts) as a (
-      rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz, value double precision,
-      severity text, version bigint)
+      rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz, told_at timestamptz,
+      value double precision, severity text, version bigint)
   loop
     if _a.version = 1 then
-      insert into alert (rule, about, state, since, fired_at, resolved_at, value, severity, version)
-      values (_a.rule, _a.about, _a.state, _a.since, _a.fired_at, _a.resolved_at, _a.value, _a.severity, 1) on conflict do nothing;
+      insert into alert (rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version)
+      values (_a.rule, _a.about, _a.state, _a.since, _a.fired_at, _a.resolved_at, _a.told_at, _a.value, _a.severity, 1)
+      on conflict do nothing;
     else
       update alert
-      set state = _a.state, since = _a.since, fired_at = _a.fired_at, resolved_at = _a.resolved_at, value = _a.value,
-          severity = _a.severity, version = _a.version
+      set state = _a.state, since = _a.since, fired_at = _a.fired_at, resolved_at = _a.resolved_at, told_at = _a.told_at,
+          value = _a.value, severity = _a.severity, version = _a.version
       where rule = _a.rule and about = _a.about and version = _a.version - 1;
     end if;
     if found then

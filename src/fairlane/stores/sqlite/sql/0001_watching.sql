@@ -42,6 +42,7 @@ create table fairlane_alert (
   since        integer not null,
   fired_at     integer,
   resolved_at  integer,
+  told_at      integer,
   value        real not null,
   severity     text not null,
   version      integer not null,
