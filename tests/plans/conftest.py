@@ -20,10 +20,10 @@ with line as (
   select n, 'tenant-' || lpad(mod(n, %(tenants)s)::text, 5, '0') as tenant from generate_series(1, %(count)s) n
 ), filed as (
   insert into fairlane.job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, enqueued_at, due_at)
-  select %(first)s + n, gen_random_uuid(), %(type)s, tenant, 'default', 5, 0, '{}', 1, 5, %(due)s, %(due)s from line where n <= %(filed)s
+  select %(first)s + n, gen_random_uuid(), %(type)s, tenant, 'default', 5, 0, '{}', 1, 5, %(due)s::timestamptz, %(due)s::timestamptz from line where n <= %(filed)s
 )
 insert into fairlane.ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped)
-select %(first)s + n, 'default', 5, tenant, 0, %(due)s, %(type)s, 0, 0, 0, false, false from line
+select %(first)s + n, 'default', 5, tenant, 0, %(due)s::timestamptz, %(type)s, 0, 0, 0, false, false from line
 """
 
 
