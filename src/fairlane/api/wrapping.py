@@ -1,6 +1,8 @@
-"""Around every answer: headers that tell browsers to be careful, and paths that end as ours do."""
+"""Around every answer: headers that tell browsers to be careful, paths that end as ours do, and HEAD beside every GET."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,3 +43,28 @@ class EndingSlash:
         if scope["type"] == "http" and _SLASHED in scope["path"] and not scope["path"].endswith("/"):
             scope = {**scope, "path": scope["path"] + "/", "raw_path": (scope.get("raw_path") or b"") + b"/"}
         await self._app(scope, receive, send)
+
+
+class HeadAsGet:
+    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                raise _Answered
+
+        with suppress(_Answered):
+            await self._app({**scope, "method": "GET"}, receive, send_head)
+
+
+class _Answered(Exception):
+    """Nothing more is to be sent."""
