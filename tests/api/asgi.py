@@ -57,8 +57,15 @@ class Stream:
             read += await self.text()
         return read
 
-    async def ended(self) -> None:
-        await asyncio.wait_for(self._task, 10)
+    async def rest(self) -> str:
+        """Everything there is up to the end, which is near."""
+        read, more = "", True
+        async with asyncio.timeout(10):
+            while more:
+                message = await self._message()
+                read, more = read + message["body"].decode(), message["more_body"]
+            await self._task
+        return read
 
     async def _message(self) -> dict[str, Any]:
         return await asyncio.wait_for(self._sent.get(), 10)

@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
-from fairlane.api import streaming
+from fairlane.api import Person, streaming
 from fairlane.api.feed import EventFeed
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential, only
 from tests.api.asgi import Stream
@@ -194,15 +196,56 @@ def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
     token = house.token(("viewer",))
 
     async def story() -> None:
-        from starlette.requests import Request
-
         headers = [(b"authorization", f"Bearer {token}".encode())]
-        caller = await door.caller(Request({"type": "http", "headers": headers, "client": ("203.0.113.1", 1)}))
-        assert await door.is_still_good(caller)
+        request = Request({"type": "http", "headers": headers, "client": ("203.0.113.1", 1)})
+        caller = await door.caller(request)
+        assert await door.is_still_good(caller, request)
         house.app.access.run(RevokeCredential(id=caller.credential_id, by="eve"))
-        assert not await door.is_still_good(caller)
+        assert not await door.is_still_good(caller, request)
 
     run(house, story())
+
+
+@pytest.mark.requirement("W13")
+@pytest.mark.parametrize(
+    "then",
+    [
+        None,
+        Person(name="heidi", roles=("viewer",), tenant=FOREIGN),
+        Person(name="heidi", roles=(), tenant=OWN),
+        Person(name="ivan", roles=("viewer",), tenant=OWN),
+        HTTPException(401),
+    ],
+    ids=["logged out", "of another tenant", "without a role", "somebody else", "refused by an error"],
+)
+def test_a_stream_of_somebody_the_host_application_knows_ends_once_it_does_not_any_more(
+    then: Person | Exception | None,
+) -> None:
+    found: list[Person | Exception | None] = [Person(name="heidi", roles=("viewer",), tenant=OWN)]
+
+    async def users(request: Request) -> Person | None:
+        assert request.headers["x-user"] == "heidi"
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    house = ShopHouse(users=users).furnish()
+
+    async def story() -> None:
+        async with Stream(house.api, PATH, x_user="heidi") as stream:
+            await stream.text()
+            house.clock.advance(streaming.BEAT_S)
+            tell(house, "known", OWN)
+            await stream.until("event: known")
+            found[0] = then
+            house.clock.advance(streaming.BEAT_S)
+            tell(house, "secret", OWN)
+            assert "secret" not in await stream.rest()
+
+    try:
+        run(house, story())
+    finally:
+        house.close()
 
 
 def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Literal
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fairlane.api.access.caller import Caller, UsersHook, caller_for, caller_of
@@ -63,10 +64,16 @@ class Door:
             return await self._by_secret(request, "session", cookie)
         return await self._by_hook(request)
 
-    async def is_still_good(self, caller: Caller) -> bool:
-        """For answers that go on for long: nobody revoked the credential meanwhile, and it has not expired."""
+    async def is_still_good(self, caller: Caller, request: Request) -> bool:
+        """For answers that go on for long: nobody revoked the credential meanwhile, and it has not expired.
+
+        Of somebody the host application knows: its hook, asked about the same request again, still says the same of them.
+        """
         if caller.hash is None or caller.by == "host":
-            return True
+            try:
+                return await self._by_hook(request) == caller
+            except (Problem, HTTPException):
+                return False
         found = (await self._app.access.arun(FindCredential(kind=caller.by, hash=caller.hash))).credential
         return found is not None
 

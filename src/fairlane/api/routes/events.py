@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from fairlane.api.access.rights import Right
@@ -53,6 +54,7 @@ async def list_events(
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def watch_events(
+    request: Request,
     here: Here,
     after: After = None,
     kind: Kinds = None,
@@ -61,7 +63,7 @@ async def watch_events(
     """Watch events as they happen (server-sent events).
 
     Goes on behind `Last-Event-ID` or `after` where given, else begins now. A slow reader loses nothing and costs no memory: it is
-    served from the store. It ends when the credential does.
+    served from the store. It ends when the credential does, or when the host application no longer says the same of its user.
     """
     feed = here.house.feed
     if feed.is_full:
@@ -73,6 +75,6 @@ async def watch_events(
         here.scope,
         after=begin,
         kinds=frozenset(kind or ()),
-        is_still_good=lambda: here.house.door.is_still_good(here.caller),
+        is_still_good=lambda: here.house.door.is_still_good(here.caller, request),
     )
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
