@@ -112,17 +112,17 @@ class Limits:
         self.claims = [claim for claim in self.claims if (claim["job"], claim["attempt"]) != mine]
 
     def taketokens(self, op, now):
-        rate = self._in_force(op).enqueue_rate(op.tenant)
-        if rate is None:
-            return ops.TokensTaken(granted=True)
-        taken = sorted(at for tenant, at in self.tokens if tenant == op.tenant and at + span(rate.period_s) > now)
-        missing = len(taken) + op.count - rate.count
-        if missing <= 0:
-            self.tokens += [(op.tenant, now)] * op.count
-            return ops.TokensTaken(granted=True, rate=rate)
-        never = op.count > rate.count
-        retry_at = None if never else taken[missing - 1] + span(rate.period_s)
-        return ops.TokensTaken(granted=False, rate=rate, retry_at=retry_at)
+        force = self._in_force(op)
+        rated = [tenant for tenant in sorted(op.counts) if force.enqueue_rate(tenant) is not None]
+        for tenant in rated:
+            rate, count = force.enqueue_rate(tenant), op.counts[tenant]
+            taken = sorted(at for whose, at in self.tokens if whose == tenant and at + span(rate.period_s) > now)
+            missing = len(taken) + count - rate.count
+            if missing > 0:
+                retry_at = None if count > rate.count else taken[missing - 1] + span(rate.period_s)
+                return ops.TokensTaken(granted=False, tenant=tenant, rate=rate, retry_at=retry_at)
+        self.tokens += [(tenant, now) for tenant in rated for _ in range(op.counts[tenant])]
+        return ops.TokensTaken(granted=True)
 
     # Who is held back.
 

@@ -110,6 +110,21 @@ def test_a_tenant_that_enqueues_too_fast_is_refused_until_its_time_comes(make_ap
 
 
 @pytest.mark.requirement("Q15")
+def test_a_call_refused_for_one_tenant_costs_the_others_of_it_nothing(make_app: Make) -> None:
+    app = make_app(tenant_enqueue_rate="2/min")
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    acme, globex = work.using(tenant="acme"), work.using(tenant="globex")
+    globex.enqueue()
+    for _ in range(3):
+        with pytest.raises(EnqueueRateReached, match="globex"):
+            app.enqueue_many([acme.bind(), globex.bind(), globex.bind()])
+    app.enqueue_many([acme.bind(), acme.bind(), globex.bind()])
+
+
+@pytest.mark.requirement("Q15")
 def test_an_enqueue_rate_set_by_a_person_is_heeded_within_seconds(small: Fairlane, clock: FakeClock) -> None:
     work = small.tasks["work"].using(tenant="acme")
     work.enqueue()

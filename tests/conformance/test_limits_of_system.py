@@ -62,12 +62,12 @@ def test_its_held_jobs_go_on_although_every_tenant_has_a_limit(scene: Scene, by:
 @each_way
 def test_its_enqueues_need_no_tokens(scene: Scene, by: str) -> None:
     given = say(scene, by, every_tenant(enqueue_rate=rate(0)))
-    assert not scene.run(TakeTokens(tenant="acme", limits=given)).granted
-    taken = scene.run(TakeTokens(tenant="system", limits=given))
+    assert not scene.run(TakeTokens(counts={"acme": 1}, limits=given)).granted
+    taken = scene.run(TakeTokens(counts={"system": 1}, limits=given))
     assert (taken.granted, taken.rate) == (True, None)
     given += say(scene, by, tenant("system", enqueue_rate=rate(1)))
-    assert scene.run(TakeTokens(tenant="system", limits=given)).granted
-    assert not scene.run(TakeTokens(tenant="system", limits=given)).granted
+    assert scene.run(TakeTokens(counts={"system": 1}, limits=given)).granted
+    assert not scene.run(TakeTokens(counts={"system": 1}, limits=given)).granted
 
 
 @each_way

@@ -345,7 +345,7 @@ def test_a_worker_that_settles_in_the_turn_still_waits_for_the_rate(scene: Scene
 
 
 def take(scene: Scene, *limits: Limit, count: int = 1, name: str = "acme") -> TokensTaken:
-    return scene.run(TakeTokens(tenant=name, count=count, limits=limits))
+    return scene.run(TakeTokens(counts={name: count}, limits=limits))
 
 
 def retry_at(scene: Scene, *limits: Limit, count: int = 1) -> datetime | None:
@@ -372,8 +372,8 @@ def test_tokens_are_granted_up_to_the_rate_and_then_again_when_the_period_is_ove
     given = (limit,) if by == "given" else ()
     if by == "set":
         set_limit(scene, limit)
-    assert take(scene, *given, count=5) == TokensTaken(granted=True, rate=FIVE)
-    assert take(scene, *given) == TokensTaken(granted=False, rate=FIVE, retry_at=scene.at(10))
+    assert take(scene, *given, count=5) == TokensTaken(granted=True)
+    assert take(scene, *given) == TokensTaken(granted=False, tenant="acme", rate=FIVE, retry_at=scene.at(10))
     scene.later(9.999999)
     assert not take(scene, *given).granted
     scene.later(0.000001)
@@ -386,6 +386,27 @@ def test_tokens_are_taken_all_or_none(scene: Scene) -> None:
     take(scene, limit, count=3)
     assert not take(scene, limit, count=3).granted
     assert take(scene, limit, count=2).granted
+
+
+@pytest.mark.requirement("Q15")
+def test_tokens_for_several_tenants_are_taken_for_all_of_them_or_for_none(scene: Scene) -> None:
+    limits = (
+        tenant("acme", enqueue_rate=FIVE),
+        tenant("bolt", enqueue_rate=rate(1, 5)),
+        tenant("coop", enqueue_rate=FIVE),
+    )
+
+    def take_all(**counts: int) -> TokensTaken:
+        return scene.run(TakeTokens(counts=counts, limits=limits))
+
+    assert take_all(bolt=1, nobody=50).granted
+    refused = TokensTaken(granted=False, tenant="bolt", rate=rate(1, 5), retry_at=scene.at(5))
+    assert take_all(acme=5, bolt=1, coop=5) == take_all(coop=6, bolt=1, acme=1) == refused
+    assert take_all(coop=5, acme=5).granted
+    assert take_all(coop=1, acme=1).tenant == "acme"
+    scene.later(5)
+    assert take_all(coop=1, bolt=1).tenant == "coop"
+    assert take_all(bolt=1).granted
 
 
 @pytest.mark.requirement("Q15")
@@ -403,8 +424,9 @@ def test_a_refusal_says_when_so_many_will_be_there(scene: Scene) -> None:
 @pytest.mark.requirement("Q15")
 def test_more_tokens_than_the_rate_allows_are_never_there(scene: Scene) -> None:
     limit = tenant("acme", enqueue_rate=FIVE)
-    assert take(scene, limit, count=6) == TokensTaken(granted=False, rate=FIVE)
-    assert take(scene, tenant("acme", enqueue_rate=rate(0))) == TokensTaken(granted=False, rate=rate(0))
+    assert take(scene, limit, count=6) == TokensTaken(granted=False, tenant="acme", rate=FIVE)
+    none = tenant("acme", enqueue_rate=rate(0))
+    assert take(scene, none) == TokensTaken(granted=False, tenant="acme", rate=rate(0))
 
 
 @pytest.mark.requirement("Q15")

@@ -112,7 +112,7 @@ def samples(
         ops.SetTenant(name=tenant, weight=2.0, by="eve"),
         ops.SilenceAlerts(rule="depth", for_s=60, by="eve"),
         ops.TakeDuty(name="sweep", every_s=60),
-        ops.TakeTokens(tenant=tenant),
+        ops.TakeTokens(counts={tenant: 1}),
         ops.Turn(worker=making.worker_id(), claim_no=1),
         ops.Unhold(),
         ops.Why(scope=scope, id=job),

@@ -46,7 +46,7 @@ def claim_at_a_rate(store: Store, number: int, *, limits: list[dict[str, Any]], 
 def take_all_tokens(store: Store, number: int, *, limits: list[dict[str, Any]], tries: int) -> Any:
     """Take tokens one after the other; tells how many were granted."""
     given = msgspec.convert(limits, tuple[Limit, ...])
-    return sum(store.run(TakeTokens(tenant="acme", limits=given)).granted for _ in range(tries))
+    return sum(store.run(TakeTokens(counts={"acme": 1}, limits=given)).granted for _ in range(tries))
 
 
 LIMITING = {story.__name__: story for story in (claim_under_limits, claim_at_a_rate, take_all_tokens)}

@@ -125,10 +125,10 @@ class LimitedLives(InterruptedLives):
     def age(self, queue: str, every_s: float, limit: int) -> None:
         self.run(Age(queue=queue, every_s=every_s, limit=limit))
 
-    @rule(data=st.data(), tenant=st.sampled_from(TENANTS), counts=st.lists(one_of(1, 1, 2, 3), max_size=3))
-    def take_tokens(self, data: st.DataObject, tenant: str, counts: list[int]) -> None:
-        for count in counts:
-            self.run(TakeTokens(tenant=tenant, count=count, limits=self.limits(data)))
+    @rule(data=st.data(), asked=st.lists(st.dictionaries(st.sampled_from(TENANTS), one_of(1, 1, 2, 3)), max_size=3))
+    def take_tokens(self, data: st.DataObject, asked: list[dict[str, int]]) -> None:
+        for counts in asked:
+            self.run(TakeTokens(counts=counts, limits=self.limits(data)))
 
     @rule(name=st.sampled_from((*TENANTS, "d")), weight=one_of(None, 1.0, 0.5, 3.0), tier=one_of(None, "gold", "free"))
     def set_a_tenant(self, name: str, weight: float | None, tier: str | None) -> None:

@@ -91,12 +91,15 @@ class LimitedWanderer(Wanderer):
             ops.AddTenants(now=self.now, after=self.some("", "", "b", "z"), limit=self.some(1, 2, 500)),
         )
 
+    def counts(self) -> dict[str, int]:
+        return {tenant: self.some(1, 1, 3) for tenant in self.rng.sample(TENANTS, self.some(1, 1, 2))}
+
     def ask(self) -> Any:
         seen: dict[str, Any] = {"now": self.now, "scope": self.scope()}
         tier, after = self.some(None, None, "gold"), self.some("", "", "acme", "c")
         return self.some(
             ops.ListLimits(now=self.now),
-            ops.TakeTokens(now=self.now, tenant=self.some(*TENANTS), count=self.some(1, 1, 3), limits=self.limits()),
+            ops.TakeTokens(now=self.now, counts=self.counts(), limits=self.limits()),
             ops.GetTenant(**seen, name=self.some(*TENANTS, "nobody")),
             ops.PageTenants(**seen, after=after, tier=tier, limit=self.some(0, 1, 2, 50)),
             ops.ReadWeights(now=self.now),

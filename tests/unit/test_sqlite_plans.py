@@ -122,7 +122,7 @@ def test_no_step_under_limits_scans_a_growing_table(store: SqliteStore, plans: d
     assert scene.run(Unhold(limit=3)).count == 3
     scene.later(100)
     assert scene.run(Age(queue="default", every_s=10)).count > 0
-    assert scene.run(TakeTokens(tenant="a", limits=limits)).granted
+    assert scene.run(TakeTokens(counts={"a": 1}, limits=limits)).granted
     assert scene.run(AddTenants()).added == 3
     set_limit(scene, tenant("a", running=3))
     waiting = scene.put(tenant="a")

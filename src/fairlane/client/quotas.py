@@ -59,13 +59,15 @@ class Quotas:
         if not given and not rated:
             return
         in_force = LimitsInForce(given, rated)
-        for tenant, count in Counter(spec.tenant for spec in specs).items():
-            if in_force.enqueue_rate(tenant) is None:
-                continue
-            taken = yield TakeTokens(tenant=tenant, count=count, limits=given)
-            if not taken.granted:
-                wait_s = None if taken.retry_at is None else (taken.retry_at - self._clock.now()).total_seconds()
-                raise EnqueueRateReached(tenant, rate_text(taken.rate), None if wait_s is None else max(wait_s, 0.1))
+        asked = Counter(spec.tenant for spec in specs)
+        counts = {tenant: count for tenant, count in asked.items() if in_force.enqueue_rate(tenant) is not None}
+        if not counts:
+            return
+        taken = yield TakeTokens(counts=counts, limits=given)
+        if not taken.granted:
+            wait_s = None if taken.retry_at is None else (taken.retry_at - self._clock.now()).total_seconds()
+            wait_s = None if wait_s is None else max(wait_s, 0.1)
+            raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
 
     def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
         """Raise where a limit refused the call; else warn of limits that were reached, with an event where the store may be asked."""

@@ -81,19 +81,24 @@ class PauseLimit(Op[LimitPaused], frozen=True, kw_only=True):
 
 class TokensTaken(Struct, frozen=True, kw_only=True):
     granted: bool
+    tenant: str | None = None
+    """Refused: the first by name that has too few."""
     rate: Rate | None = None
-    """What is in force; None: no limit."""
+    """Refused: what is in force for it."""
     retry_at: datetime | None = None
-    """Refused: when so many tokens will be there, if nobody else takes any. None though refused: never, they are more than the rate allows."""
+    """Refused: when it will have so many, if nobody else takes any. None though refused: never, they are more than the rate allows."""
 
 
 class TakeTokens(Op[TokensTaken], frozen=True, kw_only=True):
-    """Take `count` tokens of a tenant's `enqueue_rate`, all or none. Always on the client's own connection."""
+    """Take tokens of tenants' `enqueue_rate`: all that are asked for, for every tenant, or none. Always on the client's own connection.
+
+    A tenant without such a rate has as many as it likes, and none are counted.
+    """
 
     answer: ClassVar[object] = TokensTaken
 
-    tenant: str
-    count: int = 1
+    counts: dict[str, int]
+    """By tenant."""
     limits: tuple[Limit, ...] = ()
 
 

@@ -65,17 +65,17 @@ def pause_limit(facts: Facts, op: PauseLimit, now: datetime) -> LimitPaused:
 
 
 def take_tokens(facts: Facts, op: TakeTokens, now: datetime) -> TokensTaken:
-    rate = rules_for(facts, op.limits).in_force.enqueue_rate(op.tenant)
-    if rate is None:
-        return TokensTaken(granted=True)
-    key = LimitKey("tenant", op.tenant)
-    log = facts.tokens.get(key)
-    if log.used(rate, now) + op.count > rate.count:
-        return TokensTaken(granted=False, rate=rate, retry_at=log.free_at(rate, now, op.count))
-    log = facts.tokens.open(key, now)
-    if op.count > 0:
-        log.add(rate, *[(now, 0, 0)] * op.count)
-    return TokensTaken(granted=True, rate=rate)
+    in_force = rules_for(facts, op.limits).in_force
+    rates = {tenant: rate for tenant in sorted(op.counts) if (rate := in_force.enqueue_rate(tenant)) is not None}
+    for tenant, rate in rates.items():
+        log, count = facts.tokens.get(LimitKey("tenant", tenant)), op.counts[tenant]
+        if log.used(rate, now) + count > rate.count:
+            return TokensTaken(granted=False, tenant=tenant, rate=rate, retry_at=log.free_at(rate, now, count))
+    for tenant, rate in rates.items():
+        log = facts.tokens.open(LimitKey("tenant", tenant), now)
+        if op.counts[tenant] > 0:
+            log.add(rate, *[(now, 0, 0)] * op.counts[tenant])
+    return TokensTaken(granted=True)
 
 
 def _keep(facts: Facts, record: StoredLimit) -> None:

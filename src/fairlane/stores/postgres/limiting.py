@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlane.core.job import JobSpec
-from fairlane.core.limit import Limit, LimitsInForce
+from fairlane.core.limit import Limit, LimitsInForce, TenantTerms
 from fairlane.core.ops import (
     MAX_PAGE,
     TENANT_COUNT_CAP,
@@ -82,6 +82,11 @@ def enqueue_limits(limits: tuple[Limit, ...]) -> str | None:
     )
 
 
+@lru_cache(maxsize=4096)
+def tenant_terms(limits: tuple[Limit, ...], tenant: str, queue: str) -> TenantTerms:
+    return LimitsInForce(limits).terms(tenant, queue)
+
+
 def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec]) -> str:
     """What the code's limits come to for these jobs, by tenant and queue: those with any."""
     if len(jobs) == 1:
@@ -94,7 +99,7 @@ def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec]) -> str:
 @lru_cache(maxsize=4096)
 def _terms_text(limits: tuple[Limit, ...], tenant: str, queue: str, jobs: int) -> tuple[str, str]:
     """As a list of its own, and as one of several."""
-    terms = LimitsInForce(limits).terms(tenant, queue)
+    terms = tenant_terms(limits, tenant, queue)
     if terms.waiting is None and terms.payload_bytes is None:
         return "[]", ""
     group = {"tenant": tenant, "queue": queue, "jobs": jobs, **msgspec.structs.asdict(terms)}
@@ -142,8 +147,8 @@ def _pause(op: PauseLimit) -> Call[LimitPaused]:
 
 def _take_tokens(op: TakeTokens) -> Call[TokensTaken]:
     return Call(
-        "select {schema}.take_tokens_v1(%s, %s, %s::json, %s::timestamptz)::text",
-        (op.tenant, op.count, _all_text(op.limits), instant(op.now)),
+        "select {schema}.take_tokens_v1(%s::json, %s::json, %s::timestamptz)::text",
+        (msgspec.json.encode(op.counts).decode(), _all_text(op.limits), instant(op.now)),
         _tokens_taken,
     )
 

@@ -91,13 +91,17 @@ def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int |
 
 def take_tokens(tx: Transaction, op: TakeTokens) -> TokensTaken:
     heeded = heed(tx, op.limits)
-    rate = None if heeded is None else heeded.force.enqueue_rate(op.tenant)
-    if rate is None:
-        return TokensTaken(granted=True)
-    key = ("enqueue", op.tenant, "")
-    if op.count + used(tx, key, rate, rate.count) <= rate.count:
-        if op.count > 0:
-            use(tx, [(key, rate, op.count)])
-        return TokensTaken(granted=True, rate=rate)
-    at = free_at(tx, key, rate, op.count)
-    return TokensTaken(granted=False, rate=rate, retry_at=None if at is None else from_us(at))
+    uses: list[RateUse] = []
+    for tenant, count in sorted(op.counts.items()):
+        rate = None if heeded is None else heeded.force.enqueue_rate(tenant)
+        if rate is None:
+            continue
+        key = ("enqueue", tenant, "")
+        if count + used(tx, key, rate, rate.count) > rate.count:
+            at = free_at(tx, key, rate, count)
+            return TokensTaken(granted=False, tenant=tenant, rate=rate, retry_at=None if at is None else from_us(at))
+        if count > 0:
+            uses.append((key, rate, count))
+    if uses:
+        use(tx, uses)
+    return TokensTaken(granted=True)

@@ -148,51 +148,84 @@ begin
 end
 $$;
 
--- take_tokens_v1: take tokens of a tenant's rate of enqueues, all or none.
--- guard:  a lock on the tenant's tokens; always in a transaction of its own, so nobody waits for long
--- uses:   limit_rule_pkey, rate_use_pkey
-create function take_tokens_v1(_tenant text, _count integer, _limits json, _at timestamptz default null) returns json
+-- Tokens that a call wants of one tenant's rate of enqueues.
+create type token_want as (tenant text, n integer, most integer, period_s double precision);
+
+-- token_wants: of these tenants those with a rate of enqueues in force, by name.
+-- uses:   limit_rule_pkey
+create function token_wants(_counts json, _limits json) returns token_want[]
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+as $$
+begin
+  return (
+    select array_agg((w.tenant, w.n, r.n, r.s)::token_want order by w.tenant collate "C")
+    from (select c.key as tenant, c.value::integer as n from json_each_text(_counts) c) w
+    cross join lateral (
+      select said.n, said.s
+      from (
+        select l.name = '*' as every, 0 as given, l.enqueue_count as n, l.enqueue_s as s
+        from limit_rule l where l.kind = 'tenant' and l.name = any(said_of(w.tenant)) and l.queue = ''
+        union all
+        select g.name = '*', 1, (g.enqueue_rate->>'count')::integer, (g.enqueue_rate->>'period_s')::double precision
+        from json_to_recordset(_limits) as g (kind text, name text, queue text, enqueue_rate json)
+        where g.kind = 'tenant' and g.name = any(said_of(w.tenant)) and coalesce(g.queue, '') = ''
+      ) said
+      where said.n is not null order by said.every, said.given limit 1
+    ) r
+    where r.n <> -1);
+end
+$$;
+
+-- take_tokens_v1: take tokens of tenants' rates of enqueues, for all of them or for none.
+-- guard:  locks on the tenants' tokens; always in a transaction of its own, so nobody waits for long
+-- uses:   see token_wants, rate_use_pkey
+create function take_tokens_v1(_counts json, _limits json, _at timestamptz default null) returns json
 language plpgsql
 set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
-  _most    integer;
-  _period  interval;
-  _rate    json;
-  _missing integer;
+  _now    timestamptz := coalesce(_at, clock_timestamp());
+  _wants  token_want[] := token_wants(_counts, _limits);
+  _short  json;
 begin
-  select nullif(r.n, -1), r.s * interval '1 second', json_build_object('count', r.n, 'period_s', r.s) into _most, _period, _rate
-  from (
-    select l.name = '*' as every, 0 as given, l.enqueue_count as n, l.enqueue_s as s
-    from limit_rule l where l.kind = 'tenant' and l.name = any(said_of(_tenant)) and l.queue = ''
-    union all
-    select g.name = '*', 1, (g.enqueue_rate->>'count')::integer, (g.enqueue_rate->>'period_s')::double precision
-    from json_to_recordset(_limits) as g (kind text, name text, queue text, enqueue_rate json)
-    where g.kind = 'tenant' and g.name = any(said_of(_tenant)) and coalesce(g.queue, '') = ''
-  ) r
-  where r.n is not null order by r.every, r.given limit 1;
-  if _most is null then
+  if _wants is null then
     return json_build_object('granted', true);
   end if;
-  perform pg_advisory_xact_lock(limit_lock('enqueue', _tenant));
+  -- Tenants share 256 locks, taken in order: a call for thousands of tenants must not fill the server's table of locks, nor two calls wait
+  -- for each other.
+  perform pg_advisory_xact_lock(limit_lock('enqueue', l.nth::text))
+  from (select distinct hashtextextended(w.tenant, 0) & 255 as nth from unnest(_wants) w order by 1) l;
   if _at is null then
     _now := clock_timestamp();  -- after the wait: or tokens of later instants would be counted, and these not by those after them
   end if;
-  select coalesce(sum(u.n), 0) + _count - _most into _missing
-  from rate_use u where u.kind = 'enqueue' and u.name = _tenant and u.queue = '' and u.at > _now - _period;
-  if _missing <= 0 then
-    delete from rate_use u where u.kind = 'enqueue' and u.name = _tenant and u.queue = '' and u.at <= _now - greatest(_period, interval '1 hour');
-    insert into rate_use as u (kind, name, queue, at, n) values ('enqueue', _tenant, '', _now, _count)
-    on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;
-    return json_build_object('granted', true, 'rate', _rate);
+  select json_build_object(
+    'granted', false, 'tenant', w.tenant, 'rate', json_build_object('count', w.most, 'period_s', w.period_s), 'retry_at', (
+      select t.at + w.period_s * interval '1 second'
+      from (
+        select u.at, sum(u.n) over (order by u.at) as freed
+        from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at > _now - w.period_s * interval '1 second'
+      ) t
+      where w.n <= w.most and t.freed >= used.n + w.n - w.most order by t.at limit 1))
+  into _short
+  from unnest(_wants) w
+  cross join lateral (
+    select coalesce(sum(u.n), 0) as n
+    from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at > _now - w.period_s * interval '1 second'
+  ) used
+  where used.n + w.n > w.most order by w.tenant collate "C" limit 1;
+  if _short is not null then
+    return _short;
   end if;
-  return json_build_object('granted', false, 'rate', _rate, 'retry_at', (
-    select t.at + _period
-    from (
-      select u.at, sum(u.n) over (order by u.at) as freed
-      from rate_use u where u.kind = 'enqueue' and u.name = _tenant and u.queue = '' and u.at > _now - _period
-    ) t
-    where _count <= _most and t.freed >= _missing order by t.at limit 1));
+  delete from rate_use u using unnest(_wants) w
+  where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at <= _now - greatest(w.period_s * interval '1 second', interval '1 hour');
+  insert into rate_use as u (kind, name, queue, at, n)
+  select 'enqueue', w.tenant, '', _now, w.n from unnest(_wants) w where w.n > 0
+  on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;
+  return json_build_object('granted', true);
 end
 $$;
