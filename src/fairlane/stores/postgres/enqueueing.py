@@ -1,28 +1,64 @@
-"""Enqueue as one call of `enqueue_v1`, and jobs as the text it takes."""
+"""Enqueue as one call: of `enqueue_one_v1` for the common job, of `enqueue_v1` for all others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from fairlane.core.ids import Seq
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult
-from fairlane.stores.postgres.call import Call, answering, instant
-from fairlane.stores.postgres.limiting import enqueue_limits, terms_text
+from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
+from fairlane.stores.postgres.call import Call, Rows, answering, instant
+from fairlane.stores.postgres.limiting import enqueue_limits, tenant_terms, terms_text
 
 # Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
 SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json, %s::text::json)::text"
 
+SQL_ONE = (
+    "select {schema}.enqueue_one_v1(%s::text::uuid, %s::text, %s::text, %s::text, %s::smallint, %s::text, %s::text, %s::integer, "
+    "%s::integer, %s::double precision, %s::text, %s::text, %s::text::uuid, %s::text, %s::text::json, %s::text::json, "
+    "%s::text::json, %s::text::timestamptz, %s::double precision, %s::text::timestamptz, %s::text, %s::text::json, %s::integer)::text"
+)
+
 _enqueued = answering(EnqueueResult)
+_enqueued_one: Callable[[Rows], int | EnqueueResult] = answering(int | EnqueueResult)  # type: ignore[arg-type]
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
     limits = enqueue_limits(op.limits) if op.limits else None
-    terms = None if limits is None else terms_text(op.limits, op.jobs)
-    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, terms), _enqueued)
+    if len(op.jobs) == 1 and op.capacity is None:
+        [job] = op.jobs
+        terms = tenant_terms(op.limits, job.tenant, job.queue)
+        fits = terms.payload_bytes is None or len(bytes(job.payload)) <= terms.payload_bytes
+        if fits and job.idempotency_key is None and job.dedup_key is None:
+            return _enqueue_one(op, job, limits, terms.waiting)
+    text = None if limits is None else terms_text(op.limits, op.jobs)
+    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, text), _enqueued)
+
+
+def _enqueue_one(op: Enqueue, job: JobSpec, limits: str | None, waiting: int | None) -> Call[EnqueueResult]:
+    def read(rows: Rows) -> EnqueueResult:
+        answer = _enqueued_one(rows)
+        if isinstance(answer, int):
+            return EnqueueResult(receipts=(Receipt(disposition="created", id=job.id, seq=Seq(answer)),))
+        return answer
+
+    params = (
+        *(str(job.id), job.type, job.tenant, job.queue, job.priority, job.priority_scope, bytes(job.payload).decode()),
+        *(job.payload_version, job.max_attempts, job.timeout_s, job.category, job.correlation_id),
+        *(None if job.parent_id is None else str(job.parent_id), job.created_by),
+        *(_json(job.refs) if job.refs else None, _json(job.headers) if job.headers else None),
+        *(None if job.retry is None else bytes(job.retry).decode(), instant(job.run_at), job.delay_s),
+        *(instant(op.now), op.notify, limits, waiting),
+    )
+    return Call(SQL_ONE, params, read)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def jobs_text(jobs: Sequence[JobSpec]) -> str:

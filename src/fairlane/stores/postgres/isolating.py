@@ -14,7 +14,17 @@ from fairlane.stores.postgres.connecting import Connector
 from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
 
 _SHARED = (
-    *("enqueue_v1", "take_tokens_v1", "add_events_v1", "admit_v1", "report_v1", "list_breakers_v1", "pauses", "limits"),
+    *(
+        "enqueue_v1",
+        "enqueue_one_v1",
+        "take_tokens_v1",
+        "add_events_v1",
+        "admit_v1",
+        "report_v1",
+        "list_breakers_v1",
+        "pauses",
+        "limits",
+    ),
     *("pause_limit_v1", "declare_schedules_v1", "list_schedules_v1", "list_workers_v1", "alerts_v1", "stats_v1"),
     *("read_stats_v1", "read_events_v1"),
 )

@@ -28,6 +28,7 @@ _PARTS: dict[int, tuple[str, ...]] = {
         "enqueue_receipts",
         "enqueue_one_by_one",
         "enqueue",
+        "enqueue_one",
         "settle",
         "settle_completed",
         "promote",
