@@ -7,7 +7,7 @@ from statistics import median, quantiles
 
 import httpx
 
-from bench.api_ground import JOBS, load, served
+from bench.api_ground import JOBS, add_waiting, load, served
 from bench.postgres_ground import Bench, bench, clock
 from fairlane import Fairlane
 from fairlane.metrics import scraping
@@ -15,7 +15,11 @@ from fairlane.metrics import scraping
 GOAL_MS = 100.0
 GOAL_ENQUEUES = 500.0
 REQUESTS = 60
+GOAL_SCRAPE = 1.3
+"""How many times as long a scrape may take with many times the jobs."""
 SMALL = 10_000
+BEYOND = 100_000
+"""Jobs that wait in a queue are then more than a scrape counts."""
 
 LISTINGS = {
     "jobs, all": "/api/jobs/",
@@ -133,6 +137,8 @@ def main() -> None:
     with bench() as ground:
         load(ground, SMALL)
         small = scrapes_ms(ground)
+        load(ground, BEYOND, waiting=BEYOND)
+        beyond = scrapes_ms(ground)
         load(ground, JOBS)
         large = scrapes_ms(ground)
         print(f"  {JOBS:,} finished, {JOBS // 10:,} waiting", flush=True)
@@ -145,6 +151,15 @@ def main() -> None:
             rate = asyncio.run(enqueue_for(place, token, 5.0))
         print(
             f"  scrape at {SMALL:,} / {JOBS:,} finished: first {small[0]:.1f} / {large[0]:.1f} ms, then {small[1]:.1f} / {large[1]:.1f} ms"
+        )
+        add_waiting(ground, JOBS - JOBS // 10)
+        ground.raw.execute("vacuum analyze")
+        full = scrapes_ms(ground)
+        ratio = full[1] / beyond[1]
+        verdict = "met" if ratio <= GOAL_SCRAPE else "MISSED"
+        print(
+            f"  scrape at {BEYOND:,} / {JOBS:,} finished and as many waiting: {beyond[1]:.1f} / {full[1]:.1f} ms, "
+            f"{ratio:.2f} times   goal {GOAL_SCRAPE}   {verdict}"
         )
         verdict = "met" if rate >= GOAL_ENQUEUES else "MISSED"
         print(f"  enqueues through one process: {rate:,.0f}/s   goal {GOAL_ENQUEUES:.0f}   {verdict}", flush=True)

@@ -68,17 +68,22 @@ select now(), 'ada', 'job_cancel', 'tenant-' || n %% 200, 'job:' || gen_random_u
 """
 
 
-def load(ground: Bench, finished: int) -> None:
-    """So many finished jobs over the last week, a tenth as many waiting, and a day of figures for each minute."""
+def load(ground: Bench, finished: int, waiting: int | None = None) -> None:
+    """So many finished jobs over the last week, a tenth as many waiting (or `waiting`), and a day of figures for each minute."""
     ground.raw.execute("truncate fairlane.dead_letter, fairlane.stat_minute, fairlane.idempotency_key")
     ground.empty()
     for first in range(0, finished, 100_000):
         ground.raw.execute(FINISHED, {"count": min(100_000, finished - first)})
-    ground.raw.execute(WAITING, {"count": finished // 10})
+    add_waiting(ground, finished // 10 if waiting is None else waiting)
     ground.raw.execute(MINUTES, {})
     ground.raw.execute(TENANTS)
     ground.raw.execute(AUDIT, {"count": 10_000})
     ground.raw.execute("vacuum analyze")
+
+
+def add_waiting(ground: Bench, count: int) -> None:
+    for first in range(0, count, 100_000):
+        ground.raw.execute(WAITING, {"count": min(100_000, count - first)})
 
 
 @contextmanager

@@ -129,8 +129,11 @@ class Reads:
     def getstats(self, op, now):
         seen = [r for r in self.jobs if op.scope.admits(r.spec.tenant)]
 
-        def count(true_of, among=seen):
-            return min(sum(map(true_of, among)), op.cap)
+        def count(true_of, among=seen, cap=op.cap):
+            return min(sum(map(true_of, among)), cap)
+
+        def in_queue(true_of):
+            return count(true_of, here, len(here) if op.rough else op.cap)
 
         queues = []
         for queue in sorted({r.spec.queue for r in seen if not r.is_finished}):
@@ -138,19 +141,24 @@ class Reads:
             queues.append(
                 ops.QueueStats(
                     queue=queue,
-                    pending=count(lambda r: r.status == "pending", here),
-                    ready=count(lambda r: r.place == "ready", here),
-                    scheduled=count(lambda r: r.place == "scheduled", here),
-                    processing=count(lambda r: r.status == "processing", here),
-                    failed=count(lambda r: r.status == "failed", here),
-                    held=count(lambda r: r.place == "held", here),
+                    pending=in_queue(lambda r: r.status == "pending"),
+                    ready=in_queue(lambda r: r.place == "ready"),
+                    scheduled=in_queue(lambda r: r.place == "scheduled"),
+                    processing=in_queue(lambda r: r.status == "processing"),
+                    failed=in_queue(lambda r: r.status == "failed"),
+                    held=in_queue(lambda r: r.place == "held"),
                     oldest_due_at=min((r.due for r in here if r.place == "ready"), default=None),
                 )
             )
-        letters = {
-            status: count(lambda r, status=status: bool(r.letter) and r.letter["status"] == status)
-            for status in values.DEAD_LETTER_STATUSES
+        letters = {}
+        for status in values.DEAD_LETTER_STATUSES:
+            newest = [r for r in reversed(self.jobs) if r.letter and r.letter["status"] == status]
+            looked_at = newest[: op.cap] if op.rough and op.scope.tenant is not None else newest
+            letters[status] = count(lambda r: op.scope.admits(r.spec.tenant), looked_at)
+        letters = {status: some for status, some in letters.items() if some and "dead_letters" in op.parts}
+        ended = {
+            place: count(lambda r, place=place: r.place == place and "ended" in op.parts)
+            for place in ("completed", "dead", "cancelled")
         }
-        ended = {place: count(lambda r, place=place: r.place == place) for place in ("completed", "dead", "cancelled")}
-        letters = {status: some for status, some in letters.items() if some}
+        queues = queues if "queues" in op.parts else []
         return ops.Stats(now=now, queues=tuple(queues), dead_letters=letters, **ended)

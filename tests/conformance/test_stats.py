@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from fairlane.core.ops import ALL_TENANTS, only
 from tests.support.acting import Scene
 from tests.support.making import cancelled, completed, died, retried, snoozed
 
@@ -89,3 +91,73 @@ def test_counts_stop_at_the_cap(scene: Scene) -> None:
     [queue] = stats.queues
     assert (queue.ready, queue.scheduled, stats.cancelled) == (3, 1, 3)
     assert queue.pending >= 3
+
+
+def test_rough_numbers_are_exact_up_to_the_cap_and_not_below_it_beyond(scene: Scene) -> None:
+    worker = scene.hire(lease_s=600)
+    scene.put_many(3, queue="at the cap")
+    scene.put_many(7, queue="beyond")
+    for _ in range(5):
+        scene.put(queue="beyond", delay_s=60)
+    leases = scene.claim(worker, 4, queues=("beyond",))
+    scene.settle(worker, *(retried(lease, 60) for lease in leases))
+    at_cap, beyond = scene.stats(cap=3, rough=True).queues
+    assert (at_cap.pending, at_cap.ready, at_cap.scheduled, at_cap.failed) == (3, 3, 0, 0)
+    assert (beyond.ready, beyond.processing, beyond.held) == (3, 0, 0)
+    for number in (beyond.scheduled, beyond.failed, beyond.pending):
+        assert number >= 3
+    assert beyond.scheduled <= 9
+    assert beyond.pending <= 8
+    assert scene.stats(cap=100, rough=True) == scene.stats()
+
+
+def test_rough_numbers_of_a_tenant_are_those_of_its_own_jobs(scene: Scene) -> None:
+    scene.put_many(8, tenant="globex")
+    scene.put_many(2, tenant="acme")
+    scene.put(tenant="acme", priority=9)
+    [queue] = scene.stats(only("acme"), cap=4, rough=True).queues
+    assert (queue.ready, queue.pending) == (3, 3)
+    [queue] = scene.stats(only("acme"), cap=1, rough=True).queues
+    assert 1 <= queue.ready <= 3
+
+
+def test_rough_numbers_of_a_tenants_dead_letters_look_at_the_newest_of_all(scene: Scene) -> None:
+    for tenant in ("acme", "acme", "globex", "acme", "globex"):
+        scene.dead(tenant=tenant)
+    assert scene.stats(only("acme"), cap=3).dead_letters == {"pending_review": 3}
+    assert scene.stats(only("acme"), cap=3, rough=True).dead_letters == {"pending_review": 1}
+    assert scene.stats(only("acme"), cap=5, rough=True).dead_letters == {"pending_review": 3}
+    assert scene.stats(cap=3, rough=True).dead_letters == {"pending_review": 3}
+
+
+def test_only_the_parts_that_are_asked_for_are_counted(scene: Scene) -> None:
+    scene.dead(tenant="acme")
+    scene.put(tenant="acme")
+    scene.cancel(scene.put(tenant="acme").id)
+    for scope in (ALL_TENANTS, only("acme")):
+        whole = scene.stats(scope)
+        assert (len(whole.queues), whole.dead, whole.cancelled, whole.dead_letters) == (1, 1, 1, {"pending_review": 1})
+        assert scene.stats(scope, parts=("queues",)) == replace(whole, dead=0, cancelled=0, dead_letters={})
+        assert scene.stats(scope, parts=("ended",)) == replace(whole, queues=(), dead_letters={})
+        assert scene.stats(scope, parts=("dead_letters",)) == replace(whole, queues=(), dead=0, cancelled=0)
+
+
+def test_a_tenants_completed_jobs_are_counted_though_more_wait_than_the_cap(scene: Scene) -> None:
+    for _ in range(3):
+        worker, lease = scene.leased(tenant="acme")
+        scene.settle(worker, completed(lease))
+    scene.put_many(5, tenant="acme")
+    assert scene.stats(only("acme"), cap=4).completed == 3
+    assert scene.stats(only("acme"), cap=2).completed == 2
+
+
+def test_the_oldest_due_time_is_found_in_whichever_line_it_stands(scene: Scene) -> None:
+    for number in range(40):
+        for priority in (1, 5, 6):
+            scene.put(tenant=f"t{number:02}", priority=priority, run_at=scene.at(-10))
+    scene.put_many(40, tenant="t20", run_at=scene.at(-9))
+    for tenant, priority, age_s in (("t39", 6, 20), ("t20", 6, 30), ("t00", 1, 40), ("t20", 1, 50)):
+        scene.put(tenant=tenant, priority=priority, run_at=scene.at(-age_s))
+        assert scene.queue().oldest_due_at == scene.at(-age_s)
+        [mine] = scene.stats(only(tenant)).queues
+        assert mine.oldest_due_at == scene.at(-age_s)

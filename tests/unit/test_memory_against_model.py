@@ -22,6 +22,14 @@ TENANTS = ("acme", "bolt", "coop", "system")
 QUEUES = ("critical", "default")
 TYPES = ("mail.send", "report.make", "file.drop")
 
+COUNTED: tuple[dict[str, Any], ...] = (
+    {},
+    {"rough": True},
+    {"rough": True, "parts": ("queues", "dead_letters")},
+    {"parts": ("ended",)},
+    {"parts": ("queues",)},
+)
+
 
 class Wanderer:
     """Draws one operation after another, most of them sensible, some of them stale, foreign or repeated."""
@@ -244,7 +252,7 @@ class Wanderer:
             ops.PageJobs(**page),
             ops.GetDeadLetter(**seen, id=Seq(self.rng.randint(1, self.top_seq))),
             ops.PageDeadLetters(**page, where=letters),
-            ops.GetStats(**seen, cap=self.some(2, 100_000)),
+            ops.GetStats(**seen, cap=self.some(2, 100_000), **COUNTED[self.top_seq % len(COUNTED)]),
             ops.PageAudit(**page, action=action, target=self.some(None, None, f"job:{self.job_id()}")),
         )
 

@@ -59,8 +59,14 @@ def histograms(totals: Sums) -> Iterator[Metric]:
 
 
 def depths(stats: Stats) -> Iterator[Metric]:
-    depth = GaugeMetricFamily("queue_depth", "Jobs waiting, retries among them.", labels=("queue",))
-    jobs = GaugeMetricFamily("fairlane_queue_jobs", "Unfinished jobs by what they wait for.", labels=("queue", "state"))
+    depth = GaugeMetricFamily(
+        "queue_depth", "Jobs waiting, retries among them; above 10000 an estimate.", labels=("queue",)
+    )
+    jobs = GaugeMetricFamily(
+        "fairlane_queue_jobs",
+        "Unfinished jobs by what they wait for; above 10000 an estimate.",
+        labels=("queue", "state"),
+    )
     oldest = GaugeMetricFamily(
         "fairlane_queue_oldest_job_age_seconds", "How long the oldest ready job has been due.", labels=("queue",)
     )
@@ -69,14 +75,16 @@ def depths(stats: Stats) -> Iterator[Metric]:
         for state in ("ready", "scheduled", "held", "processing"):
             jobs.add_metric((queue.queue, state), getattr(queue, state))
         oldest.add_metric((queue.queue,), _age_s(stats.now, queue.oldest_due_at))
-    letters = GaugeMetricFamily("dlq_depth", "Dead letters pending review.")
+    letters = GaugeMetricFamily("dlq_depth", "Dead letters pending review, counted up to 10000.")
     letters.add_metric((), stats.dead_letters.get("pending_review", 0))
     yield from (depth, jobs, oldest, letters)
 
 
 def tenant_counts(counts: Mapping[str, Mapping[str, int]], stats: Stats | None) -> Iterator[Metric]:
     """Unfinished jobs of the tenants with names, and of the rest together where the whole is known."""
-    family = GaugeMetricFamily("org_job_count", "Unfinished jobs of a tenant in a queue.", labels=("org", "queue"))
+    family = GaugeMetricFamily(
+        "org_job_count", "Unfinished jobs of a tenant in a queue; above 10000 an estimate.", labels=("org", "queue")
+    )
     named: dict[str, int] = {}
     for org, queues in sorted(counts.items()):
         for queue, count in sorted(queues.items()):

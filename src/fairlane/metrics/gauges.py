@@ -21,8 +21,8 @@ from fairlane.core.ops import (
     only,
 )
 
-CAP = 100_000
-TENANT_CAP = 10_000
+CAP = 10_000
+"""Numbers above are estimates."""
 TENANTS_A_LOOK = 5
 """Tenants whose queues are counted in one look; the others keep what they had."""
 
@@ -37,7 +37,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
 
 
 def look(scope: Scope) -> Steps[Gauges]:
-    stats = yield GetStats(scope=scope, cap=CAP)
+    stats = yield GetStats(scope=scope, cap=CAP, rough=True, parts=("queues", "dead_letters"))
     if scope != ALL_TENANTS:
         return Gauges(stats=stats)
     return Gauges(
@@ -61,7 +61,7 @@ class TenantCounts:
         new = sorted(named - self.counts.keys())
         # Oldest first: a count that is made anew goes to the end.
         for tenant in [*new, *(tenant for tenant in self.counts)][:TENANTS_A_LOOK]:
-            stats: Stats = yield GetStats(scope=only(tenant), cap=TENANT_CAP)
+            stats: Stats = yield GetStats(scope=only(tenant), cap=CAP, rough=True, parts=("queues",))
             self.counts.pop(tenant, None)
             self.counts[tenant] = {
                 queue.queue: queue.pending + queue.failed + queue.processing for queue in stats.queues

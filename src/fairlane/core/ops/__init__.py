@@ -123,6 +123,7 @@ from fairlane.core.ops.read import (
     PageJobs as PageJobs,
     QueueStats as QueueStats,
     Stats as Stats,
+    StatsPart as StatsPart,
 )
 from fairlane.core.ops.schedules import (
     Declared as Declared,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
@@ -136,13 +136,22 @@ class Stats(Struct, frozen=True, kw_only=True):
     """By dead-letter status, those with any."""
 
 
+StatsPart = Literal["queues", "ended", "dead_letters"]
+
+
 class GetStats(Op[Stats], frozen=True, kw_only=True):
-    """Counts by queue and status: every number is the true one, or `cap` where that is higher."""
+    """Counts by queue and status, all of one moment: every number is the true one, or `cap` where that is higher."""
 
     answer: ClassVar[object] = Stats
 
     scope: Scope
     cap: int = COUNT_CAP
+    rough: bool = False
+    """A queue's number over `cap` is an estimate instead, never below `cap`. Of one tenant's dead letters only those are counted that
+    are among the newest `cap` of their status. For who asks often: without "ended" the cost goes with the queues and with the tenants
+    that wait in them, not with the jobs."""
+    parts: tuple[StatsPart, ...] = ("queues", "ended", "dead_letters")
+    """What is counted: queues, jobs by how they ended, dead letters. The rest is 0 or empty."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):

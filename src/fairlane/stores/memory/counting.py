@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from datetime import datetime
+from heapq import nlargest
 
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import GetStats, QueueStats, Scope, Stats
@@ -17,21 +18,35 @@ class _Counts:
 
 
 def get_stats(facts: Facts, op: GetStats, now: datetime) -> Stats:
-    letters = Counter(
-        row.letter.status for row in facts.letters.values() if row.letter and op.scope.admits(row.spec.tenant)
-    )
-    queues = _count_unfinished(facts, op.scope)
+    queues = _count_unfinished(facts, op.scope) if "queues" in op.parts else {}
+    cap = sys.maxsize if op.rough else op.cap
     return Stats(
         now=now,
-        queues=tuple(_queue_stats(queue, queues[queue], op.cap) for queue in sorted(queues)),
+        queues=tuple(_queue_stats(queue, queues[queue], cap) for queue in sorted(queues)),
         completed=_ended(facts, op, "completed"),
         dead=_ended(facts, op, "dead"),
         cancelled=_ended(facts, op, "cancelled"),
-        dead_letters={status: min(letters[status], op.cap) for status in DEAD_LETTER_STATUSES if letters[status]},
+        dead_letters=_letters(facts, op) if "dead_letters" in op.parts else {},
     )
 
 
+def _letters(facts: Facts, op: GetStats) -> dict[str, int]:
+    found = dict.fromkeys(DEAD_LETTER_STATUSES, 0)
+    if op.rough and op.scope.tenant is not None:
+        for status in found:
+            of_all = (seq for seq, row in facts.letters.items() if row.letter and row.letter.status == status)
+            newest = nlargest(op.cap, of_all)
+            found[status] = sum(op.scope.admits(facts.letters[seq].spec.tenant) for seq in newest)
+    else:
+        for row in facts.letters.values():
+            if row.letter and op.scope.admits(row.spec.tenant):
+                found[row.letter.status] += 1
+    return {status: min(count, op.cap) for status, count in found.items() if count}
+
+
 def _ended(facts: Facts, op: GetStats, asked: FinalPlace) -> int:
+    if "ended" not in op.parts:
+        return 0
     count = sum(some for (tenant, place), some in facts.ended.items() if place == asked and op.scope.admits(tenant))
     return min(count, op.cap)
 

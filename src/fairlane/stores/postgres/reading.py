@@ -79,7 +79,9 @@ def page_dead_letters(op: PageDeadLetters) -> Call[DeadLetterPage]:
 
 def get_stats(op: GetStats) -> Call[Stats]:
     return Call(
-        "select {schema}.stats_v1(%s, %s, %s::timestamptz)::text", (op.scope.tenant, op.cap, instant(op.now)), _stats
+        "select {schema}.stats_v1(%s, %s, %s::timestamptz, %s, %s::text[])::text",
+        (op.scope.tenant, op.cap, instant(op.now), op.rough, list(op.parts)),
+        _stats,
     )
 
 

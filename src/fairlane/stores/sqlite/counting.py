@@ -21,7 +21,9 @@ _NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
 _NEXT_TENANT = "select min(tenant) from fairlane_ready where queue = ? and band = ? and tenant > ?"
 _NEXT_RANK = "select min(rank) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank > ?"
 _HEAD = "select min(due_at) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank = ?"
-
+_NEWEST_LETTERS = "(select seq from fairlane_dead_letter where status = ? order by seq desc limit ?)"
+_ROUGHLY = 10
+"""How many times `cap` a rough number is counted to."""
 
 V = TypeVar("V")
 
@@ -33,14 +35,35 @@ class Counter:
         self._tx, self._tenant, self._cap = tx, tenant, max(cap, 0)
 
     def count(self, table: str, where: str, *params: object) -> int:
-        return self._count_to(self._cap, table, where, params)
+        """Rows of a table that has no tenant of its own."""
+        if self._tenant is not None:
+            where, params = f"{where} and j.tenant = ?", (*params, self._tenant)
+        return self._count(f"{table} f {_JOB if 'j.' in where else ''}", where, params)
+
+    def count_newest_letters(self, status: str) -> int:
+        """Those that are among the newest of their status, no matter whose."""
+        sql = f"select count(*) from {_NEWEST_LETTERS} f {_JOB} where j.tenant = ?"  # noqa: S608
+        return int(self._tx.db.execute(sql, (status, self._cap, self._tenant))[0][0])
+
+    def count_waiting(self, table: str, where: str, *params: object) -> int:
+        """Rows of a table that has one, by an index."""
+        if self._tenant is not None:
+            where, params = f"{where} and f.tenant = ?", (*params, self._tenant)
+        return self._count(f"{table} f", where, params)
+
+    def count_ready(self, queue: str) -> int:
+        if self._tenant is None:
+            return self.count_waiting("ready", "f.queue = ?", queue)
+        # The index leads to a tenant by its band.
+        bands = self._each(_NEXT_BAND, -1, queue)
+        return sum(self.count_waiting("ready", "f.queue = ? and f.band = ?", queue, band) for band in bands)
 
     def queues(self) -> list[str]:
-        """Queues with unfinished jobs, by name."""
+        """Queues with unfinished jobs of anybody, by name."""
         names = {*self._each(_NEXT_READY_QUEUE, ""), *self._each(_NEXT_SCHEDULED_QUEUE, "")}
         names |= {*self._each(_NEXT_HELD_QUEUE, "")}
         names |= {name for (name,) in self._tx.db.execute(_LEASED_QUEUES)}
-        return sorted(name for name in names if self._tenant is None or self._has_jobs_in(name))
+        return sorted(names)
 
     def oldest_due_at(self, queue: str) -> int | None:
         """The earliest due time among the ready: the least of the heads of all lines."""
@@ -58,45 +81,58 @@ class Counter:
             last = value
             yield last
 
-    def _has_jobs_in(self, queue: str) -> bool:
-        return any(
-            self._count_to(1, table, "j.queue = ?", (queue,)) for table in ("ready", "scheduled", "held", "lease")
-        )
-
-    def _count_to(self, cap: int, table: str, where: str, params: tuple[object, ...]) -> int:
-        if self._tenant is not None:
-            where, params = f"{where} and j.tenant = ?", (*params, self._tenant)
-        job = _JOB if "j." in where else ""
-        sql = f"select count(*) from (select 1 from fairlane_{table} f {job} where {where} limit ?)"  # noqa: S608
-        return int(self._tx.db.execute(sql, (*params, cap))[0][0])
+    def _count(self, rows: str, where: str, params: tuple[object, ...]) -> int:
+        sql = f"select count(*) from (select 1 from fairlane_{rows} where {where} limit ?)"  # noqa: S608
+        return int(self._tx.db.execute(sql, (*params, self._cap))[0][0])
 
 
 def get_stats(tx: Transaction, op: GetStats) -> Stats:
     counter = Counter(tx, op.scope.tenant, op.cap)
-    letters = {status: counter.count("dead_letter", "f.status = ?", status) for status in DEAD_LETTER_STATUSES}
+    queues = _queues(tx, op) if "queues" in op.parts else ()
+    completed = dead = cancelled = 0
+    if "ended" in op.parts:
+        completed = counter.count("done", "f.status = 'completed'")
+        dead = counter.count("done", "f.status = 'dead' and f.status <> 'completed'")
+        cancelled = counter.count("done", "f.status = 'cancelled' and f.status <> 'completed'")
+    letters = _letters(counter, op) if "dead_letters" in op.parts else {}
     return Stats(
-        now=from_us(tx.now),
-        queues=tuple(_queue(counter, name, op.cap) for name in counter.queues()),
-        completed=counter.count("done", "f.status = 'completed'"),
-        dead=counter.count("done", "f.status = 'dead' and f.status <> 'completed'"),
-        cancelled=counter.count("done", "f.status = 'cancelled' and f.status <> 'completed'"),
-        dead_letters={status: number for status, number in letters.items() if number},
+        now=from_us(tx.now), queues=queues, completed=completed, dead=dead, cancelled=cancelled, dead_letters=letters
     )
 
 
-def _queue(counter: Counter, name: str, cap: int) -> QueueStats:
-    ready = counter.count("ready", "f.queue = ?", name)
-    failed = counter.count("scheduled", "f.queue = ? and f.failed = 1", name)
-    first_or_snoozed = counter.count("scheduled", "f.queue = ? and f.failed = 0", name)
-    held = counter.count("held", "f.queue = ?", name)
+def _letters(counter: Counter, op: GetStats) -> dict[str, int]:
+    if op.rough and op.scope.tenant is not None:
+        found = {status: counter.count_newest_letters(status) for status in DEAD_LETTER_STATUSES}
+    else:
+        found = {status: counter.count("dead_letter", "f.status = ?", status) for status in DEAD_LETTER_STATUSES}
+    return {status: number for status, number in found.items() if number}
+
+
+def _queues(tx: Transaction, op: GetStats) -> tuple[QueueStats, ...]:
+    """Numbers over a cap are counted on where an estimate is asked for: SQLite has no samples."""
+    most = _ROUGHLY * op.cap if op.rough else op.cap
+    counter = Counter(tx, op.scope.tenant, max(most, 1))  # at least 1: a queue that has some is told whatever the cap
+    found = (_queue(counter, name, most) for name in counter.queues())
+    return tuple(queue for queue in found if queue is not None)
+
+
+def _queue(counter: Counter, name: str, cap: int) -> QueueStats | None:
+    """None: the tenant has nothing there."""
+    ready = counter.count_ready(name)
+    failed = counter.count_waiting("scheduled", "f.queue = ? and f.failed = 1", name)
+    first_or_snoozed = counter.count_waiting("scheduled", "f.queue = ? and f.failed = 0", name)
+    held = counter.count_waiting("held", "f.queue = ?", name)
     prefetched = counter.count("lease", "j.queue = ? and f.started_at is null", name)
+    processing = counter.count("lease", "j.queue = ? and f.started_at is not null", name)
+    if not (ready or failed or first_or_snoozed or held or prefetched or processing):
+        return None
     return QueueStats(
         queue=name,
         pending=min(ready + held + first_or_snoozed + prefetched, cap),
-        ready=ready,
+        ready=min(ready, cap),
         scheduled=min(failed + first_or_snoozed, cap),
-        processing=counter.count("lease", "j.queue = ? and f.started_at is not null", name),
-        failed=failed,
+        processing=min(processing, cap),
+        failed=min(failed, cap),
         oldest_due_at=maybe_from_us(counter.oldest_due_at(name)),
-        held=held,
+        held=min(held, cap),
     )

@@ -71,6 +71,6 @@ create table tenant (
 create index tenant_weight on tenant (name) where weight <> 1;
 
 -- How many of one tenant's jobs wait or run in one queue is counted at every enqueue under a limit on that.
-create index scheduled_tenant on scheduled (tenant, queue);
+create index scheduled_tenant on scheduled (tenant, queue, failed);
 create index lease_tenant on lease (tenant, queue) where counted > 0;
 create index lease_counted on lease (queue, type) where counted = 3;
