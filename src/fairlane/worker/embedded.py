@@ -27,6 +27,7 @@ from fairlane.errors import FairlaneError
 from fairlane.worker.config import WorkerConfig, profile_config
 from fairlane.worker.desk import known_queues
 from fairlane.worker.engine import Engine
+from fairlane.worker.figures import FIGURES_S, Figures
 from fairlane.worker.foreman.judging import trusted_s
 from fairlane.worker.lanes import ANY, Lane
 from fairlane.worker.leaving import run_and_leave
@@ -65,8 +66,8 @@ def running(
 class Heartbeat:
     """Renews from a thread of its own, so that a busy loop does not starve it."""
 
-    def __init__(self, app: Fairlane, engine: Engine, lost: Callable[[], None]) -> None:
-        self._app, self._engine, self._lost = app, engine, lost
+    def __init__(self, app: Fairlane, engine: Engine, figures: Figures, lost: Callable[[], None]) -> None:
+        self._app, self._engine, self._figures, self._lost = app, engine, figures, lost
         self._config, self._worker = engine.desk.config, engine.desk.worker
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="fairlane-heartbeat", daemon=True)
@@ -110,6 +111,7 @@ class Heartbeat:
                 queues=known_queues(self._app, queues),
                 types=tuple(sorted(desk.tasks)),
                 wake_address=self._engine.wake_address,
+                figures=self._figures.latest,
             )
         )
         if answer.fresh and self._renewed_s:
@@ -126,6 +128,7 @@ class EmbeddedWorker:
         self._engine: Engine | None = None
         self._heartbeat: Heartbeat | None = None
         self._task: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._error: BaseException | None = None
@@ -175,11 +178,23 @@ class EmbeddedWorker:
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._engine = Engine(self._app, self._config, WorkerId(self._app.new_job_id()))
-        self._heartbeat = Heartbeat(self._app, self._engine, lambda: self._on_loop(self._abandon))
+        figures = Figures(self._engine, self._app.clock)
+        figures.measure()
+        self._heartbeat = Heartbeat(self._app, self._engine, figures, lambda: self._on_loop(self._abandon))
         await asyncio.to_thread(self._heartbeat.start)
+        self._measuring = asyncio.create_task(self._measure(figures), name="fairlane-figures")
+
+    async def _measure(self, figures: Figures) -> None:
+        every_s = min(FIGURES_S, self._config.lease_s / 3)
+        while True:
+            await asyncio.sleep(every_s)
+            figures.measure()
 
     async def _end(self) -> None:
         assert self._heartbeat is not None
+        assert self._measuring is not None
+        self._measuring.cancel()
+        await asyncio.gather(self._measuring, return_exceptions=True)
         await asyncio.to_thread(self._heartbeat.end)
 
     def _serve(self, ready: threading.Event) -> None:
