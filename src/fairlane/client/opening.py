@@ -6,9 +6,12 @@ import logging
 import threading
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from fairlane.client.settings import Settings
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Check, Op
+from fairlane.core.redacting import without_secrets
 from fairlane.errors import StoreClosed, StoreUnavailable
 from fairlane.stores import StoreMissing, open_store
 from fairlane.stores.base import Store
@@ -22,7 +25,7 @@ T = TypeVar("T")
 class StoreAccess:
     """One way to the store for everything the application does.
 
-    Importing a module that defines tasks connects to nothing; the first operation does.
+    Importing a module that defines tasks connects to nothing; the first operation does. Secrets in the notes of an act are kept nowhere.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None, store: Store | None) -> None:
@@ -44,7 +47,7 @@ class StoreAccess:
         return self._store.name if self._store is not None else store_named_by(self._settings.url)
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
-        return self.store.run(op, on=on)
+        return self.store.run(_without_secrets(op), on=on)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         store = self._store
@@ -52,7 +55,7 @@ class StoreAccess:
             import asyncio  # here, for it doubles the time of importing fairlane
 
             store = await asyncio.to_thread(self._opened)
-        return await store.arun(op, on=on)
+        return await store.arun(_without_secrets(op), on=on)
 
     def close(self) -> None:
         with self._opening:
@@ -72,6 +75,11 @@ class StoreAccess:
             if self._store is None:
                 self._store = open_with_fallback(self._settings, self._clock)
             return self._store
+
+
+def _without_secrets(op: Op[T]) -> Op[T]:
+    notes = getattr(op, "notes", None)
+    return replace(op, notes=without_secrets(notes)) if notes and isinstance(notes, str) else op
 
 
 def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:

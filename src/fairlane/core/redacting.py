@@ -1,4 +1,4 @@
-"""Takes secrets out of text that is about to be kept or shown: error messages, tracebacks, log lines, people's notes.
+"""Takes secrets out of what is about to be kept or shown: error messages, tracebacks, log lines, people's notes, results.
 
 By what gives itself away: passwords inside URLs, values behind a telling name, authorization headers, keys and tokens of known shapes.
 """
@@ -6,11 +6,16 @@ By what gives itself away: passwords inside URLs, values behind a telling name, 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from fairlane.core import sensitive
 from fairlane.core.sensitive_values import REDACTED
 
 _WINDOW = 32_768
 """Of a very long text only so much of either end is looked at, and kept: what is between is blanked."""
+
+_DEEPEST = 100
+"""No result nested deeper is ever kept by a worker."""
 
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL
@@ -58,6 +63,24 @@ def without_secrets(text: str) -> str:
         head, tail = _CUT_OFF.sub("", text[:_WINDOW]), _CUT_ON.sub("", text[-_WINDOW:])
         return _hidden(head) + "." * (len(text) - len(head) - len(tail)) + _hidden(tail)
     return _hidden(text)
+
+
+def value_without_secrets(value: Any) -> Any:
+    """JSON as people may see it: without what has no business in a payload, and without secrets inside its texts."""
+    shown, _ = sensitive.redact({"": value})
+    return _texts_hidden(shown[""])
+
+
+def _texts_hidden(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if depth > _DEEPEST:
+        return REDACTED
+    if isinstance(value, dict):
+        return {key: _texts_hidden(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_texts_hidden(item, depth + 1) for item in value]
+    return value
 
 
 def _hidden(text: str) -> str:

@@ -13,6 +13,8 @@ from fairlane.api.paging import NextCursor
 from fairlane.api.words import Seen
 from fairlane.core.job import AttemptOutcome, ErrorClass, Job, Status
 from fairlane.core.ops import JobDetail, JobPage
+from fairlane.core.redacting import value_without_secrets
+from fairlane.core.sensitive import SensitivePolicy
 
 
 class JobSummary(Seen):
@@ -75,7 +77,7 @@ class JobSeen(JobSummary):
     payload: Any = Field(description="JSON; the text itself where it is none.", examples=[{"connection_id": 456}])
     payload_version: int
     headers: dict[str, str]
-    result: Any = Field(description="What its task returned, as JSON.")
+    result: Any = Field(description="What its task returned, as JSON, without secrets unless the task allows them.")
 
 
 class JobInFull(BaseModel):
@@ -95,16 +97,18 @@ def summary(job: Job) -> JobSummary:
     return JobSummary.model_validate(job)
 
 
-def seen(job: Job) -> JobSeen:
+def seen(job: Job, policy: SensitivePolicy) -> JobSeen:
     facts = msgspec.structs.asdict(job)
-    return JobSeen.model_validate(
-        {**facts, "payload": as_json(job.payload), "result": None if job.result is None else as_json(job.result)}
-    )
+    result = None if job.result is None else as_json(job.result)
+    if policy != "allow":
+        result = value_without_secrets(result)
+    return JobSeen.model_validate({**facts, "payload": as_json(job.payload), "result": result})
 
 
-def in_full(detail: JobDetail, children: JobPage) -> JobInFull:
+def in_full(detail: JobDetail, children: JobPage, policy: SensitivePolicy) -> JobInFull:
+    """`policy` is the task's: payloads were held to it before they were kept, results are as they are shown."""
     return JobInFull(
-        job=seen(detail.job),
+        job=seen(detail.job, policy),
         attempts=[AttemptSeen.model_validate(attempt) for attempt in detail.attempts],
         progress=detail.progress,
         log=[LogLineSeen.model_validate(line) for line in detail.log],

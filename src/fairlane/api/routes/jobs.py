@@ -119,4 +119,5 @@ async def _in_full(here: Visit, id: UUID) -> JobInFull:
     if detail is None:
         raise JobNotFound(id)
     children = await here.ask(PageJobs(scope=here.scope, where=JobFilter(parent_id=JobId(id))))
-    return in_full(detail, children)
+    task = here.app.tasks.get(detail.job.type)
+    return in_full(detail, children, (task and task.definition.sensitive) or here.app.settings.sensitive)
