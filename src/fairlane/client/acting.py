@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fairlane.client.asking import Ask, both
 from fairlane.client.handle import BY_DEFAULT, Handle
-from fairlane.client.options import job_id, seconds
+from fairlane.client.options import job_id, row_id, seconds
 from fairlane.client.scoping import in_scope
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
@@ -156,9 +156,7 @@ def _reason(reason: object) -> str:
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:
     found = dead_letter.id if isinstance(dead_letter, DeadLetter) else dead_letter
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise InvalidOption("dead_letter", dead_letter, "a dead letter or its id, a whole number")
-    return Seq(found)
+    return row_id("dead_letter", found, "a dead letter or its id, a whole number")
 
 
 def _job(act: str, id: JobId, came_to: JobAct) -> Job:

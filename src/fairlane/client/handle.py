@@ -12,6 +12,7 @@ from fairlane.client.waiting import Pause, growing_pauses
 from fairlane.core.clock import Clock
 from fairlane.core.ids import JobId
 from fairlane.core.job import FINAL, Job, Status
+from fairlane.core.names import check_key
 from fairlane.core.ops import Cancel, GetJob, JobAct, JobDetail, Scope
 from fairlane.errors import JobFailed, JobNotFound, NotAllowed, ResultTimeout
 
@@ -98,7 +99,7 @@ class Handle(Generic[R]):
         return GetJob(scope=self._scope, id=self.id)
 
     def _cancellation(self, by: str, notes: str | None) -> Cancel:
-        return Cancel(scope=self._scope, id=self.id, by=by, notes=notes)
+        return Cancel(scope=self._scope, id=self.id, by=check_key("by", by), notes=notes)
 
     def _required(self, detail: JobDetail | None) -> Job:
         if detail is None:

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from fairlane.client.acting import JobLike
 from fairlane.client.asking import Ask, both
-from fairlane.client.options import job_id
+from fairlane.client.options import job_id, row_id
 from fairlane.client.paging import page_size
 from fairlane.client.scoping import in_scope
 from fairlane.core.ids import Seq
 from fairlane.core.job import STATUSES, DeadLetterStatus, ErrorClass, Job, Status
+from fairlane.core.names import check_words
 from fairlane.core.ops import (
     AuditPage,
     Check,
@@ -64,6 +65,10 @@ class DeadLetterFilters(TypedDict, total=False):
     correlation_id: str | UUID
 
 
+_TEXTS = {"queue", "type", "category", "correlation_id", "created_by", "idempotency_key", "error_type", "fingerprint"}
+"""Filters that any text may be given for."""
+
+
 def _get(job: JobLike, *, tenant: str | int | None = None) -> Ask[JobDetail | None, Job | None]:
     """The job, or None where there is none (any more)."""
     op = GetJob(scope=in_scope(tenant), id=job_id("job", job))
@@ -102,7 +107,7 @@ def _dead_letters(
 
 def _dead_letter(id: int, *, tenant: str | int | None = None) -> Ask[DeadLetterDetail | None, DeadLetterDetail | None]:
     """A dead letter with all its attempts, or None."""
-    return Ask(GetDeadLetter(scope=in_scope(tenant), id=Seq(id)), lambda detail: detail)
+    return Ask(GetDeadLetter(scope=in_scope(tenant), id=row_id("id", id)), lambda detail: detail)
 
 
 def _stats(*, tenant: str | int | None = None) -> Ask[Stats, Stats]:
@@ -119,7 +124,10 @@ def _audit(
     limit: int = 50,
 ) -> Ask[AuditPage, AuditPage]:
     """One page of what people did, newest first."""
-    op = PageAudit(scope=in_scope(tenant), action=action, target=target, before=before, limit=page_size(limit))
+    for name, words in (("action", action), ("target", target)):
+        if words is not None:
+            check_words(name, words)
+    op = PageAudit(scope=in_scope(tenant), action=action, target=target, before=_seq(before), limit=page_size(limit))
     return Ask(op, lambda page: page)
 
 
@@ -156,7 +164,7 @@ def _job_filter(given: Mapping[str, Any]) -> JobFilter:
     fields = _known(given, JobFilters.__annotations__)
     if "status" in fields:
         statuses = fields.pop("status")
-        fields["statuses"] = (statuses,) if isinstance(statuses, str) else tuple(statuses)
+        fields["statuses"] = tuple(statuses) if isinstance(statuses, (tuple, list, set, frozenset)) else (statuses,)
         for status in fields["statuses"]:
             _one_of("status", status, STATUSES)
     if "parent" in fields:
@@ -172,6 +180,8 @@ def _dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
     for name, kind in (("status", DeadLetterStatus), ("error_class", ErrorClass)):
         if name in fields:
             _one_of(name, fields[name], get_args(kind))
+    if not isinstance(fields.get("acknowledged", True), bool):
+        raise InvalidOption("acknowledged", fields["acknowledged"], "True or False")
     return DeadLetterFilter(**fields)
 
 
@@ -182,6 +192,8 @@ def _known(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]
     fields = {name: value for name, value in given.items() if value is not None}
     if isinstance(fields.get("correlation_id"), UUID):
         fields["correlation_id"] = str(fields["correlation_id"])
+    for name in _TEXTS & fields.keys():
+        check_words(name, fields[name])
     return fields
 
 
@@ -191,4 +203,4 @@ def _one_of(option: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def _seq(before: int | None) -> Seq | None:
-    return None if before is None else Seq(before)
+    return None if before is None else row_id("before", before)

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.core.ids import JobId
+from fairlane.core.ids import JobId, Seq
 from fairlane.core.names import check_key, check_queue_name, check_tenant
 from fairlane.core.retry import LONGEST_DELAY_S, MAX_ATTEMPTS, Retry
 from fairlane.errors import InvalidOption, nearest
@@ -103,11 +103,22 @@ class Options(Struct, frozen=True):
 def seconds(option: str, value: object, *, at_least: float = 0.0, at_most: float = LONGEST_DELAY_S) -> float:
     """A span as seconds: a number or a timedelta."""
     span = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(span, bool) or not isinstance(span, (int, float)) or not math.isfinite(span):
+    if (
+        isinstance(span, bool)
+        or not isinstance(span, (int, float))
+        or (isinstance(span, float) and not math.isfinite(span))
+    ):
         raise InvalidOption(option, value, "seconds as a number, or a timedelta")
     if not at_least <= span <= at_most:
         raise InvalidOption(option, value, f"from {at_least:g} to {at_most:.0f} seconds")
     return float(span)
+
+
+def row_id(option: str, value: object, expected: str = "a whole number of 64 bits") -> Seq:
+    """What a store numbers its rows by."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise InvalidOption(option, value, expected)
+    return Seq(value)
 
 
 def timeout_s(value: object) -> float:

@@ -8,7 +8,7 @@ from fairlane.client.asking import Ask, both
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.paging import page_size
 from fairlane.client.scoping import in_scope
-from fairlane.core.names import check_key, check_tenant
+from fairlane.core.names import check_key, check_tenant, check_words
 from fairlane.core.ops import GetTenant, PageTenants, SetTenant, TenantPage, TenantRecord
 from fairlane.errors import InvalidOption, PermissionDenied
 
@@ -20,6 +20,9 @@ HIGHEST_WEIGHT = 1_000.0
 
 def _tenants(*, after: str = "", tier: str | None = None, limit: int = 50) -> Ask[TenantPage, TenantPage]:
     """One page of known tenants, by name; give a page's `next` as `after` to go on."""
+    check_words("after", after)
+    if tier is not None:
+        check_words("tier", tier)
     return Ask(PageTenants(scope=in_scope(None), after=after, tier=tier, limit=page_size(limit)), lambda page: page)
 
 

@@ -11,6 +11,7 @@ MAX_NAME_BYTES = 128
 MAX_KEY_BYTES = 512
 
 _NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -50,6 +51,13 @@ def check_tenant(tenant: object) -> str:
 def check_key(option: str, key: object) -> str:
     """An idempotency key, a dedup key or a correlation id."""
     return _check_text(option, key, MAX_KEY_BYTES, "text")
+
+
+def check_words(option: str, words: object) -> str:
+    """What people write for people, of any length: text that every store can keep."""
+    if not isinstance(words, str) or _UNSTORABLE.search(words):
+        raise InvalidOption(option, words, "text without NUL characters and halves of surrogate pairs")
+    return words
 
 
 def _check_name(option: str, name: object) -> str:

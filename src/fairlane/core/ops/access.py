@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from fairlane.core.ops.base import Op
+from fairlane.core.ops.base import Act, Op
 
 CredentialKind = Literal["token", "link", "session"]
 """token    a program's, good until it expires or is revoked
@@ -45,7 +45,7 @@ class CredentialAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     changed: bool = False
 
 
-class IssueCredential(Op[CredentialAct], frozen=True, kw_only=True):
+class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
     """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written, the kept one is returned, good or not;
     with another hash, or this hash under another id: none is returned.
 
@@ -65,8 +65,6 @@ class IssueCredential(Op[CredentialAct], frozen=True, kw_only=True):
     tenant: str | None = None
     ttl_s: float | None = None
     """None: it does not expire."""
-    by: str
-    notes: str | None = None
 
 
 class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
@@ -86,7 +84,7 @@ class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
     hash: str
 
 
-class RevokeCredential(Op[CredentialAct], frozen=True, kw_only=True):
+class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):
     """From this commit on it is good for nothing; an expired one too. Twice: writes nothing, returns it as it is; an unknown id: none.
 
     Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no before, no after.
@@ -95,8 +93,6 @@ class RevokeCredential(Op[CredentialAct], frozen=True, kw_only=True):
     answer: ClassVar[object] = CredentialAct
 
     id: UUID
-    by: str
-    notes: str | None = None
 
 
 class CredentialsSeen(Struct, frozen=True, kw_only=True):

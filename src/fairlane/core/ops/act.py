@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Act, Scope
 
 RefusalCode = Literal["not_found", "not_allowed"]
 """not_found    no such thing in this scope; a foreign tenant's counts as none
@@ -27,13 +27,11 @@ class JobAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The job after the act; for `not_allowed`, as it is."""
 
 
-class _JobChange(Op[JobAct], frozen=True, kw_only=True):
+class _JobChange(Act[JobAct], frozen=True, kw_only=True):
     answer: ClassVar[object] = JobAct
 
     scope: Scope
     id: JobId
-    by: str
-    notes: str | None = None
 
 
 class Cancel(_JobChange, frozen=True, kw_only=True):
@@ -52,6 +50,8 @@ class Fail(_JobChange, frozen=True, kw_only=True):
     earlier makes it end cancelled instead of scheduled. Clears `suspect`. Audit: `job_fail`.
     """
 
+    words: ClassVar[tuple[str, ...]] = ("by", "notes", "reason")
+
     reason: str
     retry_delay_s: float | None = None
 
@@ -61,6 +61,8 @@ class Bury(_JobChange, frozen=True, kw_only=True):
 
     Its attempt is recorded as for `Fail`. Audit: `job_bury`.
     """
+
+    words: ClassVar[tuple[str, ...]] = ("by", "notes", "reason")
 
     reason: str
 
@@ -81,13 +83,11 @@ class DeadLetterAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Reprocess: that job was there already; nothing was written."""
 
 
-class _DeadLetterChange(Op[DeadLetterAct], frozen=True, kw_only=True):
+class _DeadLetterChange(Act[DeadLetterAct], frozen=True, kw_only=True):
     answer: ClassVar[object] = DeadLetterAct
 
     scope: Scope
     id: Seq
-    by: str
-    notes: str | None = None
 
 
 class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):

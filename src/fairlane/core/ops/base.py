@@ -7,6 +7,8 @@ from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
+from fairlane.core.names import check_words
+
 T = TypeVar("T")
 
 
@@ -18,6 +20,21 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
 
     now: datetime | None = None
     """None: the store's clock. Tests give an instant."""
+
+
+class Act(Op[T], frozen=True, kw_only=True):
+    """A change that somebody makes by hand: audited under `by`, with their `notes`. What is no text is refused before any store sees it."""
+
+    words: ClassVar[tuple[str, ...]] = ("by", "notes")
+    """Its fields of free text."""
+
+    by: str
+    notes: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in self.words:
+            if field != "notes" or self.notes is not None:
+                check_words(field, getattr(self, field))
 
 
 class Scope(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from fairlane.core.breaker import Admission, Breaker, BreakerPolicy
-from fairlane.core.ops.base import Op
+from fairlane.core.ops.base import Act, Op
 
 
 class Admit(Op[Admission], frozen=True, kw_only=True):
@@ -44,21 +44,17 @@ class BreakerAct(Struct, frozen=True, kw_only=True):
     breaker: Breaker
 
 
-class ResetBreaker(Op[BreakerAct], frozen=True, kw_only=True):
+class ResetBreaker(Act[BreakerAct], frozen=True, kw_only=True):
     """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}, each time; what nobody knew was closed."""
 
     answer: ClassVar[object] = BreakerAct
 
     name: str
-    by: str
-    notes: str | None = None
 
 
-class ForceBreaker(Op[BreakerAct], frozen=True, kw_only=True):
+class ForceBreaker(Act[BreakerAct], frozen=True, kw_only=True):
     """Open it by hand until somebody resets it, known or not. Audit: `breaker_force_open`, likewise."""
 
     answer: ClassVar[object] = BreakerAct
 
     name: str
-    by: str
-    notes: str | None = None

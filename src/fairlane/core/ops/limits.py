@@ -14,7 +14,7 @@ from msgspec import Struct
 from fairlane.core.ids import JobId
 from fairlane.core.job import Job
 from fairlane.core.limit import Limit, LimitKind, Rate, StoredLimit
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Act, Op, Scope
 from fairlane.core.ops.pauses import Pause
 
 TENANT_COUNT_CAP = 1_000
@@ -31,7 +31,7 @@ class ListLimits(Op[Limits], frozen=True, kw_only=True):
     answer: ClassVar[object] = Limits
 
 
-class SetLimit(Op[Limits], frozen=True, kw_only=True):
+class SetLimit(Act[Limits], frozen=True, kw_only=True):
     """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on. A pause stays.
 
     Setting what is set already writes nothing. Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind it for a tenant in one
@@ -41,11 +41,9 @@ class SetLimit(Op[Limits], frozen=True, kw_only=True):
     answer: ClassVar[object] = Limits
 
     limit: Limit
-    by: str
-    notes: str | None = None
 
 
-class ClearLimit(Op[Limits], frozen=True, kw_only=True):
+class ClearLimit(Act[Limits], frozen=True, kw_only=True):
     """Take back what was set for one thing, pause and all: the code's own limit is in force again. Nothing set: writes nothing.
 
     Audit: `limit_clear`, likewise, after None (none is written where there was only a pause). Wakes waiting workers.
@@ -56,8 +54,6 @@ class ClearLimit(Op[Limits], frozen=True, kw_only=True):
     kind: LimitKind
     name: str
     queue: str = ""
-    by: str
-    notes: str | None = None
 
 
 class LimitPaused(Struct, frozen=True, kw_only=True):
@@ -154,7 +150,7 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
     leased: int
 
 
-class SetTenant(Op["TenantRecord"], frozen=True, kw_only=True):
+class SetTenant(Act["TenantRecord"], frozen=True, kw_only=True):
     """Set a tenant's weight and tier; None leaves the one it has. Makes the tenant known. What changes nothing is not audited.
 
     Audit: `tenant_set`, target `tenant:<name>`, tenant = the name, before and after {"weight", "tier"} (before: the defaults 1.0 and None for one not seen yet).
@@ -165,8 +161,6 @@ class SetTenant(Op["TenantRecord"], frozen=True, kw_only=True):
     name: str
     weight: float | None = None
     tier: str | None = None
-    by: str
-    notes: str | None = None
 
 
 class GetTenant(Op["TenantRecord | None"], frozen=True, kw_only=True):

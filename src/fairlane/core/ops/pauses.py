@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from fairlane.core.ops.base import Op
+from fairlane.core.ops.base import Act, Op
 
 PauseKind = Literal["queue", "type", "tenant"]
 
@@ -26,7 +26,7 @@ class Pauses(Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class PauseClaims(Op[Pauses], frozen=True, kw_only=True):
+class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
     """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones go on. Pausing twice writes nothing.
 
     A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn), and skips a paused
@@ -37,19 +37,15 @@ class PauseClaims(Op[Pauses], frozen=True, kw_only=True):
 
     kind: PauseKind
     name: str
-    by: str
-    notes: str | None = None
 
 
-class ResumeClaims(Op[Pauses], frozen=True, kw_only=True):
+class ResumeClaims(Act[Pauses], frozen=True, kw_only=True):
     """Lift a pause; resuming what is not paused writes nothing. Audit: `resume`, likewise. Wakes waiting workers."""
 
     answer: ClassVar[object] = Pauses
 
     kind: PauseKind
     name: str
-    by: str
-    notes: str | None = None
 
 
 class ListPauses(Op[Pauses], frozen=True, kw_only=True):

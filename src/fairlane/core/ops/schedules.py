@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
+from fairlane.core.names import check_words
 from fairlane.core.ops.act import RefusalCode
-from fairlane.core.ops.base import Op
+from fairlane.core.ops.base import Act, Op
 from fairlane.core.schedule import Schedule, ScheduleSource, ScheduleSpec
 
 
@@ -47,6 +48,11 @@ class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
     prune: bool = False
     by: str | None = None
     notes: str | None = None
+
+    def __post_init__(self) -> None:
+        for field, words in (("by", self.by), ("notes", self.notes)):
+            if words is not None:
+                check_words(field, words)
 
 
 class Schedules(Struct, frozen=True, kw_only=True):
@@ -97,7 +103,7 @@ class ScheduleAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: JobId | None = None
 
 
-class PauseSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+class PauseSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on. Pausing a paused one, or the reverse, writes nothing.
 
     Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after {"paused": bool}.
@@ -106,13 +112,11 @@ class PauseSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
     answer: ClassVar[object] = ScheduleAct
 
     name: str
-    by: str
     paused: bool = True
     next_at: datetime | None = None
-    notes: str | None = None
 
 
-class RunSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+class RunSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     """Enqueue `job` now, beside the timetable, paused or not; `last_job_id` becomes it, or the job that stands for it.
 
     Audit: `schedule_run`, after {"job_id"}, before None. Wakes waiting workers.
@@ -122,15 +126,11 @@ class RunSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
 
     name: str
     job: JobSpec
-    by: str
-    notes: str | None = None
 
 
-class RemoveSchedule(Op[ScheduleAct], frozen=True, kw_only=True):
+class RemoveSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     """Take it away; the answer holds it as it was. Audit: `schedule_remove`, before {"cron"}, after None."""
 
     answer: ClassVar[object] = ScheduleAct
 
     name: str
-    by: str
-    notes: str | None = None

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Act, Op, Scope
 from fairlane.core.ops.read import AuditRecord, DeadLetterFilter
 
 
@@ -90,7 +90,7 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
     alerts: tuple[Alert, ...]
 
 
-class SilenceAlerts(Op[Alerts], frozen=True, kw_only=True):
+class SilenceAlerts(Act[Alerts], frozen=True, kw_only=True):
     """Tell nobody what one rule finds until then; `for_s` 0 ends a silence. Ending none, or one that is over, writes nothing.
 
     Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in `AuditRecord`, None once ended.
@@ -100,8 +100,6 @@ class SilenceAlerts(Op[Alerts], frozen=True, kw_only=True):
 
     rule: str
     for_s: float
-    by: str
-    notes: str | None = None
 
 
 class AuditLink(Struct, frozen=True, kw_only=True):
