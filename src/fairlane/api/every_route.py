@@ -11,6 +11,7 @@ from fairlane.api.routes import (
     enqueueing,
     events,
     health,
+    home,
     job_acts,
     jobs,
     limits,
@@ -28,6 +29,7 @@ from fairlane.api.routing import Routes
 
 EVERY_ROUTE: tuple[Routes, ...] = (
     health.routes,
+    home.routes,
     session.routes,
     session.api_routes,
     enqueueing.routes,

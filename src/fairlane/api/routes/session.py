@@ -54,11 +54,13 @@ async def ask_to_log_in(link: Link) -> HTMLResponse:
     return HTMLResponse(_PAGE.format(link=escape(quote(link, safe=""), quote=True)))
 
 
-@routes.post("/login", Right.OPEN, responses={303: {"description": "logged in: go on to the pages"}, 403: {}, 401: {}})
+@routes.post(
+    "/login", Right.OPEN, responses={303: {"description": "logged in: go on to the page of links"}, 403: {}, 401: {}}
+)
 async def log_in(request: Request, house: ThisHouse, link: Link) -> Response:
     """Exchange a one-time link for a session.
 
-    Browsers are sent on to the pages, programs that accept JSON are told who they are now. The cookie is out of reach of scripts and
+    Browsers are sent on to a page of links, programs that accept JSON are told who they are now. The cookie is out of reach of scripts and
     other sites.
     """
     if is_from_another_site(request):

@@ -1,0 +1,70 @@
+"""Where a browser arrives after logging in: who one is here, and what there is to look at."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+from starlette.responses import HTMLResponse
+
+from fairlane.api.access.caller import Caller
+from fairlane.api.access.rights import Right, missing_role
+from fairlane.api.routing import Routes
+from fairlane.api.visit import Here
+
+routes = Routes("session", "")
+
+
+class Place(NamedTuple):
+    title: str
+    path: str
+    right: Right = Right.READ
+    is_house_wide: bool = False
+
+
+PLACES = (
+    Place("Jobs", "api/jobs/"),
+    Place("Queues", "api/jobs/queues/"),
+    Place("Dead letters", "api/jobs/admin/dlq/", Right.MANAGE),
+    Place("Dead letters, put together by what went wrong", "api/jobs/admin/dlq/groups/", Right.MANAGE),
+    Place("Schedules", "api/jobs/schedules/"),
+    Place("Alerts", "api/jobs/alerts/", is_house_wide=True),
+    Place("Workers", "api/jobs/workers/", is_house_wide=True),
+    Place("Statistics", "api/jobs/statistics/"),
+    Place("Audit", "api/jobs/audit/"),
+    Place("Tokens", "api/jobs/tokens/", Right.TOKENS, is_house_wide=True),
+    Place("Who you are", "api/jobs/me/"),
+    Place("The API described, as OpenAPI", "api/openapi.json"),
+)
+"""Their rights are those their routes declare. (tests/api/test_home.py)"""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Fairlane</title></head>
+<body><h1>Fairlane</h1>
+<p>You are <b>{name}</b>: {roles}. {tenant}</p>
+<ul>
+{places}
+</ul>
+</body></html>
+"""
+
+
+@routes.get("/", Right.READ, response_class=HTMLResponse)
+async def show_home(here: Here) -> HTMLResponse:
+    """Show who you are and where to go from here."""
+    caller = here.caller
+    places = "\n".join(f'<li><a href="{place.path}">{escape(place.title)}</a></li>' for place in open_to(caller))
+    tenant = "All tenants' jobs are yours to see." if caller.tenant is None else f"You see those of {caller.tenant}."
+    return HTMLResponse(
+        _PAGE.format(
+            name=escape(caller.name), roles=escape(", ".join(caller.roles)), tenant=escape(tenant), places=places
+        )
+    )
+
+
+def open_to(caller: Caller) -> list[Place]:
+    return [
+        place
+        for place in PLACES
+        if missing_role(caller.roles, place.right) is None and not (place.is_house_wide and caller.tenant is not None)
+    ]
