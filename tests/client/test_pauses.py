@@ -11,7 +11,7 @@ import pytest
 from fairlane import Fairlane, FakeClock, InvalidOption, NotAllowed, StillRunning
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import Renew, Turn, Want
+from fairlane.core.ops import Renew, Start, Turn, Want
 from fairlane.core.outcome import Completed
 from fairlane.testing import run_due
 from tests.client.conftest import MovingPause
@@ -34,10 +34,15 @@ class Hand:
         self._app, self.id, self._claim_no = app, WorkerId(app.new_job_id()), 0
         app.store.run(Renew(worker=self.id, lease_s=3600, name="by hand", figures={"rss_mb": 42.0}))
 
-    def claim(self) -> list[Lease]:
+    def claim(self, *, start: int = 10) -> list[Lease]:
         self._claim_no += 1
-        want = Want(lane="l", queues=("mail",), limit=10, start=10)
+        want = Want(lane="l", queues=("mail",), limit=10, start=start)
         return list(self._app.store.run(Turn(worker=self.id, claim_no=self._claim_no, wants=(want,))).leases)
+
+    def start(self, lease: Lease) -> None:
+        self._claim_no += 1
+        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=60)
+        self._app.store.run(Turn(worker=self.id, claim_no=self._claim_no, starts=(started,)))
 
     def complete(self, lease: Lease) -> None:
         self._claim_no += 1
@@ -104,6 +109,39 @@ def test_draining_gives_up_in_time_and_leaves_it_paused(app: Fairlane, send: Any
     with pytest.raises(StillRunning, match='task "send"'):
         asyncio.run(app.adrain(type="send", timeout=1))
     assert len(app.pauses()) == 2
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize("timeout", [0, 1, 2.9])
+def test_what_is_idle_is_drained_however_short_the_timeout(
+    app: Fairlane, send: Any, clock: FakeClock, timeout: float
+) -> None:
+    began = clock.monotonic()
+    app.drain(queue="mail", timeout=timeout)
+    assert 3.0 <= clock.monotonic() - began < 5.0
+
+
+@pytest.mark.requirement("L15")
+def test_draining_ends_well_when_the_last_job_ends_just_in_time(app: Fairlane, send: Any, pause: MovingPause) -> None:
+    send.enqueue()
+    worker = Hand(app)
+    [lease] = worker.claim()
+    pause.before = lambda: worker.complete(lease) if sum(pause.pauses) > 1.0 else None
+    app.drain(queue="mail", timeout=2)
+
+
+@pytest.mark.requirement("L15")
+def test_what_was_claimed_ahead_and_begins_after_the_timeout_still_runs(
+    app: Fairlane, send: Any, pause: MovingPause, clock: FakeClock
+) -> None:
+    send.enqueue()
+    worker = Hand(app)
+    [lease] = worker.claim(start=0)
+    pause.before = lambda: worker.start(lease) if sum(pause.pauses) > 1.5 else None
+    began = clock.monotonic()
+    with pytest.raises(StillRunning, match="after 1 s"):
+        app.drain(queue="mail", timeout=1)
+    assert clock.monotonic() - began < 3.0
 
 
 def test_draining_in_async_code_waits_likewise(app: Fairlane, send: Any, clock: FakeClock) -> None:

@@ -125,7 +125,10 @@ class Pausing:
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> None:
-        """Pause it, then wait until nothing of it runs. Raises `StillRunning` after `timeout`; it stays paused either way."""
+        """Pause it, then wait until nothing of it runs. Raises `StillRunning` if something does after `timeout`; it stays paused either way.
+
+        That nothing runs any more is sure only after three seconds of quiet: these are waited for beyond `timeout`, too.
+        """
         watch = _Drain(target(queue=queue, type=type, tenant=tenant), self._around, timeout)
         self.pause(queue=queue, type=type, tenant=tenant, by=by, notes=notes)
         for pause_s in watch.pauses():
@@ -163,12 +166,11 @@ class _Drain:
 
     def is_over(self, running: JobPage) -> bool:
         now_s = self._clock.monotonic()
-        if running.jobs:
-            self._quiet_since_s = None
-        elif self._quiet_since_s is None:
-            self._quiet_since_s = now_s
-        elif now_s - self._quiet_since_s >= QUIET_S:
-            return True
+        if not running.jobs:
+            if self._quiet_since_s is None:
+                self._quiet_since_s = now_s
+            return now_s - self._quiet_since_s >= QUIET_S
+        self._quiet_since_s = None
         if self._timeout_s is not None and now_s - self._began_s >= self._timeout_s:
             raise StillRunning(str(self._target), self._timeout_s)
         return False
