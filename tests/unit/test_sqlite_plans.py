@@ -24,6 +24,7 @@ from fairlane.core.ops import (
     Unhold,
     Want,
     Why,
+    only,
 )
 from fairlane.core.ops.read import JobFilter
 from fairlane.core.outcome import Completed, Released
@@ -173,6 +174,28 @@ def test_a_claim_behind_a_mark_and_the_statistics_cost_the_same_however_many_wai
     (claim_few, count_few), (claim_many, count_many) = passed_over(tmp_path, 100), passed_over(tmp_path, 10_000)
     assert 0 < claim_many <= 1.5 * claim_few
     assert 0 < count_many <= 1.5 * count_few
+
+
+def counted_for_one(tmp_path: Path, others: int) -> int:
+    """Steps of a scrape's look at one tenant beside so many jobs and dead letters of another."""
+    store = SqliteStore(tmp_path / f"beside-{others}.db")
+    scene = Scene(store)
+    for delay_s in (0, 60):
+        scene.put_many(others, tenant="crowd", delay_s=delay_s)
+    scene.put(tenant="small")
+    for _ in range(others // 20):
+        assert scene.bury(scene.put(tenant="crowd").id).refused is None
+    scene.stats()
+    look = GetStats(scope=only("small"), cap=10, rough=True, parts=("queues", "dead_letters"))
+    stats, steps = steps_of(store, look)
+    assert [queue.ready for queue in stats.queues] == [1]
+    store.close()
+    return steps
+
+
+@pytest.mark.requirement("I11")
+def test_a_look_at_one_tenant_costs_the_same_however_many_jobs_others_have(tmp_path: Path) -> None:
+    assert 0 < counted_for_one(tmp_path, 5_000) <= 1.5 * counted_for_one(tmp_path, 400)
 
 
 def under_limits(tmp_path: Path, waiting: int) -> tuple[int, int]:

@@ -127,18 +127,19 @@ create function sample_share(_table regclass) returns real
 language sql stable
 return least(100, 25600.0 / greatest(1, pg_relation_size(_table) / current_setting('block_size')::integer));
 
--- sample_queues: about how many jobs are ready, scheduled and held by queue, from some 256 pages of each table; true where it has no more.
+-- sample_queues: about how many jobs are ready, scheduled and held by queue, from some 256 pages of each table that is asked for; true where
+--         it has no more.
 -- uses:   ready, scheduled and held by samples
 --
 -- `repeatable`: the same pages each time, so that what is watched moves as the table does, not by the luck of each draw.
-create function sample_queues(_tenant text) returns setof queue_count
+create function sample_queues(_tenant text, _ready boolean, _scheduled boolean, _held boolean) returns setof queue_count
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  _of_ready      real := sample_share('ready');
-  _of_scheduled  real := sample_share('scheduled');
-  _of_held       real := sample_share('held');
+  _of_ready      real := case when _ready then sample_share('ready') else 0 end;
+  _of_scheduled  real := case when _scheduled then sample_share('scheduled') else 0 end;
+  _of_held       real := case when _held then sample_share('held') else 0 end;
 begin
   return query
     select s.queue, sum(s.ready)::bigint, sum(s.delayed)::bigint, sum(s.failed)::bigint, sum(s.held)::bigint, 0::bigint, 0::bigint, null::timestamptz
@@ -161,8 +162,14 @@ create function roughly(_counts queue_count[], _tenant text, _cap bigint) return
 language plpgsql stable
 set search_path from current
 as $$
+declare
+  _ready      boolean;
+  _scheduled  boolean;
+  _held       boolean;
 begin
-  if not exists (select from unnest(_counts) c where greatest(c.ready, c.delayed, c.failed, c.held) > _cap) then
+  select bool_or(c.ready > _cap), bool_or(greatest(c.delayed, c.failed) > _cap), bool_or(c.held > _cap)
+  into _ready, _scheduled, _held from unnest(_counts) c;
+  if not (_ready or _scheduled or _held) then
     return _counts;
   end if;
   return array(
@@ -173,7 +180,7 @@ begin
       case when c.failed > _cap then greatest(s.failed, _cap) else c.failed end,
       case when c.held > _cap then greatest(s.held, _cap) else c.held end,
       c.processing, c.prefetched, c.oldest)::queue_count
-    from unnest(_counts) c left join sample_queues(_tenant) s using (queue));
+    from unnest(_counts) c left join sample_queues(_tenant, _ready, _scheduled, _held) s using (queue));
 end
 $$;
 
