@@ -10,7 +10,8 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, Lapse, Renew, Reset, ResumeClaims
 from fairlane.core.ops.pauses import PauseClaims
 from fairlane.stores.base import Listener
-from tests.support.acting import Scene
+from fairlane.stores.sqlite.waking import SqliteListener
+from tests.support.acting import Scene, wanting
 from tests.support.limiting import clear_limit, queue, set_limit, task, tenant, unhold
 from tests.support.making import completed, released, retried
 from tests.support.stores import KINDS, Face, Ground, open_at
@@ -27,14 +28,14 @@ class Waiting:
         self.worker: WorkerId = self.scene.making.worker_id()
         self.listener: Listener = face.store.listener(self.worker)
 
-    def wait_for(self, act: Callable[[], object]) -> bool:
+    def wait_for(self, act: Callable[[], object], within_s: float = NEVER_S) -> bool:
         address = self.listener.address
         self.scene.run(Renew(worker=self.worker, lease_s=6000, name="waits", wake_address=address))
         self.scene.turn(self.worker, waiting=True)
         while self.listener.wait(0.0):
             pass
         act()
-        return self.listener.wait(NEVER_S)
+        return self.listener.wait(within_s)
 
 
 @pytest.fixture(params=[kind for kind in KINDS if kind != "postgres-pgbouncer"])
@@ -80,3 +81,17 @@ def test_the_end_of_a_lease_under_a_running_limit_wakes_a_waiting_worker(waiting
     }
     assert waiting.wait_for(ends[way])
     assert len(scene.claim(waiting.worker, 9)) == 1
+
+
+@pytest.mark.parametrize("by", ["task", "queue", "tenant"])
+def test_a_place_that_is_taken_again_at_once_wakes_nobody_and_one_that_is_not_does(waiting: Waiting, by: str) -> None:
+    scene = waiting.scene
+    set_limit(scene, {"task": task(running=2), "queue": queue(running=2), "tenant": tenant("acme", running=2)}[by])
+    scene.put_many(4, tenant="acme")
+    busy = scene.hire(6000)
+    first, second = scene.claim(busy, 9)
+    woken = waiting.wait_for(lambda: scene.turn(busy, wanting(9), outcomes=(completed(first),)), within_s=0.2)
+    # Who listens beside a SQLite file also hears that it has changed; what is sent there: tests/unit/test_sqlite_limits.py
+    assert not woken or isinstance(waiting.listener, SqliteListener)
+    assert scene.queue().processing == 2
+    assert waiting.wait_for(lambda: scene.settle(busy, completed(second)))

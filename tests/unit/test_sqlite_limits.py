@@ -177,6 +177,18 @@ def test_the_end_of_a_lease_wakes_others_only_if_a_running_limit_counted_it(
     assert waiter.is_woken() is woken
 
 
+@pytest.mark.parametrize("limit", [queue(running=2), task(running=2), tenant("acme", running=2)])
+def test_a_place_that_is_taken_again_at_once_wakes_nobody(scene: Scene, waiter: Waiter, limit: Limit) -> None:
+    scene.put_many(4, tenant="acme")
+    worker = scene.hire(6000)
+    first, second = scene.claim(worker, 9, limits=(limit,))
+    waiter.is_woken()
+    scene.turn(worker, wanting(9), outcomes=(Completed(seq=first.seq, attempt=first.attempt),), limits=(limit,))
+    assert not waiter.is_woken()
+    scene.turn(worker, outcomes=(Completed(seq=second.seq, attempt=second.attempt),), limits=(limit,))
+    assert waiter.is_woken()
+
+
 def test_who_ends_a_lease_and_waits_is_not_woken_by_itself(scene: Scene, waiter: Waiter) -> None:
     scene.put_many(2)
     limits = (queue(running=1),)

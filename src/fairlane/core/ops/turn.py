@@ -172,7 +172,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
     An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
-    lapsed worker, past its start-by, or reset by hand) gives back what it counted against rates. Where a lease under a running limit ends, waiting workers are woken.
+    lapsed worker, past its start-by, or reset by hand) gives back what it counted against rates. Where a lease under a running limit
+    ends, waiting workers are woken, unless its Turn claims as many again under each such limit: its place is taken.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
     one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one

@@ -229,7 +229,9 @@ class Facts:
         """None: nobody has asked yet. So for `running`, too."""
         self.running: Running | None = None
         self.wakes = False
-        """The operation at hand made room: waiting workers should look again."""
+        """The operation at hand made something possible: waiting workers should look again."""
+        self.freed: list[Row] = []
+        """Whose leases under running limits the operation at hand has ended: as `wakes`, unless it takes their places again."""
         self.stats: dict[tuple[datetime, str, str, str], StatRow] = {}
         """By minute, type, queue, tenant."""
         self.beside.clear(self.last_seq)

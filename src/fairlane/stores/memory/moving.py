@@ -100,7 +100,8 @@ def end_try(
             holder.asked_to_cancel.discard(row.seq)
         if facts.running is not None:
             facts.running.remove(row)
-            facts.wakes = facts.wakes or lease.limited
+            if lease.limited:
+                facts.freed.append(row)
 
 
 def finish(facts: Facts, row: Row, place: FinalPlace, at: datetime) -> None:

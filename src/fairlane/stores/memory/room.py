@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 
+from fairlane.core.job import Lease
 from fairlane.core.limit import Limit, LimitKey
 from fairlane.stores.memory.census import Running
 from fairlane.stores.memory.facts import Facts, Row, Try
@@ -101,6 +104,16 @@ class Room:
                 lease.limited = True
             if bounds.rate is not None:
                 cell.claimed.append((self._now, row.seq, lease.attempt))
+
+    def is_taken_again(self, freed: Sequence[Row], leases: Sequence[Lease]) -> bool:
+        """Whether as many were claimed under each limit on running as have ended under it."""
+        left = Counter(key for row in freed for key in self._counted_by(row.spec.queue, row.spec.tenant, row.type))
+        left.subtract(key for lease in leases for key in self._counted_by(lease.queue, lease.tenant, lease.type))
+        return all(places <= 0 for places in left.values())
+
+    def _counted_by(self, queue: str, tenant: str, task: str) -> Iterator[LimitKey]:
+        bounds = (*self._rules.of_line(queue, tenant), *self._rules.of_type(task))
+        return (each.key for each in bounds if each.running is not None)
 
     def close(self) -> datetime | None:
         """Write down what rates have to know; returns when the first of those that held something back lets the next one

@@ -147,8 +147,9 @@ class MemoryStore:
                 raise StoreClosed(self.name)
             last_seq = self._facts.last_seq
             self._facts.wakes = False
+            self._facts.freed.clear()
             result: T = answer(self._facts, op, now)
-            if self._facts.wakes or self._facts.last_seq != last_seq:
+            if self._facts.wakes or self._facts.freed or self._facts.last_seq != last_seq:
                 self._wake(op.notify if isinstance(op, Enqueue) else "if_waiting")
         return result
 

@@ -47,6 +47,8 @@ def turn(facts: Facts, op: Turn, now: datetime) -> TurnResult:
             got.leases = _leases_of_claim(holder, op.claim_no)
             if not got.leases:
                 _claim(facts, holder, op, now, room, got)
+    if facts.freed and room is not None and room.is_taken_again(facts.freed, got.leases):
+        facts.freed.clear()
     return TurnResult(
         now=now,
         leases=tuple(got.leases),

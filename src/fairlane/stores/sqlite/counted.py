@@ -40,7 +40,7 @@ def count_leases_from_now_on(tx: Transaction) -> None:
 def note_freed(tx: Transaction, seqs: str) -> None:
     """Remember what leases that are about to end were counted under."""
     if are_leases_counted(tx):
-        tx.freed.update(tx.db.execute(_FREED, (seqs,)))
+        tx.freed.extend(tx.db.execute(_FREED, (seqs,)))
 
 
 def leases_under(tx: Transaction, key: LimitKey, types: tuple[str, ...], most: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -50,8 +51,9 @@ class Heeded:
         """Some limit on running, rate or pause is in force."""
         return self._always or self._paused_until > now
 
-    def counts_running(self, queue: str, tenant: str, task: str) -> bool:
-        return any(bound.running is not None for bound in self.of_job(queue, tenant, task))
+    def counted_by(self, queue: str, tenant: str, task: str) -> Iterator[LimitKey]:
+        """Under which limits on running a lease counts."""
+        return (bound.key for bound in self.of_job(queue, tenant, task) if bound.running is not None)
 
     def _of_job(self, queue: str, tenant: str, task: str) -> tuple[Bound, ...]:
         return (*self.of_line(queue, tenant), *self.of_task(task))

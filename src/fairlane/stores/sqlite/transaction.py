@@ -31,7 +31,7 @@ class Transaction:
     """None on a borrowed connection: what is read there may never be committed."""
     leases_counted: bool | None = None
     """Whether leases carry what they are counted by; None: not looked yet."""
-    freed: set[Row] = field(default_factory=set)
+    freed: list[Row] = field(default_factory=list)
     """Queue, tenant and type of leases that ended and were counted."""
 
 

@@ -59,7 +59,7 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
         if op.waiting != registered[0][0]:
             tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
     if tx.freed:
-        wake_for_room(tx, heeded, but=op.worker)
+        wake_for_room(tx, heeded, leases, but=op.worker)
     return TurnResult(
         now=from_us(tx.now),
         leases=tuple(leases),

@@ -12,7 +12,8 @@ import os
 import select
 import socket
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite.heeding import Heeded
@@ -54,10 +56,14 @@ def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues, but))
 
 
-def wake_for_room(tx: Transaction, heeded: Heeded | None, but: WorkerId) -> None:
-    """Wake waiting workers if leases ended that a running limit counted; the one that ended them claims by itself."""
-    freed, tx.freed = tx.freed, set()
-    if heeded is not None and any(heeded.counts_running(*lease) for lease in freed):
+def wake_for_room(tx: Transaction, heeded: Heeded | None, taken: Sequence[Lease], but: WorkerId) -> None:
+    """Wake waiting workers if leases ended under a running limit and the one that ended them has not taken as many again."""
+    freed, tx.freed = tx.freed, []
+    if heeded is None:
+        return
+    left = Counter(key for lease in freed for key in heeded.counted_by(*lease))
+    left.subtract(key for lease in taken for key in heeded.counted_by(lease.queue, lease.tenant, lease.type))
+    if any(places > 0 for places in left.values()):
         wake_for_ready(tx, but)
 
 

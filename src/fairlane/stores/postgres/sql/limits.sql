@@ -31,6 +31,31 @@ begin
 end
 $$;
 
+-- What a lease that ended was counted under.
+create type freed_place as (queue text, type text, tenant text);
+
+-- wake_for_room: tell workers that wait, unless the claim at hand has taken again, of each thing that leases are counted by, all that ended.
+-- uses:   lease_worker, counted_pkey, worker_waiting
+--
+-- A worker under a limit claims again in the Turn that settles. Were the others woken each time they would find nothing, and by counting
+-- keep it from counting: four processes under a limit of three made 1,700 Turns for 300 jobs.
+create function wake_for_room(_freed freed_place[], _worker uuid, _claim_no bigint) returns void
+language plpgsql
+set search_path from current
+as $$
+begin
+  if exists (
+    select k.* from unnest(_freed) f cross join lateral (values ('queue', f.queue, ''), ('type', f.type, ''), ('tenant', f.tenant, f.queue)) k (kind, name, queue)
+    where exists (select from counted c where c.kind = k.kind and c.name = case k.kind when 'tenant' then 'running' else k.name end)
+    except all
+    select k.* from lease l cross join lateral (values ('queue', l.queue, ''), ('type', l.type, ''), ('tenant', l.tenant, l.queue)) k (kind, name, queue)
+    where l.worker = _worker and l.claim_no = _claim_no
+  ) then
+    perform wake_waiting();
+  end if;
+end
+$$;
+
 -- count_from_now_on: mark live leases of these queues and types, or all because of their tenants, and all that come, so that an index
 -- counts them.
 -- guard:  the rows of all workers are locked, so no Turn is half way

@@ -20,7 +20,10 @@ begin
     return job_act('not_allowed', _seq);
   end if;
   select json_build_object('status', status, 'attempts', attempts) into _before from job_record where seq = _seq;
-  perform settle(_l.worker, json_build_array(json_build_object('kind', 'released', 'seq', _seq, 'attempt', _l.attempt)), _now);
+  if (select s.freed from settle(
+        _l.worker, json_build_array(json_build_object('kind', 'released', 'seq', _seq, 'attempt', _l.attempt)), _now) s) is not null then
+    perform wake_waiting();
+  end if;
   perform audit_job('job_reset', _by, _notes, _seq, _before, _now);
   return job_act(null, _seq);
 end

@@ -13,19 +13,20 @@ return json_build_object(
 create function recorded_as(_kind text) returns text language sql immutable parallel safe
 return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'crashed' then 'lost' else _kind end;
 
--- settle: end attempts whose lease is still this worker's; returns the ones that are not.
+-- settle: end attempts whose lease is still this worker's. `refused`: those that are not; `freed`: places under running limits.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
 -- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again
 -- uses:   lease_pkey
-create function settle(_worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3) returns json
+create function settle(
+  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json, out freed freed_place[]
+)
 language plpgsql
 set search_path from current
 as $$
 declare
   _settled   bigint[];
   _attempts  integer[];
-  _counted   boolean;
   _rates     jsonb[];
   _leased    timestamptz[];
 begin
@@ -78,18 +79,15 @@ begin
     where g.deduped and g.status is not null and j.seq = g.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
-  select array_agg(seq), array_agg(attempt), bool_or(counted > 1),
+  select array_agg(seq), array_agg(attempt), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
          array_agg(rates) filter (where kind = 'released' and began_at is null and rates is not null),
          array_agg(leased_at) filter (where kind = 'released' and began_at is null and rates is not null)
-  into _settled, _attempts, _counted, _rates, _leased from gone;
+  into _settled, _attempts, freed, _rates, _leased from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
-  if _counted then
-    perform wake_waiting();
-  end if;
 
-  return (
+  refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer)) with ordinality
       as o (kind, seq, attempt, ord)

@@ -1,4 +1,4 @@
--- settle_completed: settle for the one outcome that nearly all attempts have.
+-- settle_completed: settle for the one outcome that nearly all attempts have. `freed`: places under running limits.
 -- moves:  complete leased -> completed
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
@@ -8,8 +8,8 @@
 -- Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from JSON 1.40.
 create function settle_completed(
   _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
-  _now timestamptz
-) returns json
+  _now timestamptz, out refused json, out freed freed_place[]
+)
 language plpgsql
 set search_path from current
 as $$
@@ -17,12 +17,12 @@ declare
   _settled  bigint[];
   _ended    integer[];
   _deduped  bigint[];
-  _counted  boolean;
 begin
   with gone as (
     delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
     where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
     returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped, l.counted,
+              l.queue, l.type, l.tenant,
               o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
@@ -30,19 +30,17 @@ begin
            deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone
   )
-  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped), bool_or(counted > 1)
-  into _settled, _ended, _deduped, _counted from gone;
+  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped),
+         array_agg((queue, type, tenant)::freed_place) filter (where counted > 1)
+  into _settled, _ended, _deduped, freed from gone;
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
   end if;
-  if _counted then
-    perform wake_waiting();
-  end if;
   if cardinality(_settled) = cardinality(_seqs) then
-    return null;
+    return;
   end if;
-  return (
+  refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
     where (o.seq, o.attempt) not in (select * from unnest(_settled, _ended))

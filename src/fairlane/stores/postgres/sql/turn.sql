@@ -35,6 +35,7 @@ declare
   _refused     json;
   _unsettled   json;
   _unstarted   json;
+  _freed       freed_place[];
   _reclaimed   json;
   _alive       boolean;
   _was         boolean;
@@ -70,10 +71,10 @@ begin
     _unstarted := mark_started(_worker, starts, _now);
   end if;
   if _seqs is not null then
-    _refused := settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now);
+    select s.refused, s.freed into _refused, _freed from settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
   end if;
   if outcomes is not null then
-    _unsettled := settle(_worker, outcomes, _now, _max_crashes);
+    select s.refused, _freed || s.freed into _unsettled, _freed from settle(_worker, outcomes, _now, _max_crashes) s;
   end if;
   if _promote_limit > 0 and exists (select from scheduled where due_at <= _now) then
     perform promote(_promote_limit, _now);
@@ -131,6 +132,10 @@ begin
         _nth := 1;
       end if;
     end if;
+  end if;
+
+  if _freed is not null then
+    perform wake_for_room(_freed, _worker, case when wants is not null then _claim_no end);
   end if;
 
   answer := json_build_object(

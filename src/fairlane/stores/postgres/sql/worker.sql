@@ -38,8 +38,8 @@ declare
 begin
   perform from worker where id = _worker for update;
   select json_agg(json_build_object('kind', 'released', 'seq', seq, 'attempt', attempt)) into _outcomes from lease where worker = _worker;
-  if _outcomes is not null then
-    perform settle(_worker, _outcomes, _now);
+  if _outcomes is not null and (select s.freed from settle(_worker, _outcomes, _now) s) is not null then
+    perform wake_waiting();
   end if;
   delete from worker where id = _worker;
   return json_build_object('released', coalesce(json_array_length(_outcomes), 0));
