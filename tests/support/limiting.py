@@ -59,3 +59,29 @@ def why(scene: Scene, job: JobId, *limits: Limit) -> Waiting:
 def claimed(scene: Scene, *limits: Limit, limit: int = 9, **want: Any) -> list[JobId]:
     """What a new worker gets under these limits; it keeps them."""
     return [lease.id for lease in scene.claim(scene.hire(6000), limit, limits=limits, **want)]
+
+
+HERE = {"type": "report.make", "queue": "bulk", "tenant": "acme"}
+BOTH_QUEUES = ("bulk", "default")
+
+
+def each_kind(**said: Any) -> dict[str, Limit]:
+    """The same said of everything that a job put here is under."""
+    return {
+        "queue": queue("bulk", **said),
+        "tenant": tenant("acme", **said),
+        "every tenant": every_tenant(**said),
+        "tenant in a queue": tenant("acme", "bulk", **said),
+        "every tenant in a queue": every_tenant("bulk", **said),
+        "type": task("report.make", **said),
+        "named": named("printer", "report.make", "report.print", **said),
+    }
+
+
+def put(scene: Scene, count: int = 1, **options: Any) -> list[JobId]:
+    return [scene.put(**HERE | options).id for _ in range(count)]
+
+
+def got(scene: Scene, *limits: Limit, limit: int = 9, **want: Any) -> list[JobId]:
+    want.setdefault("queues", BOTH_QUEUES)
+    return claimed(scene, *limits, limit=limit, **want)

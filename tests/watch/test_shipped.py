@@ -14,7 +14,7 @@ from fairlane.core.alert_rules import DEFAULT_RULES, WATCHED
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import Alert, Report, SaveAlerts
 from tests.support.making import NOON
-from tests.watch.test_metrics import Shop
+from tests.watch.shop import Shop
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "deploy/grafana/fairlane.json").read_text())

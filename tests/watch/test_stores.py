@@ -14,7 +14,7 @@ from fairlane.metrics import aexposition
 from fairlane.watch import AlertDuty
 from fairlane.watch.duty import NAME
 from tests.support.stores import Ground, open_at
-from tests.watch.test_metrics import read, value
+from tests.watch.shop import read, value
 
 KINDS = ("memory", "sqlite-apsw", "postgres")
 
