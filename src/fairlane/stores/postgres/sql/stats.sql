@@ -64,7 +64,7 @@ begin atomic
   from r full join s using (queue) full join h using (queue) full join l using (queue);
 end;
 
--- count_queues: one tenant's. Apart from everybody's: in one statement, "or no tenant is given" kept the planner from every index.
+-- count_queues: one tenant's.
 -- uses:   ready_line (a seek for each queue and band of anybody), scheduled_tenant, held_line, lease whole
 create function count_queues(_tenant text, _limit bigint) returns setof queue_count
 language sql stable
