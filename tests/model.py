@@ -131,6 +131,8 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         kind = outcome.__struct_config__.tag
         r = self._leased(outcome.seq, outcome.attempt, worker)
         if r is None:
+            if not getattr(outcome, "recorded", True):
+                return True
             recorded = [t for r in self.jobs if r.seq == outcome.seq for t in r.tries if t.attempt == outcome.attempt]
             return any((t.worker, t.outcome) == (worker, RECORDED_AS[kind]) for t in recorded)
         lease, ended_at = r.lease, now - span(outcome.ended_ago_s)
@@ -144,11 +146,15 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             self._give_back(r)
         failure = getattr(outcome, "failure", None)
         lease.note = outcome.reason if kind == "cancelled" else None
-        if kind in ("completed", "retried", "died", "snoozed"):
+        is_recorded = getattr(outcome, "recorded", True)
+        if kind in ("completed", "retried", "died", "snoozed") and is_recorded:
             r.suspect = False
         if kind == "retried" or (kind == "died" and outcome.charged):
             r.attempts += 1
-        r.end_try(RECORDED_AS[kind], ended_at, failure)
+        if is_recorded or lease.cancel:
+            r.end_try(RECORDED_AS[kind], ended_at, failure)
+        else:
+            r.lease = None
         if kind == "completed":
             r.result = None if outcome.result is None else bytes(outcome.result).decode()
         if kind in ("completed", "died", "cancelled") or lease.cancel:

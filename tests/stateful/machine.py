@@ -185,6 +185,8 @@ class Lives(RuleBasedStateMachine):
         }
         if kind in ("retried", "snoozed"):
             options["delay_s"] = data.draw(st.sampled_from((0.0, 3.0, 60.0)))
+        if kind == "snoozed":
+            options["recorded"] = data.draw(st.booleans())
         if kind == "died":
             options["charged"] = data.draw(st.booleans())
         outcome: Outcome = OUTCOMES[kind](lease, **options)

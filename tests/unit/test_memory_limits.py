@@ -66,7 +66,7 @@ def test_however_a_limited_lease_ends_waiting_workers_are_woken(store: MemorySto
 
 
 def test_a_lease_that_came_under_a_limit_later_wakes_waiting_workers_too(store: MemoryStore, scene: Scene) -> None:
-    scene.put_many(2)
+    scene.put_many(2, tenant="acme")
     busy = scene.hire()
     first, _ = scene.claim(busy, 2)
     set_limit(scene, tenant("*", running=1))

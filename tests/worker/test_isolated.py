@@ -102,3 +102,6 @@ def test_a_job_whose_process_cannot_be_started_is_put_off_uncharged(works: Works
     job = handle.job()
     assert (job.status, job.attempts, job.crashes) == ("pending", 0, 0)
     assert job.run_at > job.enqueued_at
+    detail = works.app.detail(handle)
+    assert detail is not None
+    assert detail.attempts == ()

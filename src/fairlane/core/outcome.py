@@ -60,6 +60,8 @@ class Snoozed(_Outcome, frozen=True, kw_only=True, tag="snoozed"):
     """Not now: it runs again after `delay_s`, uncharged."""
 
     delay_s: float
+    recorded: bool = True
+    """False where nothing ran: its breaker is open, or no process could be started for it. No attempt is kept of it."""
 
 
 class Released(_Outcome, frozen=True, kw_only=True, tag="released"):
@@ -71,3 +73,7 @@ class Crashed(_Outcome, frozen=True, kw_only=True, tag="crashed"):
 
 
 Outcome = Completed | Retried | Died | Cancelled | Snoozed | Released | Crashed
+
+
+def leaves_no_record(outcome: Outcome) -> bool:
+    return isinstance(outcome, Snoozed) and not outcome.recorded

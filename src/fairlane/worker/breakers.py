@@ -28,7 +28,7 @@ class AttemptGuard:
         try:
             permit = await self._circuits.arun(heard(self._circuits.entering(breaker)))
         except BreakerOpen as refused:
-            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds)
+            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds, recorded=False)
         if self._desk.stopping:
             return Released(seq=lease.seq, attempt=lease.attempt)
         token = permits_in_force.set(((breaker, permit),))

@@ -107,7 +107,7 @@ class Filler:
             return self._stopped(slot, task, lease, began_s)
         except ChildNotStarted as reason:
             log.warning("job %s (%s) is put off for %g s: %s", lease.id, lease.type, PUT_OFF_S, reason)
-            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S)
+            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S, recorded=False)
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)

@@ -63,7 +63,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     urgent_wait_s: float | None
     breaker_state: str
     put_off: int
-    """Attempts the breaker snoozed."""
+    """How often the breaker kept a job from running."""
     fired: int
     """Jobs made by the schedule."""
     fired_at: str
@@ -90,15 +90,15 @@ def summarise(app: Fairlane, *, ran_s: float, directory: str | None) -> Summary:
         urgent=len(list(_waits(urgent))),
         urgent_wait_s=_mean(_waits(urgent)),
         breaker_state=next((breaker.state for breaker in app.breakers() if breaker.name == CRM.name), "closed"),
-        put_off=sum(
-            attempt.outcome == "snoozed"
-            for detail in details
-            if detail.job.type == "crm.sync"
-            for attempt in detail.attempts
-        ),
+        put_off=sum(_put_off(detail) for detail in details if detail.job.type == "crm.sync"),
         fired=sum(detail.job.created_by == f"schedule:{DIGEST}" for detail in details),
         **_timetable(schedule),
     )
+
+
+def _put_off(detail: JobDetail) -> int:
+    """Nothing is recorded then, but each lease has had a number."""
+    return max((attempt.attempt for attempt in detail.attempts), default=0) - len(detail.attempts)
 
 
 def numbers(tenant: str, details: list[JobDetail]) -> TenantNumbers:
@@ -143,7 +143,8 @@ def sentences(summary: Summary) -> Iterator[str]:
     yield from _fairness(tenants, summary)
     if summary.put_off:
         state = summary.breaker_state.replace("_", " ")
-        yield f"The breaker {CRM.name} put off {plural(summary.put_off, 'attempt')}, uncharged; it is {state} now."
+        times = plural(summary.put_off, "time")
+        yield f"The breaker {CRM.name} put jobs off {times}, uncharged; it is {state} now."
     if summary.fired:
         yield (
             f"The schedule {DIGEST} was set up as if no worker had run at {summary.fired_at}: "

@@ -171,6 +171,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     where the job then ended cancelled because that had been asked for (a retried one is charged). A cancelled attempt's reason is its
     error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
+    Of a snooze that is not `recorded` nothing is kept, unless the job ends cancelled by it: `suspect` stays, and the attempt's number is skipped in the
+    history. It is never refused, whoever holds the lease by now: nothing ran, so nothing is lost.
     An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
     lapsed worker, past its start-by, or reset by hand) gives back what it counted against rates. Where a lease under a running limit
     ends, waiting workers are woken, unless its Turn claims as many again under each such limit: its place is taken.

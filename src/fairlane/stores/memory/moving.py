@@ -90,10 +90,16 @@ def end_try(
     """End an attempt and keep it as a record. The row is nowhere then: the caller says where it goes."""
     lease.outcome, lease.ended_at = outcome, at
     row.tries = (*row.tries, lease)
-    row.lease, row.last_try = None, lease
+    row.last_try = lease
     if failure is not None:
         lease.failure = row.failure = failure
         row.failed_at = at
+    drop_lease(facts, holder, row, lease)
+
+
+def drop_lease(facts: Facts, holder: Worker | None, row: Row, lease: Try) -> None:
+    """End an attempt of which no record is kept."""
+    row.lease = None
     if holder is not None:
         del holder.leases[row.seq]
         if lease.cancel_requested:

@@ -10,10 +10,29 @@ from typing import Any
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import AttemptOutcome
 from fairlane.core.ops import Refusal
-from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import (
+    Cancelled,
+    Completed,
+    Crashed,
+    Died,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    leaves_no_record,
+)
 from fairlane.errors import StoreRefused
 from fairlane.stores.memory.facts import Facts, Row, Try, Worker
-from fairlane.stores.memory.moving import earlier, end_try, finish, give_back_tokens, later, make_ready, schedule
+from fairlane.stores.memory.moving import (
+    drop_lease,
+    earlier,
+    end_try,
+    finish,
+    give_back_tokens,
+    later,
+    make_ready,
+    schedule,
+)
 from fairlane.stores.memory.reclaiming import take_back
 
 RECORDED_AS: dict[type[Any], AttemptOutcome] = {
@@ -68,7 +87,7 @@ def settle(facts: Facts, worker: WorkerId, holder: Worker | None, outcomes: Sequ
             or lease.attempt != outcome.attempt
             or lease.worker is not holder.id
         ):
-            if row is None or not _is_recorded(row, outcome, worker):
+            if not (row is not None and _is_recorded(row, outcome, worker)) and not leaves_no_record(outcome):
                 refused.append(Refusal(seq=outcome.seq, attempt=outcome.attempt))
             continue
         if lease.started_at is None and outcome.ran_s is not None:
@@ -99,9 +118,14 @@ def _retry(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> No
 
 
 def _snooze(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> None:
-    _, ended_at, due_at, _ = read
-    row.suspect = False
-    end_try(facts, holder, row, lease, "snoozed", ended_at)
+    outcome, ended_at, due_at, _ = read
+    assert isinstance(outcome, Snoozed)
+    if outcome.recorded:
+        row.suspect = False
+    if outcome.recorded or lease.cancel_requested:
+        end_try(facts, holder, row, lease, "snoozed", ended_at)
+    else:
+        drop_lease(facts, holder, row, lease)
     _schedule_unless_cancelled(facts, row, lease, ended_at, due_at, awaits_retry=False)
 
 

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Refusal, Start
-from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import (
+    Cancelled,
+    Completed,
+    Crashed,
+    Died,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    leaves_no_record,
+)
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import (
     Counters,
@@ -127,7 +137,9 @@ def _held(tx: Transaction, worker: WorkerId, seqs: list[Seq]) -> dict[int, Row]:
 
 
 def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
-    """A reply was lost and the worker reports again."""
+    """A reply was lost and the worker reports again; or there was nothing to record."""
+    if leaves_no_record(outcome):
+        return True
     recorded = RECORDED_AS[type(outcome)]
     return bool(tx.db.execute(_RECORDED, (outcome.seq, outcome.attempt, worker.bytes, recorded)))
 
@@ -172,7 +184,8 @@ class Ends:
         if type(outcome) is Released and started_at is None:
             self.unstarted.append(lease.seq)
         charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
-        suspect = lease.suspect if isinstance(outcome, Released | Cancelled) else 0
+        is_unrecorded = leaves_no_record(outcome)
+        suspect = lease.suspect if is_unrecorded or isinstance(outcome, Released | Cancelled) else 0
         counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect, lease.aged)
         ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
         if isinstance(outcome, Retried | Died):
@@ -185,7 +198,8 @@ class Ends:
         elif isinstance(outcome, Cancelled) or lease.cancel_requested:
             self.done.append(done_by(ended, lease.seq, "cancelled", lease.due_at, counters, lease.cancel_requested))
         else:
-            self.attempts.append((lease.seq, ended))
+            if not is_unrecorded:
+                self.attempts.append((lease.seq, ended))
             self._put_back(tx, lease, outcome, counters)
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:

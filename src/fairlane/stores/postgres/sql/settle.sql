@@ -16,7 +16,8 @@ return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'cra
 -- settle: end attempts whose lease is still this worker's. `refused`: those that are not; `freed`: places under running limits.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
--- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again
+-- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again, and so is one
+--         of which nothing is to be recorded
 -- uses:   lease_pkey
 create function settle(
   _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json, out freed freed_place[]
@@ -33,11 +34,11 @@ begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
       kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
-      delay_s double precision, failure json, charged boolean, reason text)
+      delay_s double precision, failure json, charged boolean, reason text, recorded boolean)
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
-    returning l.*, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
+    returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
       l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
       _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,
       coalesce(l.started_at, _now - (coalesce(o.ended_ago_s, 0) + o.ran_s) * interval '1 second') as began_at,
@@ -47,7 +48,7 @@ begin
       recorded_as(o.kind) as outcome
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped, timeout_s,
-           kind, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at, status, outcome,
+           kind, recorded, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at, status, outcome,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
     from ended_here
   ), ended as (
@@ -61,10 +62,11 @@ begin
                          error_class, error_type, error_message, traceback)
     select seq, attempt, outcome, worker, leased_at, deadline_at, began_at, ended_at,
            failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback'
-    from gone where status is null
+    from gone where status is null and recorded
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed, false, deduped, timeout_s, kind = 'retried'
+    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed, suspect and not recorded, deduped,
+           timeout_s, kind = 'retried'
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
@@ -89,9 +91,9 @@ begin
 
   refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
-    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer)) with ordinality
-      as o (kind, seq, attempt, ord)
-    where (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
+    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer, recorded boolean)) with ordinality
+      as o (kind, seq, attempt, recorded, ord)
+    where o.recorded is distinct from false and (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
       and not exists (
         select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
           and d.outcome = recorded_as(o.kind))
