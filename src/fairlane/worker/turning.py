@@ -80,8 +80,11 @@ class Turner:
                 await asyncio.sleep(UNREGISTERED_S)
                 continue  # an empty answer says nothing about the queues
             searches = any(state.planner.is_searching for state in desk.lanes)
-            self._idle = 0 if claimed or searches or desk.outcomes or not self._is_waiting else self._idle + 1
-            if desk.config.drain and self._idle and not desk.busy() and self._freed_s is None:
+            if claimed or desk.outcomes or not self._is_waiting:
+                self._idle = 0
+            elif not searches:  # a search that goes on is still the same look
+                self._idle += 1
+            if desk.config.drain and self._idle and not (searches or desk.busy()) and self._freed_s is None:
                 return
             if desk.jobs_left() <= 0 and not desk.busy():
                 return

@@ -13,6 +13,7 @@ create type claim_limits as (
   counted_queues text[],     -- these and the following two: how leases are marked
   counted_types text[],
   counted smallint,
+  idle boolean,              -- the Turn settles nothing
   wary boolean,              -- count without locks first: tenants without room were met
   locks integer,             -- tenants locked so far
   until timestamptz
@@ -63,7 +64,7 @@ language sql stable
 set search_path from current
 begin atomic
   select (false, null, false, null, null, array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
-          coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0), false, 0, null)::claim_limits
+          coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0), false, false, 0, null)::claim_limits
   from counted c;
 end;
 
@@ -121,7 +122,10 @@ $$;
 -- open_rules: lock and count those limits of queues or types that this claim needs and that were not counted before in this Turn.
 -- guard:  limit_lock: a limit that another session is counting under has no room for us; nobody waits, nothing is overshot
 -- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
-create function open_rules(inout rules limit_room[], _names text[], _now timestamptz, out until timestamptz)
+--
+-- `_idle`: count without the lock first, and lock only where there is room. Workers with nothing to do look often; by their locks they would keep
+-- those who have just freed a place, and may claim it at once, from doing so.
+create function open_rules(inout rules limit_room[], _names text[], _now timestamptz, _idle boolean, out until timestamptz)
 language plpgsql
 set search_path from current
 as $$
@@ -136,49 +140,56 @@ begin
   if _needed = '{}' then
     return;
   end if;
-  _locked := array(
-    select pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) from (
-      select rules[i].kind, rules[i].name from unnest(_needed) with ordinality as n (i, ord) order by n.ord
-    ) r);
-  -- In a statement of its own: it has to see what those who held the locks before have committed.
-  select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types,
-                    case when n.ord is null then r.room
-                         when not _locked[n.ord] or r.paused_until > _now then 0
-                         else greatest(least(r.running - leases.n, r.rate_count - uses.n), 0) end)::limit_room order by r.ord),
-         min(case when n.ord is null then null
-                  when not _locked[n.ord] then _now + interval '20 milliseconds'
-                  when r.paused_until > _now then r.paused_until
-                  when r.rate_count > 0 and uses.n >= r.rate_count then uses.first_at + r.period_s * interval '1 second' end)
-  into rules, until
-  from unnest(rules) with ordinality as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord)
-  left join unnest(_needed) with ordinality as n (i, ord) on n.i = r.ord
-  cross join lateral (
-    select case when n.ord is null or r.running is null then 0
-                when r.kind = 'queue' then (
-                  select count(*) from (select from lease l where l.counted = 3 and l.queue = r.name limit r.running) c)
-                else (
-                  with recursive queues (queue) as (
-                    (select l.queue from lease l where l.counted = 3 order by l.queue limit 1)
-                    union all
-                    select (select l.queue from lease l where l.counted = 3 and l.queue > q.queue order by l.queue limit 1)
-                    from queues q where q.queue is not null
-                  )
-                  select count(*) from (
-                    select from queues q cross join lateral (
-                      select from lease l where l.counted = 3 and l.queue = q.queue and l.type = any(r.types) limit r.running
-                    ) l limit r.running
-                  ) c)
-           end::integer as n
-  ) leases
-  cross join lateral (
-    select coalesce(sum(u.n), 0)::integer as n, min(u.at) as first_at
-    from (
-      select u.n, u.at from rate_use u
-      where n.ord is not null and u.kind = r.kind and u.name = r.name and u.queue = '' and u.at > _now - r.period_s * interval '1 second'
-        and u.n > 0
-      order by u.at desc limit r.rate_count
-    ) u
-  ) uses;
+  _locked := array_fill(true, array[cardinality(_needed)]);
+  for _pass in case when _idle then 1 else 2 end .. 2 loop
+    if _pass = 2 then
+      _needed := array(select n.i from unnest(_needed) with ordinality as n (i, ord) where not _idle or rules[n.i].room > 0 order by n.ord);
+      exit when _needed = '{}';
+      _locked := array(
+        select pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) from (
+          select rules[i].kind, rules[i].name from unnest(_needed) with ordinality as n (i, ord) order by n.ord
+        ) r);
+    end if;
+    -- In a statement of its own: it has to see what those who held the locks before have committed.
+    select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types,
+                      case when n.ord is null then r.room
+                           when not _locked[n.ord] or r.paused_until > _now then 0
+                           else greatest(least(r.running - leases.n, r.rate_count - uses.n), 0) end)::limit_room order by r.ord),
+           least(until, min(case when n.ord is null then null
+                    when not _locked[n.ord] then _now + interval '20 milliseconds'
+                    when r.paused_until > _now then r.paused_until
+                    when r.rate_count > 0 and uses.n >= r.rate_count then uses.first_at + r.period_s * interval '1 second' end))
+    into rules, until
+    from unnest(rules) with ordinality as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord)
+    left join unnest(_needed) with ordinality as n (i, ord) on n.i = r.ord
+    cross join lateral (
+      select case when n.ord is null or r.running is null then 0
+                  when r.kind = 'queue' then (
+                    select count(*) from (select from lease l where l.counted = 3 and l.queue = r.name limit r.running) c)
+                  else (
+                    with recursive queues (queue) as (
+                      (select l.queue from lease l where l.counted = 3 order by l.queue limit 1)
+                      union all
+                      select (select l.queue from lease l where l.counted = 3 and l.queue > q.queue order by l.queue limit 1)
+                      from queues q where q.queue is not null
+                    )
+                    select count(*) from (
+                      select from queues q cross join lateral (
+                        select from lease l where l.counted = 3 and l.queue = q.queue and l.type = any(r.types) limit r.running
+                      ) l limit r.running
+                    ) c)
+             end::integer as n
+    ) leases
+    cross join lateral (
+      select coalesce(sum(u.n), 0)::integer as n, min(u.at) as first_at
+      from (
+        select u.n, u.at from rate_use u
+        where n.ord is not null and u.kind = r.kind and u.name = r.name and u.queue = '' and u.at > _now - r.period_s * interval '1 second'
+          and u.n > 0
+        order by u.at desc limit r.rate_count
+      ) u
+    ) uses;
+  end loop;
 end
 $$;
 
@@ -247,6 +258,7 @@ declare
   _counted   record;
   _lockable  boolean[];
   _locked    boolean[];
+  _missed    boolean;
   -- Only a limit of every tenant makes it sure that each one met has a limit at all.
   _wary      boolean := l.wary or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
 begin
@@ -269,8 +281,8 @@ begin
   -- Counted in a statement after the locks: it has to see what those who held them before have committed.
   select * into _counted from tenant_rooms(tenants, _queue, l, _now);
   l.locks := l.locks + (select count(*) from unnest(_lockable) as y (yes) where y.yes);
-  l.until := least(l.until, _counted.until,
-                   case when false = any(_locked) and not _wary then _now + interval '20 milliseconds' end);
+  _missed := exists (select from unnest(_lockable, _locked) as t (yes, locked) where t.yes and not t.locked);
+  l.until := least(l.until, _counted.until, case when _missed then _now + interval '20 milliseconds' end);
   select array_agg(t.tenant order by t.ord), array_agg(t.room order by t.ord), array_agg(t.rates order by t.ord)
   into tenants, rooms, rates
   from unnest(tenants, _locked, _counted.rooms, _counted.rates) with ordinality as t (tenant, locked, room, rates, ord)

@@ -64,10 +64,10 @@ begin
   marks := '{}';
   if l.queues is not null then
     select o.rules, least(l.until, o.until) into l.queues, l.until
-    from open_rules(l.queues, array(select json_array_elements_text(_want->'queues') union select t->>'queue' from json_array_elements(_want->'takes') t), _now) o;
+    from open_rules(l.queues, array(select json_array_elements_text(_want->'queues') union select t->>'queue' from json_array_elements(_want->'takes') t), _now, l.idle) o;
   end if;
   if l.types is not null then
-    select o.rules, least(l.until, o.until) into l.types, l.until from open_rules(l.types, _w.types, _now) o;
+    select o.rules, least(l.until, o.until) into l.types, l.until from open_rules(l.types, _w.types, _now, l.idle) o;
     _w.by_type := exists (select from unnest(l.types) r where _w.types is null or r.types && _w.types);
   end if;
 

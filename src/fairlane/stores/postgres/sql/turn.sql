@@ -99,6 +99,7 @@ begin
     end if;
     if _ruled or _given <> '{}' then
       _limits := claim_limits(_given, _now);
+      _limits.idle := _seqs is null and outcomes is null;
     end if;
   end if;
   if _limits.counted is null and _counted then
