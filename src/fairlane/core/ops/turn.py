@@ -62,8 +62,7 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims of the last `period_s` fewer than the rate's `count`,
     and it is not paused. A claim counts under each key that has a rate in force then, until a `period_s` later (at that instant no more).
     A line whose tenant or queue has no room is passed over unseen, like a paused one, and leaves off when the room ends.
-    A row whose type, or a named limit of it, has no room is looked at and passed over, and its line has had its turn with it: in discovery it gives its place
-    in that round, unserved; in a take it counts against the take's limit (but not against the Want's).
+    A row whose type, or a named limit of it, has no room is looked at and passed over, like one of a type not wanted.
     """
 
     lane: str
