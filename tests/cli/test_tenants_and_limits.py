@@ -44,6 +44,8 @@ def test_a_tenant_is_paused_resumed_and_drained(known: Scene, run: Run, answer: 
     assert run("tenants", "pause", "globex", "--url", known.url).stdout == 'tenant "globex" is paused\n'
     assert answer("tenants", "show", "globex", "--url", known.url)["paused"] is True
     assert run("tenants", "resume", "globex", "--url", known.url).stdout == 'tenant "globex" is resumed\n'
+    assert run("tenants", "resume", "globex", "--url", known.url).stdout == 'tenant "globex" was not paused\n'
+    assert answer("tenants", "pause", "globex", "--url", known.url)["paused"] is True
     assert run("tenants", "drain", "acme", "--url", known.url).stdout == 'tenant "acme" is drained and stays paused\n'
 
 

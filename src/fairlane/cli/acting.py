@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
 
 from fairlane.cli.exits import exit_code_of
-from fairlane.cli.options import confirmed
+from fairlane.cli.opening import At
+from fairlane.cli.options import acts, at_store, confirmed, in_scope, prints
 from fairlane.cli.printing import Printer
 from fairlane.cli.words import one_line, plural
 from fairlane.core.ids import JobId
 from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, JobNotFound, NotAllowed
 
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
+
 Target = TypeVar("Target")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
 
 
-def act_on_each(
+def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """What an act on one thing or on several takes: their ids, options of its own, and those of all such acts."""
+
+    def decorate(command: F) -> F:
+        for option in (prints, at_store, in_scope, acts, _yes, *reversed(options), ids):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def act_on_several(
+    verb: str,
+    noun: str,
+    targets: Sequence[Target],
+    act: Callable[[Fairlane, Target, dict[str, Any]], T],
+    *,
+    name: str,
+    say: Callable[[T], str],
+    yes: bool,
+    at: At,
+    out: Printer,
+    **about: Any,
+) -> None:
+    """Ask if there are many, then do it to each in turn. One that is refused does not keep the others from being done."""
+    if len(targets) > 1:
+        confirmed(f"{verb.capitalize()} {plural(len(targets), noun)}?", yes=yes)
+    with at.client() as client:
+        _act_on_each(targets, lambda target: act(client, target, about), out=out, name=name, say=say)
+
+
+def _act_on_each(
     targets: Sequence[Target],
     act: Callable[[Target], T],
     *,
@@ -27,7 +65,6 @@ def act_on_each(
     name: str,
     say: Callable[[T], str],
 ) -> None:
-    """Do it to each in turn. One that is refused does not keep the others from being done."""
     done: list[T] = []
     refused: list[FairlaneError] = []
     for target in targets:
@@ -45,11 +82,6 @@ def act_on_each(
         out.data({name: done, "refused": [{"code": error.code, "message": str(error)} for error in refused]})
     if refused:
         raise click.exceptions.Exit(exit_code_of(refused[0]))
-
-
-def confirm_many(verb: str, noun: str, targets: Sequence[object], *, yes: bool) -> None:
-    if len(targets) > 1:
-        confirmed(f"{verb.capitalize()} {plural(len(targets), noun)}?", yes=yes)
 
 
 def read_job_id(text: str) -> JobId:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.acting import act_on_each, confirm_many
+from fairlane.cli.acting import act_on_several, of_several
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.opening import At
-from fairlane.cli.options import acts, at_store, in_scope, paged, prints
+from fairlane.cli.options import at_store, in_scope, paged, prints
 from fairlane.cli.printing import Printer
 from fairlane.cli.words import count
 from fairlane.errors import DeadLetterNotFound
 
 if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
     from fairlane.core.job import DeadLetter, Job
 
 ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
-yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
 
 
 @click.group(cls=SuggestingGroup)
@@ -83,66 +84,50 @@ def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
 
 
 @dlq.command()
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
-def reprocess(ids: tuple[int, ...], yes: bool, at: At, out: Printer, **about: Any) -> None:
+@of_several(ids)
+def reprocess(ids: tuple[int, ...], **given: Any) -> None:
     """Make a new job of a dead one. While that job lives, it is the answer to a second call."""
-    confirm_many("reprocess", "dead letter", ids, yes=yes)
 
     def said(job: Job) -> str:
         return f"{job.id}  {job.type}  {job.status}"
 
-    with at.client() as client:
-        act_on_each(ids, lambda target: client.reprocess(target, **about), out=out, name="jobs", say=said)
+    act_on_several(
+        "reprocess",
+        "dead letter",
+        ids,
+        lambda client, letter, about: client.reprocess(letter, **about),
+        name="jobs",
+        say=said,
+        **given,
+    )
 
 
 @dlq.command()
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids)
 def discard(ids: tuple[int, ...], **given: Any) -> None:
     """Close dead letters as not worth another try."""
-    _act("discard", ids, **given)
+    _act("discard", ids, lambda client, letter, about: client.discard(letter, **about), **given)
 
 
 @dlq.command()
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids)
 def resolve(ids: tuple[int, ...], **given: Any) -> None:
     """Close dead letters as dealt with."""
-    _act("resolve", ids, **given)
+    _act("resolve", ids, lambda client, letter, about: client.resolve(letter, **about), **given)
 
 
 @dlq.command("ack")
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids)
 def acknowledge(ids: tuple[int, ...], **given: Any) -> None:
     """Say that you look after dead letters; the first name stays."""
-    _act("acknowledge", ids, **given)
+    _act("acknowledge", ids, lambda client, letter, about: client.acknowledge(letter, **about), **given)
 
 
-def _act(verb: str, ids: tuple[int, ...], *, at: At, out: Printer, yes: bool, **about: Any) -> None:
-    confirm_many(verb, "dead letter", ids, yes=yes)
-
+def _act(
+    verb: str, ids: tuple[int, ...], act: Callable[[Fairlane, int, dict[str, Any]], DeadLetter], **given: Any
+) -> None:
     def said(letter: DeadLetter) -> str:
         name = f", acknowledged by {letter.acknowledged_by}" if verb == "acknowledge" else ""
         return f"{letter.id}  {letter.job.type}  {letter.status}{name}"
 
-    with at.client() as client:
-        act = {"discard": client.discard, "resolve": client.resolve, "acknowledge": client.acknowledge}[verb]
-        act_on_each(ids, lambda target: act(target, **about), out=out, name="dead_letters", say=said)
+    act_on_several(verb, "dead letter", ids, act, name="dead_letters", say=said, **given)

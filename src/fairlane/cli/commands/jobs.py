@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.acting import act_on_each, confirm_many, read_job_id
+from fairlane.cli.acting import act_on_several, of_several, read_job_id
 from fairlane.cli.filters import JOB_FILTERS, for_client, merged, read_words
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.opening import At
-from fairlane.cli.options import acts, at_store, in_scope, paged, prints
+from fairlane.cli.options import at_store, in_scope, paged, prints
 from fairlane.cli.printing import Printer
 from fairlane.cli.times import instant_back, span
 from fairlane.errors import JobNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
+    from fairlane.core.ids import JobId
     from fairlane.core.job import Job
 
 ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
-yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
 
 
 @click.group(cls=SuggestingGroup)
@@ -127,32 +127,24 @@ def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
 
 
 @jobs.command()
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids)
 def cancel(ids: tuple[str, ...], **given: Any) -> None:
     """End waiting jobs as cancelled; ask running ones to stop."""
     _act("cancel", ids, lambda client, job, about: client.cancel(job, **about), **given)
 
 
 @jobs.command()
-@ids
-@click.option("--reason", required=True, help="What people read as its error.")
-@click.option(
-    "--retry/--no-retry",
-    default=False,
-    show_default=True,
-    help="Run again if attempts are left, else to the dead letters.",
+@of_several(
+    ids,
+    click.option("--reason", required=True, help="What people read as its error."),
+    click.option(
+        "--retry/--no-retry",
+        default=False,
+        show_default=True,
+        help="Run again if attempts are left, else to the dead letters.",
+    ),
+    click.option("--delay", type=span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]"),
 )
-@click.option("--delay", type=span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]")
-@yes
-@acts
-@in_scope
-@at_store
-@prints
 def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None, **given: Any) -> None:
     """Fail unfinished jobs by hand, charging one attempt."""
     if delay is not None and not retry:
@@ -162,44 +154,22 @@ def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None
 
 
 @jobs.command()
-@ids
-@click.option("--reason", required=True, help="Why; the reason of the dead letter.")
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids, click.option("--reason", required=True, help="Why; the reason of the dead letter."))
 def bury(ids: tuple[str, ...], reason: str, **given: Any) -> None:
     """Send unfinished jobs to the dead letters now."""
     _act("bury", ids, lambda client, job, about: client.bury(job, reason, **about), **given)
 
 
 @jobs.command()
-@ids
-@yes
-@acts
-@in_scope
-@at_store
-@prints
+@of_several(ids)
 def reset(ids: tuple[str, ...], **given: Any) -> None:
     """Take running jobs from their worker: ready again at once, uncharged. What the old attempt writes no longer counts."""
     _act("reset", ids, lambda client, job, about: client.reset(job, **about), **given)
 
 
-def _act(
-    verb: str,
-    ids: tuple[str, ...],
-    act: Callable[[Fairlane, Any, dict[str, Any]], Job],
-    *,
-    at: At,
-    out: Printer,
-    yes: bool,
-    **about: Any,
-) -> None:
+def _act(verb: str, ids: tuple[str, ...], act: Callable[[Fairlane, JobId, dict[str, Any]], Job], **given: Any) -> None:
     targets = [read_job_id(text) for text in ids]
-    confirm_many(verb, "job", targets, yes=yes)
-    with at.client() as client:
-        act_on_each(targets, lambda target: act(client, target, about), out=out, name="jobs", say=_said)
+    act_on_several(verb, "job", targets, act, name="jobs", say=_said, **given)
 
 
 def _said(job: Job) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +12,8 @@ from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.limits import limit_rows
 from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.pausing import act_on_one, draining, gives_up, pause_one, resume_one
 from fairlane.cli.printing import Printer
-from fairlane.cli.times import span
 from fairlane.cli.words import count, instant
 
 if TYPE_CHECKING:
@@ -85,12 +86,9 @@ def set_tenant(
 @acts
 @at_store
 @prints
-def pause(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+def pause(name: str, **given: Any) -> None:
     """Stop claiming a tenant's jobs; what runs goes on, and so does enqueueing."""
-    with at.client() as client:
-        client.pause(tenant=name, by=by, notes=notes)
-        record = client.get_tenant(name)
-    _told(record, "paused", out)
+    _act(pause_one, name, **given)
 
 
 @tenants.command()
@@ -98,33 +96,24 @@ def pause(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
 @acts
 @at_store
 @prints
-def resume(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+def resume(name: str, **given: Any) -> None:
     """Let a tenant's jobs be claimed again."""
-    with at.client() as client:
-        client.resume(tenant=name, by=by, notes=notes)
-        record = client.get_tenant(name)
-    _told(record, "resumed", out)
+    _act(resume_one, name, **given)
 
 
 @tenants.command()
 @name
-@click.option("--timeout", type=span, metavar="SPAN", help="Give up after so long.  [default: never]")
+@gives_up
 @acts
 @at_store
 @prints
-def drain(name: str, timeout: timedelta | None, by: str, notes: str | None, at: At, out: Printer) -> None:
+def drain(name: str, timeout: timedelta | None, **given: Any) -> None:
     """Pause a tenant and wait until nothing of it runs; it stays paused."""
-    with at.client() as client:
-        client.drain(tenant=name, timeout=timeout, by=by, notes=notes)
-        record = client.get_tenant(name)
-    _told(record, "drained and stays paused", out)
+    _act(draining(timeout), name, **given)
 
 
-def _told(record: TenantRecord, what: str, out: Printer) -> None:
-    if out.as_json:
-        out.data(record)
-    else:
-        out.line(f'tenant "{record.name}" is {what}')
+def _act(act: Callable[..., str], name: str, **given: Any) -> None:
+    act_on_one(act, {"tenant": name}, show=lambda client: client.get_tenant(name), **given)
 
 
 def _say(record: TenantRecord, out: Printer) -> None:

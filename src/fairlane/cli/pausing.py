@@ -1,0 +1,68 @@
+"""Pausing, resuming and draining one thing: the same act, whichever command it is asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fairlane.cli.opening import At
+from fairlane.cli.printing import Printer
+from fairlane.cli.times import span
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Thing = dict[str, str]
+"""`queue`, `type` or `tenant`, and its name."""
+
+
+def gives_up(command: F) -> F:
+    return click.option("--timeout", type=span, metavar="SPAN", help="Give up after so long.  [default: never]")(
+        command
+    )
+
+
+def pause_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
+    client.pause(**thing, by=by, notes=notes)
+    return "is paused"
+
+
+def resume_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
+    was_paused = any({pause.kind: pause.name} == thing for pause in client.pauses())
+    client.resume(**thing, by=by, notes=notes)
+    return "is resumed" if was_paused else "was not paused"
+
+
+def draining(timeout: timedelta | None) -> Callable[[Fairlane, Thing, str, str | None], str]:
+    def drain_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
+        client.drain(**thing, timeout=timeout, by=by, notes=notes)
+        return "is drained and stays paused"
+
+    return drain_one
+
+
+def act_on_one(
+    act: Callable[[Fairlane, Thing, str, str | None], str],
+    thing: Thing,
+    *,
+    show: Callable[[Fairlane], object],
+    by: str,
+    notes: str | None,
+    at: At,
+    out: Printer,
+) -> None:
+    """Do it and say so; `show`: what is printed as JSON."""
+    from fairlane.client.pausing import target
+
+    what = target(**thing)
+    with at.client() as client:
+        said = act(client, {what.kind: what.name}, by, notes)
+        if out.as_json:
+            out.data(show(client))
+        else:
+            out.line(f"{what} {said}")
