@@ -28,7 +28,7 @@ class Claiming:
         def type_has_room(r):
             return have_room(force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:])
 
-        def next_wanted(line, after=None):
+        def next_claimable(line, after=None):
             for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):
                 if any(start is not None and r.key <= start for start in (after, last.get(line))):
                     continue
@@ -37,7 +37,7 @@ class Claiming:
                 looks[line], last[line] = looks.get(line, 0) + 1, r.key
                 marks[line] = r.key
                 wanted = want.types is None or r.spec.type in want.types
-                if wanted and not self._is_paused("type", r.spec.type):
+                if wanted and not self._is_paused("type", r.spec.type) and type_has_room(r):
                     return r
             return None
 
@@ -59,21 +59,19 @@ class Claiming:
             for _ in range(take.limit):
                 if len(leases) >= want.limit or not line_has_room(take.queue, take.tenant):
                     break
-                r = next_wanted((take.queue, take.band, take.tenant), after)
+                r = next_claimable((take.queue, take.band, take.tenant), after)
                 if r is None:
                     break
-                if type_has_room(r):
-                    lease(r)
+                lease(r)
         open_queues = [queue for queue in want.queues if not self._is_paused("queue", queue)]
         for queue in open_queues if want.discover else ():
             for band in sorted({r.band for r in self.jobs if r.place == "ready" and r.spec.queue == queue}):
                 turns = self._tenants_behind(want.cursor, queue, band)
                 while turns and len(leases) < want.limit:
                     tenant = turns.pop(0)
-                    r = next_wanted((queue, band, tenant)) if line_has_room(queue, tenant) else None
+                    r = next_claimable((queue, band, tenant)) if line_has_room(queue, tenant) else None
                     if r is not None:
                         turns.append(tenant)
-                    if r is not None and type_has_room(r):
                         lease(r)
                         cursors[want.lane] = tenant
                         discovered.append((queue, band, tenant))

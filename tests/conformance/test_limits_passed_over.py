@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.core.ids import JobId
 from fairlane.core.limit import Limit
 from fairlane.core.ops import PauseClaims, Take
 from tests.support.acting import Scene, wanting
@@ -13,6 +14,7 @@ from tests.support.limiting import (
     each_kind,
     every_tenant,
     got,
+    named,
     put,
     queue,
     task,
@@ -65,14 +67,69 @@ def test_a_full_band_does_not_hide_the_next_one(scene: Scene) -> None:
     assert got(scene, tenant("acme", running=0)) == low
 
 
-def test_a_row_of_a_full_type_is_looked_at_and_has_had_its_lines_turn(scene: Scene) -> None:
-    """a: x x y, b: y y. In the first two rounds a's full rows take its turn."""
+def test_a_row_of_a_full_type_is_looked_at_and_its_line_keeps_its_turn(scene: Scene) -> None:
     put(scene, 2, tenant="a", type="x")
     [a] = put(scene, tenant="a", type="y")
     b = put(scene, 3, tenant="b", type="y")
     result = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(task("x", running=0),))
-    assert [lease.id for lease in result.leases] == [b[0], b[1], a, b[2]]
+    assert [lease.id for lease in result.leases] == [a, *b]
     assert [mark.seq for mark in result.marks] == [scene.see(a).seq, scene.see(b[2]).seq]
+
+
+def test_behind_rows_of_a_full_type_tenants_get_one_job_each_in_turn(scene: Scene) -> None:
+    """However many such rows each of them has in front, and also between two free ones."""
+    free: dict[str, list[JobId]] = {}
+    for name, full in (("a", 5), ("b", 0), ("c", 2)):
+        put(scene, full, tenant=name, type="x")
+        free[name] = put(scene, tenant=name, type="y")
+        put(scene, full, tenant=name, type="x")
+        free[name] += put(scene, tenant=name, type="y")
+    in_turn = [free[name][nth] for nth in range(2) for name in "abc"]
+    assert got(scene, task("x", running=0), limit=4) == in_turn[:4]
+    assert got(scene, task("x", running=0)) == in_turn[4:]
+
+
+def test_a_type_that_becomes_full_in_the_middle_of_a_round_costs_the_others_no_turn(scene: Scene) -> None:
+    full = {name: put(scene, 2, tenant=name, type="x") for name in "abc"}
+    free = {name: put(scene, 2, tenant=name, type="y") for name in "abc"}
+    result = scene.turn(scene.hire(), wanting(5, queues=BOTH_QUEUES), limits=(task("x", running=2),))
+    assert [lease.id for lease in result.leases] == [
+        full["a"][0],
+        full["b"][0],
+        free["c"][0],
+        free["a"][0],
+        free["b"][0],
+    ]
+    assert [mark.seq for mark in result.marks] == [scene.see(free[name][0]).seq for name in "abc"]
+    assert result.cursors == {"general": "b"}
+
+
+def test_a_row_looked_at_while_its_type_had_room_keeps_its_place(scene: Scene) -> None:
+    """One row of x is left over in each line that came too late, none in those that came in time."""
+    mixed = {name: [*put(scene, tenant=name, type="x"), *put(scene, 2, tenant=name, type="y")] for name in "abc"}
+    assert got(scene, task("x", running=2)) == [
+        *(mixed["a"][0], mixed["b"][0], mixed["c"][1]),
+        *(mixed["a"][1], mixed["b"][1], mixed["c"][2]),
+        *(mixed["a"][2], mixed["b"][2]),
+    ]
+
+
+def test_tasks_under_a_name_are_passed_over_from_the_moment_either_has_filled_it(scene: Scene) -> None:
+    mail = put(scene, tenant="a", type="mail.send")
+    a = put(scene, tenant="a", type="other")
+    reports = put(scene, 2, tenant="b")
+    put(scene, 2, tenant="b", type="mail.send")
+    b = put(scene, tenant="b", type="other")
+    smtp = named("smtp", "mail.send", "report.make", running=2)
+    assert got(scene, smtp) == [mail[0], reports[0], a[0], b[0]]
+
+
+def test_a_task_with_room_of_its_own_is_passed_over_where_its_name_has_none(scene: Scene) -> None:
+    put(scene, 2, tenant="a", type="mail.send")
+    put(scene, 2, tenant="b", type="report.make")
+    free = [*put(scene, tenant="a", type="other"), *put(scene, tenant="b", type="other")]
+    limits = (task("mail.send", running=9), named("smtp", "mail.send", "report.make", running=0))
+    assert got(scene, *limits) == free
 
 
 def test_a_passed_over_row_does_not_count_as_served(scene: Scene) -> None:
@@ -98,23 +155,48 @@ def test_passed_over_rows_count_as_looked_at(scene: Scene) -> None:
     assert (result.leases, [mark.seq for mark in result.marks]) == ((), [scene.see(full[-1]).seq])
 
 
-def test_unwanted_rows_cost_no_turn_where_full_ones_do(scene: Scene) -> None:
+def test_rows_of_full_types_cost_no_more_turns_than_unwanted_ones(scene: Scene) -> None:
     put(scene, 2, tenant="a", type="unknown")
     [a] = put(scene, tenant="a", type="y")
     put(scene, tenant="b", type="x")
     [b] = put(scene, tenant="b", type="y")
     [c] = put(scene, tenant="c", type="y")
-    assert got(scene, task("x", running=0), types=("x", "y")) == [a, c, b]
+    assert got(scene, task("x", running=0), types=("x", "y")) == [a, b, c]
 
 
-def test_in_a_take_passed_over_rows_count_against_the_takes_limit_alone(scene: Scene) -> None:
-    put(scene, 2, type="x")
-    free = put(scene, 3, type="y")
+def test_a_takes_limit_counts_only_the_jobs_it_gave(scene: Scene) -> None:
+    put(scene, 3, type="x")
+    free = put(scene, 4, type="y")
     full = task("x", running=0)
-    short = Take(queue="bulk", band=5, tenant="acme", limit=3)
-    assert got(scene, full, takes=(short,), discover=False, limit=9) == free[:1]
+    short = Take(queue="bulk", band=5, tenant="acme", limit=2)
+    assert got(scene, full, takes=(short,), discover=False, limit=9) == free[:2]
     longer = Take(queue="bulk", band=5, tenant="acme", limit=9)
-    assert got(scene, full, takes=(longer,), discover=False, limit=1) == free[1:2]
+    assert got(scene, full, takes=(longer,), discover=False, limit=1) == free[2:3]
+
+
+def test_a_take_goes_on_behind_a_type_that_it_has_filled_itself(scene: Scene) -> None:
+    full = put(scene, 3, type="x")
+    free = put(scene, 3, type="y")
+    take = Take(queue="bulk", band=5, tenant="acme", limit=3)
+    want = wanting(9, queues=("bulk",), takes=(take,), discover=False)
+    result = scene.turn(scene.hire(), want, limits=(task("x", running=1),))
+    assert [lease.id for lease in result.leases] == [full[0], free[0], free[1]]
+    assert [mark.seq for mark in result.marks] == [scene.see(free[1]).seq]
+
+
+def test_a_take_looks_no_further_than_its_want_allows_at_rows_of_a_full_type(scene: Scene) -> None:
+    put(scene, 3, type="x")
+    free = put(scene, 2, type="y")
+    take = Take(queue="bulk", band=5, tenant="acme", limit=2)
+    assert got(scene, task("x", running=0), takes=(take,), look=4) == free[:1]
+
+
+def test_a_type_filled_by_one_take_is_passed_over_in_the_next(scene: Scene) -> None:
+    full, free = put(scene, 2, type="x"), put(scene, type="y")
+    put(scene, 2, tenant="bolt", type="x")
+    bolt = put(scene, tenant="bolt", type="y")
+    takes = tuple(Take(queue="bulk", band=5, tenant=name, limit=2) for name in ("acme", "bolt"))
+    assert got(scene, task("x", running=1), takes=takes, discover=False) == [full[0], *free, *bolt]
 
 
 def test_discovery_goes_on_behind_what_a_take_passed_over(scene: Scene) -> None:

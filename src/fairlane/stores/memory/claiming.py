@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container
 from datetime import datetime
 from itertools import chain, islice
+from typing import Protocol
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
@@ -16,6 +16,12 @@ from fairlane.stores.memory.moments import later
 from fairlane.stores.memory.room import Cells
 
 Marks = dict[LineKey, Entry]
+
+
+class Types(Protocol):
+    """Some types of jobs."""
+
+    def __contains__(self, task: str, /) -> bool: ...
 
 
 class Walk:
@@ -32,7 +38,7 @@ class Walk:
     def start_behind(self, key: Key) -> None:
         self.at = max(self.at, self.line.behind(key))
 
-    def take(self, types: frozenset[str] | None, unwanted: Container[str]) -> Row | None:
+    def take(self, types: frozenset[str] | None, unwanted: Types) -> Row | None:
         """Take out the next job of a wanted type."""
         line, at, left = self.line, self.at, self.left
         entries = line.entries
@@ -49,24 +55,6 @@ class Walk:
         self.at, self.left = at, left
         return None
 
-    def find(self, types: frozenset[str] | None, unwanted: Container[str]) -> Row | None:
-        """Look at the next job of a wanted type: it is to be taken out, or passed over."""
-        entries = self.line.entries
-        while self.at < len(entries) and self.left > 0:
-            self.left -= 1
-            self.last = entry = entries[self.at]
-            row = entry[3]
-            if (types is None or row.type in types) and row.type not in unwanted:
-                return row
-            self.at += 1
-        return None
-
-    def take_out(self) -> None:
-        self.at = self.line.remove(self.at)
-
-    def pass_over(self) -> None:
-        self.at += 1
-
 
 class Claim:
     """One Want of one worker, being filled."""
@@ -75,6 +63,7 @@ class Claim:
         self.facts, self.want, self.holder, self.claim_no, self.now = facts, want, holder, claim_no, now
         self.types = None if want.types is None else frozenset(want.types)
         self.paused = facts.paused
+        self.unwanted: Types = facts.paused["type"]
         self.running = facts.running
         self.leases: list[Lease] = []
         self.walks: dict[LineKey, Walk] = {}
@@ -113,10 +102,8 @@ class Claim:
 
     def _take_up_to(self, limit: int, walk: Walk) -> None:
         for _ in range(min(limit, self.want.limit - len(self.leases))):
-            row = walk.take(self.types, self.paused["type"])
-            if row is None:
+            if self._claim_next(walk) is None:
                 break
-            self._lease(row)
 
     def _walk(self, key: LineKey) -> Walk | None:
         """A paused tenant's line is not even looked at."""
@@ -142,12 +129,16 @@ class Claim:
             in_turn = [walk for walk in in_turn if len(leases) < limit and self._serve(walk)]
 
     def _serve(self, walk: Walk) -> bool:
-        row = walk.take(self.types, self.paused["type"])
-        if row is None:
+        if self._claim_next(walk) is None:
             return False
-        self._lease(row)
         self.served_last = walk.line.tenant
         return True
+
+    def _claim_next(self, walk: Walk) -> Row | None:
+        row = walk.take(self.types, self.unwanted)
+        if row is not None:
+            self._lease(row)
+        return row
 
     def survey(self) -> Survey | None:
         """Who has ready jobs left where discovery claimed last."""

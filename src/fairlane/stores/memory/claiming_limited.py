@@ -5,21 +5,39 @@ from __future__ import annotations
 from datetime import datetime
 
 from fairlane.core.ops import Want
-from fairlane.stores.memory.claiming import Claim, Walk
-from fairlane.stores.memory.facts import Facts, Worker
+from fairlane.stores.memory.claiming import Claim, Types, Walk
+from fairlane.stores.memory.facts import Facts, Row, Worker
 from fairlane.stores.memory.lines import LineKey
 from fairlane.stores.memory.room import Room
+
+
+class PassedOver:
+    """Types that are paused, or have no room at the moment they are asked about."""
+
+    def __init__(self, paused: Types, room: Room) -> None:
+        self._paused, self._room = paused, room
+        self._full: set[str] = set()
+        """They stay so: room does not grow within a Turn."""
+
+    def __contains__(self, task: str) -> bool:
+        if task in self._full or task in self._paused:
+            return True
+        if self._room.is_open(self._room.of_type(task)):
+            return False
+        self._full.add(task)
+        return True
 
 
 class LimitedClaim(Claim):
     """One Want, filled as far as there is room.
 
-    A line without room is not looked at. A row whose type has none is looked at and left, and its line has had its turn.
+    A line without room is not looked at. A row whose type has none is looked at and passed over, as if it were not wanted.
     """
 
     def __init__(self, facts: Facts, want: Want, holder: Worker, claim_no: int, now: datetime, room: Room) -> None:
         super().__init__(facts, want, holder, claim_no, now)
         self._room = room
+        self.unwanted = PassedOver(self.unwanted, room)
 
     def _walk(self, key: LineKey) -> Walk | None:
         queue, _, tenant = key
@@ -29,32 +47,10 @@ class LimitedClaim(Claim):
             walk.cells = cells
         return walk
 
-    def _take_up_to(self, limit: int, walk: Walk) -> None:
-        while limit > 0 and len(self.leases) < self.want.limit and self._give_turn(walk):
-            limit -= 1
-
-    def _serve(self, walk: Walk) -> bool:
-        before = len(self.leases)
-        had_its_turn = self._give_turn(walk)
-        if len(self.leases) > before:
-            self.served_last = walk.line.tenant
-        return had_its_turn
-
-    def _give_turn(self, walk: Walk) -> bool:
-        """Claim the line's next job, or pass over it; False: the line has no room or nothing left."""
+    def _claim_next(self, walk: Walk) -> Row | None:
         room = self._room
-        if not room.is_open(walk.cells):
-            return False
-        row = walk.find(self.types, self.paused["type"])
-        if row is None:
-            return False
-        cells = room.of_type(row.type)
-        if not room.is_open(cells):
-            walk.pass_over()
-            return True
-        walk.take_out()
-        self._lease(row)
-        assert row.lease is not None
-        room.use(row, row.lease, walk.cells)
-        room.use(row, row.lease, cells)
-        return True
+        row = super()._claim_next(walk) if room.is_open(walk.cells) else None
+        if row is not None and row.lease is not None:
+            room.use(row, row.lease, walk.cells)
+            room.use(row, row.lease, room.of_type(row.type))
+        return row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -110,7 +109,7 @@ class Choice:
 
     def __init__(self, tx: Transaction, want: Want, limits: Limits) -> None:
         self._tx, self._want, self._limits = tx, want, limits
-        self._is_wanted = _filter(want, limits.stopped)
+        self._is_wanted = _filter(want, limits)
         self._seqs: list[int] = []
         self.lines: dict[LineName, Line] = {}
 
@@ -140,10 +139,7 @@ class Choice:
                 continue
             name = take.queue, take.band, take.tenant
             after = BEFORE_ALL if take.after is None else _position(take.after)
-            turns, looked = take.limit, 1
-            while looked > 0 and turns > 0:
-                looked = self._serve(name, turns, None, after)
-                turns -= looked if self._limits.room is not None else turns
+            self._serve(name, take.limit, None, after)
 
     def _discover(self, queue: str, band: int) -> LineName | None:
         """Serve the tenants of a band in turn; returns the line served last."""
@@ -159,52 +155,40 @@ class Choice:
         last, each = None, 1
         while len(self._seqs) < full:
             served: list[str] = []
-            began = len(self._seqs)
             for tenant in turns:
-                before, name = len(self._seqs), (queue, band, tenant)
+                name = queue, band, tenant
                 if self._serve(name, each, page):
                     served.append(tenant)
-                if len(self._seqs) > before:
                     last = name
                 if len(self._seqs) >= full:
                     break
             if not served:
                 break
-            if len(self._seqs) == began:
-                self._pass_over(queue, band, served, page)
             turns = iter(served)
             # One tenant left: all its turns at once.
             each = full - len(self._seqs) if len(served) == 1 else 1
         return last
 
-    def _pass_over(self, queue: str, band: int, tenants: list[str], page: int) -> None:
-        """Let lines that gave nothing go by as many rounds as will give nothing either: room does not grow within a Turn."""
-        room = self._limits.room
-        if room is None:
-            return
-        has_room = cache(room.has_for)
-        lines = [self._line((queue, band, tenant)) for tenant in tenants]
-        counts = [line.count_before(self._tx, self._is_wanted, has_room, page) for line in lines]
-        rounds = min((count for count in counts if count is not None), default=0)
-        for line in lines if rounds else ():
-            line.take(self._tx, self._is_wanted, rounds, page)
-
     def _serve(self, name: LineName, turns: int, page: int | None, after: Position = BEFORE_ALL) -> int:
-        """Give a line so many turns, as far as there is room; returns how many of wanted types were looked at."""
+        """Give a line so many turns, as far as there is room; returns how many jobs it gave."""
         queue, _, tenant = name
         count = min(turns, self._left, self._limits.room_in(queue, tenant))
         if count <= 0:
             return 0
-        rows = self._line(name).take(self._tx, self._is_wanted, count, page or count, after)
-        room = self._limits.room
+        line, room = self._line(name), self._limits.room
         if room is None:
-            self._seqs += [row[2] for row in rows]
-            return len(rows)
-        for _, _, seq, task in rows:
-            if room.has_for(task):
-                room.claim(queue, tenant, task, seq)
-                self._seqs.append(seq)
-        return len(rows)
+            seqs = [row[2] for row in line.take(self._tx, self._is_wanted, count, page or count, after)]
+            self._seqs += seqs
+            return len(seqs)
+        for number in range(count):
+            # One by one: what is taken may leave no room for the type of the next one.
+            rows = line.take(self._tx, self._is_wanted, 1, page or count, after)
+            if not rows:
+                return number
+            [(_, _, seq, task)] = rows
+            room.claim(queue, tenant, task, seq)
+            self._seqs.append(seq)
+        return count
 
     def _bands(self) -> Iterator[tuple[str, int]]:
         """Queues in the lane's order, lowest band first."""
@@ -233,11 +217,15 @@ def _without(stopped: frozenset[str]) -> Callable[[list[str]], list[str]]:
     return lambda tenants: [tenant for tenant in tenants if tenant not in stopped] if stopped else tenants
 
 
-def _filter(want: Want, stopped: Paused) -> Wanted | None:
-    """Which types to take; None: any."""
+def _filter(want: Want, limits: Limits) -> Wanted | None:
+    """Which types to take, as far as there is room for them at the moment; None: any."""
+    stopped, room = limits.stopped.types, limits.room
     if want.types is not None:
-        return (frozenset(want.types) - stopped.types).__contains__
-    return (lambda job_type: job_type not in stopped.types) if stopped.types else None
+        types = frozenset(want.types) - stopped
+        return types.__contains__ if room is None else lambda task: task in types and room.has_for(task)
+    if room is not None:
+        return lambda task: task not in stopped and room.has_for(task)
+    return (lambda task: task not in stopped) if stopped else None
 
 
 def _tenants(

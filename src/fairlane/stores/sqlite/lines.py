@@ -58,21 +58,25 @@ class Line:
         while len(found) < count and self.looked < self._want.look:
             if self._at >= len(self._rows) and not self._read_on(tx, page):
                 break
-            end = self._at + min(count - len(found), self._want.look - self.looked)
-            rows = self._rows[self._at : end]
-            self._at += len(rows)
-            self.looked += len(rows)
-            self._position = self.last_looked = rows[-1][:3]
-            found += rows if is_wanted is None else [row for row in rows if is_wanted(row[3])]
+            found += self._go_on(is_wanted, count - len(found))
         return found
 
-    def count_before(self, tx: Transaction, is_wanted: Wanted | None, ends: Wanted, page: int) -> int | None:
-        """How many wanted jobs stand before the next one whose type ends the count, on this page; looks at none. None: nothing is left."""
-        if self._at >= len(self._rows) and not self._read_on(tx, page):
-            return None
-        reach = self._rows[self._at : self._at + self._want.look - self.looked]
-        tasks = [row[3] for row in reach if is_wanted is None or is_wanted(row[3])]
-        return next((number for number, task in enumerate(tasks) if ends(task)), len(tasks)) if reach else None
+    def _go_on(self, is_wanted: Wanted | None, count: int) -> list[Row]:
+        """Look at the rows of this page up to the `count`th wanted one; there is at least one, and it may be looked at."""
+        begin, end = self._at, min(len(self._rows), self._at + self._want.look - self.looked)
+        if is_wanted is None:
+            self._at = min(end, begin + count)
+            found = self._rows[begin : self._at]
+        else:
+            found = []
+            while self._at < end and len(found) < count:
+                row = self._rows[self._at]
+                self._at += 1
+                if is_wanted(row[3]):
+                    found.append(row)
+        self.looked += self._at - begin
+        self._position = self.last_looked = self._rows[self._at - 1][:3]
+        return found
 
     def _read_on(self, tx: Transaction, page: int) -> bool:
         # Twice as much each time: a line full of jobs that are passed over is passed in few statements.

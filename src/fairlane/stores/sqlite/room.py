@@ -23,6 +23,8 @@ class Room:
         self._rated: dict[int, list[LimitKey]] = {}
         self._rates: dict[LimitKey, Rate] = {}
         self._held_back: dict[LimitKey, Bound] = {}
+        self._full_tasks: set[str] = set()
+        """They stay so: room does not grow within a Turn."""
 
     def in_line(self, queue: str, tenant: str) -> int:
         """How many jobs of this tenant in this queue may be claimed, whatever their types."""
@@ -32,7 +34,12 @@ class Room:
         return self._least(bound for bound in self._heeded.of_line(queue, "") if bound.key.kind == "queue")
 
     def has_for(self, task: str) -> bool:
-        return self._least(self._heeded.of_task(task)) > 0
+        if task in self._full_tasks:
+            return False
+        if self._least(self._heeded.of_task(task)) > 0:
+            return True
+        self._full_tasks.add(task)
+        return False
 
     def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
         """Count many tenants in few statements, before each is asked for."""
