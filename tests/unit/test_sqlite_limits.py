@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import select
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fairlane.core.ops import ClearLimit, Enqueue, Renew, Reset, SetLimit, Turn,
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.waking import SqliteListener
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import clear_limit, queue, rate, set_limit, task, tenant
@@ -111,6 +113,32 @@ def test_claims_under_a_rate_are_forgotten_when_their_period_is_over(store: Sqli
         assert len(scene.claim(scene.hire(6000), 9, limits=(queue(rate=rate(2, 10.0)),))) == 2
         scene.later(10)
     assert rows(store, "select count(*), sum(number) from fairlane_rate_use") == [(1, 2)]
+
+
+class Counted:
+    """A driver that counts its statements and the rows they gave."""
+
+    def __init__(self, driver: Driver, counts: Counter[str]) -> None:
+        self.library, self.executemany = driver.library, driver.executemany
+        self._driver, self._counts = driver, counts
+        self.in_transaction, self.close = driver.in_transaction, driver.close
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[Row]:
+        rows = self._driver.execute(sql, params)
+        self._counts.update(statements=1, rows=len(rows))
+        return rows
+
+
+@pytest.mark.requirement("W14")
+def test_a_backlog_of_a_full_type_is_passed_once_and_in_few_statements(store: SqliteStore, scene: Scene) -> None:
+    for name in "abcde":
+        scene.enqueue(*(scene.job(type="x", tenant=name) for _ in range(999)), scene.job(type="y", tenant=name))
+    worker, counts, handle = scene.hire(), Counter[str](), store._handle
+    store._handle = lambda db, op, writing: handle(Counted(db, counts), op, writing=writing)  # type: ignore[method-assign]
+    result = scene.turn(worker, wanting(9), limits=(task("x", running=0),))
+    assert [(lease.tenant, lease.type) for lease in result.leases] == [(name, "y") for name in "abcde"]
+    assert counts["rows"] < 5 * 1000 + 50
+    assert counts["statements"] < 100
 
 
 # Who is woken.
