@@ -143,7 +143,10 @@ class Turner:
                     room = 0  # what is held runs out, and the slots that come free may take anything
             room = min(room, left)
             left -= room
-            if room > 0 and (woken or not state.empty or desk.outcomes):
+            if state.empty and not woken:
+                # The last look found no more than it got: now for as many as have ended, and where those are found for the rest, too.
+                room = min(room, len(desk.outcomes))
+            if room > 0:
                 limit = room if desk.config.batch is None else min(room, desk.config.batch)
                 want = state.planner.want(
                     limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken, queues=queues

@@ -34,8 +34,7 @@ return case when _r.rate_count is not null then jsonb_build_array(jsonb_build_ar
 -- uses:   see take
 --
 -- Takes are served together as far as none of them can change what the next one may have: one queue, each tenant once. Under limits of
--- types also no more than there is room for, and what a take was cut to may not be all it gives: some of its rows may only have had
--- their turn. It goes on first in the next lot.
+-- types also no more than there is room for; a take that was cut, or in which a type became full, goes on first in the next lot.
 create function claim_takes(
   _w lane_want, _takes json, _off off_claims, _room integer, _nth integer, inout l claim_limits, out claimed integer, out marks line_mark[]
 )
@@ -60,7 +59,7 @@ declare
   _rates    jsonb[];
   _asked    integer;
   _cut      boolean;
-  _turns    integer[];
+  _at       integer[];  -- which of all the takes those of this lot are
   _taken    integer[];
   _seen     line_mark[];
   _sum      integer;
@@ -98,6 +97,7 @@ begin
     _lines := '{}';
     _shares := '{}';
     _rates := '{}';
+    _at := '{}';
     _cut := false;
     _most := _here;
     for _k in _i .. _next - 1 loop
@@ -107,6 +107,7 @@ begin
       end if;
       _asked := least(_left[_k], _rooms[array_position(_tenants, _all[_k].tenant)], _here);
       continue when _asked <= 0 or array_position(_tenants, _all[_k].tenant) is null;
+      _at := array_append(_at, _k);
       _lines := array_append(_lines, _all[_k]);
       _shares := array_append(_shares, _asked);
       _rates := array_append(_rates, case when _rate is null then _theirs[array_position(_tenants, _all[_k].tenant)]
@@ -127,12 +128,16 @@ begin
         from take_by_type(_lines, _shares, _w.types, _w.off_types, _w.look, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
                           _w.start, _w.timeout_s, _w.start_by_s, _w.now, _rates, l);
         l := _got.l;
-        _turns := _got.turns;
+        _shares := _got.shares;
         _taken := _got.taken;
         _seen := _got.marks;
-        marks := merge_marks(marks, look_back(_lines, _seen, _turns, _shares, _w.look));
+        marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
+        if _got.stopped is not null then
+          _cut := true;
+          _next := _at[_got.stopped];
+        end if;
       else
-        select t.taken, t.taken, t.marks into _turns, _taken, _seen
+        select t.taken, t.marks into _taken, _seen
         from take(_lines, _shares, _w.types, _w.off_types, _w.look, _most, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
                   _w.start, _w.timeout_s, _w.start_by_s, _w.now, l, _rates) t;
         perform use_rates(_rates, _taken, _w.claim_no, _w.now);
@@ -144,8 +149,9 @@ begin
         l.queues[_q].room := l.queues[_q].room - _sum;
       end if;
       if _cut then
-        _left[_next] := _left[_next] - _turns[cardinality(_turns)];
-        if _turns[cardinality(_turns)] < _shares[cardinality(_shares)] then
+        _here := array_position(_at, _next);
+        _left[_next] := _left[_next] - _taken[_here];
+        if _taken[_here] < _shares[_here] then
           _next := _next + 1;
         end if;
       end if;

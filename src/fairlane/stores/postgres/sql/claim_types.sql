@@ -1,14 +1,15 @@
--- take_by_type: take where limits are over types: rows whose type has no room stay, but have had their turn.
+-- take_by_type: take where limits are over types: rows whose type has no room are passed over like those of types not wanted.
 -- moves:  claim ready -> leased
 -- guard:  see take; the limits are locked by us (open_rules)
 -- uses:   ready_line
 --
--- The rows are gone through one by one, in the order of the claim: which row a limit over several types meets last depends on which
--- others their own limits let through. The shares together must not exceed the room there is.
+-- The rows are gone through one by one, in the order of the claim, up to the first whose type has become full on the way: `stopped`, the line it
+-- is in. Its `share` is then what a line gave, unless it has no more to give; the caller asks again from there, and finds the type left out. At
+-- least one was taken before. The shares together must not exceed the room there is.
 create function take_by_type(
-  _lines line_mark[], _shares integer[], _types text[], _off_types text[], _look integer, _in_turn boolean,
+  _lines line_mark[], inout shares integer[], _types text[], _off_types text[], _look integer, _in_turn boolean,
   _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
-  _now timestamptz, _rates jsonb[], inout l claim_limits, out turns integer[], out taken integer[], out marks line_mark[], out last integer
+  _now timestamptz, _rates jsonb[], inout l claim_limits, out taken integer[], out marks line_mark[], out last integer, out stopped integer
 )
 language plpgsql
 set search_path from current
@@ -22,14 +23,14 @@ declare
   _tids      tid[] := '{}';
   _extra     jsonb[] := '{}';
   _mark      line_mark;
+  _full      text[] := array(select t.name from unnest(l.types) r cross join unnest(r.types) as t (name) where r.room <= 0);
 begin
-  turns := array_fill(0, array[cardinality(_lines)]);
-  taken := turns;
+  taken := array_fill(0, array[cardinality(_lines)]);
   marks := _lines;
   for _p in
     select p.ord::integer, p.place::integer, p.tid, p.type, p.rank, p.due_at, p.seq
     from unnest(_lines) with ordinality as n (queue, band, tenant, rank, due_at, seq, looked, ord)
-    join unnest(_shares) with ordinality as s (share, ord) using (ord)
+    join unnest(shares) with ordinality as s (share, ord) using (ord)
     cross join lateral (
       select n.ord, x.tid, x.type, x.rank, x.due_at, x.seq, row_number() over (order by x.rank, x.due_at, x.seq) as place
       from (
@@ -41,15 +42,12 @@ begin
           order by r.rank, r.due_at, r.seq limit greatest(_look - n.looked, 0)
         ) x
         cross join lateral (select from ready y where y.ctid = x.tid for update skip locked) locked
-        where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types))
+        where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types)) and x.type <> all(_full)
         limit s.share
       ) x
     ) p
     order by case when _in_turn then p.place end, p.ord, p.place
   loop
-    turns[_p.ord] := _p.place;
-    _mark := (_lines[_p.ord].queue, _lines[_p.ord].band, _lines[_p.ord].tenant, _p.rank, _p.due_at, _p.seq, _lines[_p.ord].looked)::line_mark;
-    marks[_p.ord] := _mark;
     _fits := true;
     _under := '{}';
     _counts := _rates[_p.ord];
@@ -62,15 +60,25 @@ begin
         end if;
       end if;
     end loop;
-    if _fits then
-      for i in 1 .. cardinality(_under) loop
-        _rules[_under[i]].room := _rules[_under[i]].room - 1;
+    if not _fits then
+      stopped := _p.ord;
+      for i in 1 .. cardinality(_lines) loop
+        -- In turn, those before it have had one turn more; who has had fewer has come to its end.
+        if (case when _in_turn then taken[i] = _p.place - (i >= stopped)::integer else i >= stopped end) then
+          shares[i] := taken[i];
+        end if;
       end loop;
-      taken[_p.ord] := taken[_p.ord] + 1;
-      last := _p.ord;
-      _tids := array_append(_tids, _p.tid);
-      _extra := array_append(_extra, _counts);
+      exit;
     end if;
+    for i in 1 .. cardinality(_under) loop
+      _rules[_under[i]].room := _rules[_under[i]].room - 1;
+    end loop;
+    _mark := (_lines[_p.ord].queue, _lines[_p.ord].band, _lines[_p.ord].tenant, _p.rank, _p.due_at, _p.seq, _lines[_p.ord].looked)::line_mark;
+    marks[_p.ord] := _mark;
+    taken[_p.ord] := taken[_p.ord] + 1;
+    last := _p.ord;
+    _tids := array_append(_tids, _p.tid);
+    _extra := array_append(_extra, _counts);
   end loop;
   for i in 1 .. cardinality(_lines) loop
     marks[i].looked := _lines[i].looked + taken[i];

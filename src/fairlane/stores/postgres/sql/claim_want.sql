@@ -5,8 +5,8 @@
 --
 -- Within a band every tenant gives one job in turn. Whole rounds are taken at once: with room for 100 and 3 tenants, 33 each; what is
 -- left over goes round one by one. A claim meets no more tenants than it has room for. The room of a tenant caps its line's share, the room
--- of a queue the room here. Where a type has no room its rows only have their turn: then no more lines are asked at once than there is
--- room for, and no line for more rounds than the shortest of them has room for.
+-- of a queue the room here. Under limits of types no more lines are asked at once than there is room for, and no line for more rounds than
+-- the shortest of them has room for.
 create function claim(
   _worker uuid, _claim_no bigint, _want json, _nth integer, _off off_claims, _now timestamptz, inout l claim_limits,
   out claimed integer, out marks line_mark[], out served text, out survey json
@@ -41,10 +41,10 @@ declare
   _rounds      integer;
   _lines       line_mark[];
   _shares      integer[];
-  _turns       integer[];
   _taken       integer[];
   _seen        line_mark[];
   _gave        integer;
+  _stopped     integer;  -- a type became full in this line: those before it have had their turn, it and those behind it have not
   _sum         integer;
   _served_in   line_mark;
   _got         record;
@@ -128,8 +128,17 @@ begin
       _alive_rooms := '{}';
       _alive_rates := '{}';
       _rest := '{}';
+      _rest_rooms := null;
+      _rest_rates := null;
       while _here > 0 loop
-        if _first then
+        if _rest <> '{}' then
+          _tenants := _rest;
+          _rooms := _rest_rooms;
+          _rates := _rest_rates;
+          _rest := '{}';
+          _rest_rooms := null;
+          _rest_rates := null;
+        elsif _first then
           _end := case when _wrapped and _cursor <> '' then _cursor end;
           _tenants := case when _off.tenants then open_tenants_behind(_queue, _band, _last, _end, _here)
                            else tenants_behind(_queue, _band, _last, _end, _here) end;
@@ -151,11 +160,6 @@ begin
           if _rate is not null and _tenants <> '{}' then
             _rates := array(select _rate || coalesce(_rates[i], '[]') from generate_series(1, cardinality(_tenants)) i order by i);
           end if;
-        elsif _rest <> '{}' then
-          _tenants := _rest;
-          _rooms := _rest_rooms;
-          _rates := _rest_rates;
-          _rest := '{}';
         else
           _tenants := _alive;
           _rooms := _alive_rooms;
@@ -193,13 +197,14 @@ begin
           from take_by_type(_lines, _shares, _w.types, _w.off_types, _w.look, true, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
                             _w.timeout_s, _w.start_by_s, _now, _rates, l);
           l := _got.l;
-          _turns := _got.turns;
+          _shares := _got.shares;
           _taken := _got.taken;
           _seen := _got.marks;
           _gave := _got.last;
-          marks := merge_marks(marks, look_back(_lines, _seen, _turns, _shares, _w.look));
+          _stopped := _got.stopped;
+          marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
         else
-          select k.taken, k.taken, k.marks into _turns, _taken, _seen
+          select k.taken, k.marks into _taken, _seen
           from take(_lines, _shares, _w.types, _w.off_types, _w.look, _here, true, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
                     _w.timeout_s, _w.start_by_s, _now, l, _rates) k;
           if l.limited then
@@ -207,13 +212,25 @@ begin
           end if;
           marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _here));
         end if;
+        if _stopped is not null then
+          select coalesce(array_agg(t.tenant order by t.ord), '{}') || _rest, array_agg(t.room - t.taken order by t.ord) || _rest_rooms,
+                 array_agg(t.rates order by t.ord) || _rest_rates
+          into _rest, _rest_rooms, _rest_rates
+          from unnest(_tenants, _taken, _shares, _rooms[:cardinality(_tenants)], _rates[:cardinality(_tenants)])
+            with ordinality as t (tenant, taken, share, room, rates, ord)
+          where t.ord >= _stopped and t.taken = t.share and t.room - t.taken is distinct from 0;
+        end if;
         select sum(t.taken), coalesce(_gave, (array_agg(t.ord order by t.taken desc, t.ord desc) filter (where t.taken > 0))[1]),
-               _alive || coalesce(array_agg(t.tenant order by t.ord) filter (where t.turns = t.share and t.room - t.taken is distinct from 0), '{}'),
-               _alive_rooms || array_agg(t.room - t.taken order by t.ord) filter (where t.turns = t.share and t.room - t.taken is distinct from 0),
-               _alive_rates || array_agg(t.rates order by t.ord) filter (where t.turns = t.share and t.room - t.taken is distinct from 0)
+               _alive || coalesce(array_agg(t.tenant order by t.ord) filter (where t.alive), '{}'),
+               _alive_rooms || array_agg(t.room - t.taken order by t.ord) filter (where t.alive),
+               _alive_rates || array_agg(t.rates order by t.ord) filter (where t.alive)
         into _sum, _gave, _alive, _alive_rooms, _alive_rates
-        from unnest(_tenants, _turns, _taken, _shares, _rooms[:cardinality(_tenants)], _rates[:cardinality(_tenants)])
-          with ordinality as t (tenant, turns, taken, share, room, rates, ord);
+        from (
+          select t.*, t.taken = t.share and t.room - t.taken is distinct from 0 and (_stopped is null or t.ord < _stopped) as alive
+          from unnest(_tenants, _taken, _shares, _rooms[:cardinality(_tenants)], _rates[:cardinality(_tenants)])
+            with ordinality as t (tenant, taken, share, room, rates, ord)
+        ) t;
+        _stopped := null;
         claimed := claimed + _sum;
         _room := _room - _sum;
         _here := _here - _sum;
