@@ -18,6 +18,9 @@ START_S = 60.0
 KILL_AFTER_S = 2.0
 JOBS_EACH = 500
 """A child is replaced after so many attempts: what tasks leak does not pile up."""
+STARTING = 2
+"""So many start at once. After a crash there may be an attempt for every slot to be tried alone; that many interpreters starting together all come late,
+and the first to be ready can serve the others."""
 
 
 class ChildDied(Exception):
@@ -77,10 +80,12 @@ class Children:
     def __init__(self, spec: str, memory_mb: float = 0.0) -> None:
         self._spec, self._memory_mb = spec, memory_mb
         self._idle: list[Child] = []
+        self._starting = 0
+        self._changed = asyncio.Condition()
 
     async def run(self, lease: Lease, notes: NoteTaker) -> Outcome:
         """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first."""
-        child = self._idle.pop() if self._idle else await self._start()
+        child = await self._hand_out()
         kept = False
         try:
             outcome = await child.run(lease, notes)
@@ -91,6 +96,23 @@ class Children:
                 self._idle.append(child)
             else:
                 await asyncio.shield(child.kill())
+            await self._tell()
+
+    async def _hand_out(self) -> Child:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._idle or self._starting < STARTING)
+            if self._idle:
+                return self._idle.pop()
+            self._starting += 1
+        try:
+            return await self._start()
+        finally:
+            self._starting -= 1
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
