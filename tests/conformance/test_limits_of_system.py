@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlane.core.limit import Limit
 from fairlane.core.ops import TakeTokens
 from tests.support.acting import Scene
-from tests.support.limiting import every_tenant, rate, set_limit, tenant, unhold, why
+from tests.support.limiting import claimed, every_tenant, rate, set_limit, tenant, unhold, why
 
 pytestmark = pytest.mark.requirement("I2", "I5")
 
@@ -82,3 +84,21 @@ def test_no_limit_of_every_tenant_is_shown_for_its_jobs(scene: Scene, by: str, q
     given += say(scene, by, tenant("system", queue, running=4, waiting=5))
     shown = why(scene, job.id, *given)
     assert ([state.running for state in shown.limits], shown.waiting_limit) == ([4], 5)
+
+
+@each_way
+@each_place
+@pytest.mark.parametrize("figure", ["running", "rate"])
+def test_its_claims_are_not_counted(scene: Scene, by: str, queue: str, figure: str) -> None:
+    def allowing(count: int) -> dict[str, Any]:
+        return {figure: count if figure == "running" else rate(count)}
+
+    given = say(scene, by, every_tenant(queue, **allowing(1)))
+    own, others = ([scene.put(tenant=whose).id for _ in range(3)] for whose in ("system", "acme"))
+    assert sorted(claimed(scene, *given)) == sorted([*own, others[0]])
+    given += say(scene, by, tenant("system", queue, **allowing(4)))
+    own = [scene.put(tenant="system").id for _ in range(6)]
+    if figure == "running":
+        assert claimed(scene, *given) == own[:1]
+    else:
+        assert claimed(scene, *given) == own[:4]

@@ -11,7 +11,7 @@ from fairlane.core.job import STATUSES, JobSpec
 from fairlane.core.ops import JobFilter, Mark, Scope, Take, Want
 from tests.support.making import Making
 
-TENANTS = ("a", "b", "c")
+TENANTS = ("a", "b", "system")
 QUEUES = ("default", "bulk")
 TYPES = ("mail.send", "report.make")
 KEYS = (None, None, None, "k1", "k2", "k3")

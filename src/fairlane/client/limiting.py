@@ -12,8 +12,7 @@ from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.options import seconds
 from fairlane.client.scoping import in_scope, require_tenant
 from fairlane.client.settings import Settings
-from fairlane.core.ids import SYSTEM_TENANT
-from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit
+from fairlane.core.limit import EVERY_TENANT, FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit
 from fairlane.core.limit_reading import check_limit, read_rate
 from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
@@ -107,8 +106,7 @@ class CodeLimits:
 
     def gathered(self) -> tuple[Limit, ...]:
         if self._all is None:
-            found = tuple(self._gather())
-            self._all = (*found, *(_but_not_itself(limit) for limit in found if limit.name == EVERY_TENANT))
+            self._all = tuple(self._gather())
         return self._all
 
     def _gather(self) -> Iterator[Limit]:
@@ -134,20 +132,6 @@ class CodeLimits:
                 rate=limit.rate,
                 types=tuple(sorted(self._shared.get(name, ()))),
             )
-
-
-def _but_not_itself(every: Limit) -> Limit:
-    """What is said of every tenant is not meant for the application's own jobs, which belong to nobody."""
-    return Limit(
-        kind="tenant",
-        name=SYSTEM_TENANT,
-        queue=every.queue,
-        running=None if every.running is None else NO_LIMIT,
-        rate=None if every.rate is None else Rate(NO_LIMIT, 60.0),
-        waiting=None if every.waiting is None else NO_LIMIT,
-        enqueue_rate=None if every.enqueue_rate is None else Rate(NO_LIMIT, 60.0),
-        payload_bytes=None if every.payload_bytes is None else NO_LIMIT,
-    )
 
 
 def limit_names(given: object) -> tuple[str, ...]:

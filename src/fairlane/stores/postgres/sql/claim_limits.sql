@@ -215,7 +215,7 @@ begin
       from (values (''), (_queue)) as p (place)
       left join limit_rule s on _l.own and s.kind = 'tenant' and s.name = t.tenant and s.queue = p.place
       left join unnest(_l.tenants) g on g.name = t.tenant and g.queue = p.place
-      left join unnest(_l.tenants) e on e.name = '*' and e.queue = p.place
+      left join unnest(_l.tenants) e on e.name = '*' and e.queue = p.place and t.tenant <> 'system'
       cross join lateral (
         select nullif(coalesce(s.running, g.running, e.running), -1) as running,
                nullif(coalesce(s.rate_count, g.rate_count, e.rate_count), -1) as rate_count,
@@ -259,8 +259,8 @@ declare
   _lockable  boolean[];
   _locked    boolean[];
   _missed    boolean;
-  -- Only a limit of every tenant makes it sure that each one met has a limit at all.
-  _wary      boolean := l.wary or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
+  -- Only a limit of every tenant makes it sure that each one met has a limit at all; and `system` is not one of them.
+  _wary      boolean := l.wary or 'system' = any(tenants) or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
 begin
   if tenants = '{}' then
     return;
