@@ -14,6 +14,7 @@ NAMES = (
     "postgres_backlog",
     "worker",
     "fairness",
+    "limits",
     "api",
 )
 
