@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -27,8 +28,7 @@ class Scene:
         self.dsn, self.diary = dsn, folder / "diary"
         self.diary.touch()
         os.environ |= {"BENCH_URL": dsn, "BENCH_DIARY": str(self.diary)}
-        from bench import worker_app
-
+        worker_app = importlib.reload(importlib.import_module("bench.worker_app"))
         self.app: Fairlane = worker_app.app
         self.note = worker_app.note
         migrator = self.app.store.migrator()
@@ -126,7 +126,8 @@ def told(what: str, found: str, goal: str, is_met: bool) -> None:
 
 
 def main() -> None:
-    with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
+    # What the server does for its own upkeep, some transactions a second, is no worker's.
+    with PostgresServer({"autovacuum": "off"}) as server, tempfile.TemporaryDirectory() as folder:
         scene = Scene(server.create_database("bench"), Path(folder))
         latency(scene)
         idling(scene)

@@ -13,7 +13,8 @@ from fairlane.worker.desk import Desk
 
 log = logging.getLogger("fairlane.worker")
 
-WATCH_S = 0.1
+WATCH_S, IDLE_S = 0.1, 0.25
+"""How often it looks while anything runs or waits for a slot, and while nothing does."""
 HELD_S = 2.0
 """So long a job claimed ahead waits for a slot here."""
 
@@ -25,7 +26,7 @@ class Watchdog:
 
     async def watch(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(WATCH_S if self._desk.busy() else IDLE_S)
             self.run_once(self._desk.monotonic())
 
     def run_once(self, now_s: float) -> None:

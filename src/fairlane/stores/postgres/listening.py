@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import time
 from typing import Any
 
@@ -37,13 +38,15 @@ class PostgresListener:
 
     def wait(self, timeout_s: float) -> bool:
         """True when woken; also after a reconnection, since a wake-up may have been missed meanwhile."""
+        woken = False
         try:
             if self._conn is None:
                 self._listen()
                 return True
             if self._clock.monotonic() - self._heard_s > PROBE_EVERY_S:
                 self._probe(self._conn)
-            woken = any(True for _ in self._conn.notifies(timeout=timeout_s, stop_after=1))
+                woken = _hears(self._conn)  # what came with the answer
+            woken = woken or (_is_spoken_to(self._conn, timeout_s) and _hears(self._conn))
         except psycopg.Error:
             self.close()
             time.sleep(min(timeout_s, RETRY_S))
@@ -78,3 +81,14 @@ class PostgresListener:
         conn.execute(statement)
         conn.answer_within_s = None
         self._heard_s = self._clock.monotonic()
+
+
+def _is_spoken_to(conn: Connection, within_s: float) -> bool:
+    """Asleep until then; psycopg's own wait wakes up ten times a second."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(conn, selectors.EVENT_READ)
+        return bool(selector.select(within_s))
+
+
+def _hears(conn: Connection) -> bool:
+    return any(True for _ in conn.notifies(timeout=0, stop_after=1))

@@ -47,6 +47,8 @@ class Planned:
         self.duty = duty
         self.due_s: float | None = due_s
         self.failures = 0
+        self.has_more = False
+        """Its last step left something to do."""
         self.succeeded_s = due_s
 
 
@@ -63,7 +65,8 @@ class DutyLoop:
         while True:
             pause_s = await self.run_due()
             # Several that are due soon are done together, a little late: waking up is most of what an idle worker costs.
-            await asyncio.sleep(pause_s if pause_s <= BREATH_S else min(max(pause_s, TOGETHER_S), 1.0))
+            least_s = 0.0 if any(planned.has_more for planned in self._planned) else TOGETHER_S
+            await asyncio.sleep(min(max(pause_s, least_s), 1.0))
 
     async def run_due(self) -> float:
         """Run what is due, the longest overdue first, one step each; how many seconds until something is due again."""
@@ -88,12 +91,14 @@ class DutyLoop:
         except Exception as error:  # noqa: BLE001 - a service loop: whatever a duty meets, the others go on, and it is tried again
             pause_s = BACKOFF_S[min(planned.failures, len(BACKOFF_S) - 1)] * (0.5 + self._chance.fraction())
             planned.failures += 1
+            planned.has_more = False
             planned.due_s = self._clock.monotonic() + pause_s
             what = f"no answer within {STEP_S:g} s" if isinstance(error, TimeoutError) and not str(error) else error
             log.warning("duty %s failed, trying again in %.1f s: %s", planned.duty.name, pause_s, what)
             return
         now_s = self._clock.monotonic()
         planned.failures, planned.succeeded_s = 0, now_s
+        planned.has_more = report.next_s == 0
         planned.due_s = self._next_s(now_s, report)
 
     def _next_s(self, now_s: float, report: Report) -> float | None:
