@@ -18,7 +18,7 @@ ANY = "*"
 
 PREFETCH_S = 0.05
 """So much measured work a lane may hold beyond its slots."""
-PREFETCH_SLOTS = 5
+PREFETCH_SLOTS = 9
 """And no more jobs than this many times its slots."""
 ORDER_S = 0.005
 """Whose turn it is among held jobs changes with the time that others run: the order is no older than this."""
@@ -73,7 +73,8 @@ class LaneState:
         if self.lane.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
         ahead = min(int(self.lane.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.lane.slots)
-        return max(free + ahead, 0)
+        # At most half of it at once: one half runs while the store turns the other over.
+        return max(min(free + ahead, (self.lane.slots + ahead + 1) // 2), 0)
 
     def free_slots(self) -> int:
         return max(self.lane.slots - self.running - len(self.held), 0)

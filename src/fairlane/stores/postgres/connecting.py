@@ -153,7 +153,10 @@ class Shelf:
         self._check()
         idle, slots = self._here()
         try:
-            await asyncio.wait_for(slots.acquire(), self._wait_s)
+            if slots.locked():
+                await asyncio.wait_for(slots.acquire(), self._wait_s)
+            else:
+                await slots.acquire()  # does not suspend: what is sent goes out before anything else runs here
         except TimeoutError:
             raise StoreUnavailable(
                 STORE, f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
