@@ -18,6 +18,7 @@ from fairlane.errors import InvalidPayload
 _canonical = msgspec.json.Encoder(enc_hook=plain, order="sorted")
 _as_read = msgspec.json.Encoder()
 _read = msgspec.json.Decoder()
+_UNSURE = object()
 
 
 def encode(payload: object, *, task: str = "job", limits: Limits = LIMITS) -> Raw:
@@ -52,7 +53,7 @@ def encode_value(value: object, *, limits: Limits = LIMITS) -> tuple[bytes | Non
     # The encoder writes NaN and the infinities as null.
     if b"null" in text and (problems := problems_in(value, limits)):
         return None, problems
-    if not _is_plainly_good(text, limits) and (problems := scan(text, limits)):
+    if _plainly_read(text, limits) is _UNSURE and (problems := scan(text, limits)):
         return None, problems
     return text, []
 
@@ -60,9 +61,11 @@ def encode_value(value: object, *, limits: Limits = LIMITS) -> tuple[bytes | Non
 def decode(text: bytes | str | Raw, *, task: str = "job", limits: Limits = LIMITS) -> dict[str, Any]:
     """The payload a stored text holds, checked again: rows may have been written straight by SQL."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
-    if not _is_plainly_good(raw, limits) and (problems := scan(raw, limits)):
-        raise InvalidPayload(task, problems)
-    value = _read.decode(raw)
+    value = _plainly_read(raw, limits)
+    if value is _UNSURE:
+        if problems := scan(raw, limits):
+            raise InvalidPayload(task, problems)
+        value = _read.decode(raw)
     if not isinstance(value, dict):
         raise InvalidPayload(task, [f"expected one object, the row holds {type(value).__name__}"])
     return value
@@ -78,12 +81,13 @@ def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
     )
 
 
-def _is_plainly_good(text: bytes, limits: Limits) -> bool:
-    """Whether the quick looks already clear a text; False only means that `scan` has to look."""
+def _plainly_read(text: bytes, limits: Limits) -> Any:
+    """The value of a text that the quick looks already clear; `_UNSURE` only means that `scan` has to look."""
     if may_break(text, limits):
-        return False
+        return _UNSURE
     try:
+        value = _read.decode(text)
         # Written again it is the same, byte for byte: well-formed, and no key came twice.
-        return _as_read.encode(_read.decode(text)) == text
+        return value if _as_read.encode(value) == text else _UNSURE
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return False
+        return _UNSURE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -106,17 +106,18 @@ def _in_order_of(op: Turn) -> Callable[[Rows], TurnResult]:
 
 
 def _arrays(completed: list[Completed]) -> tuple[str | list[str | None] | None, ...]:
+    """Side by side; None where all are as by default."""
     results = [None if c.result is None else bytes(c.result).decode() for c in completed]
     return (
-        _array(str(c.seq) for c in completed),
-        _array(str(c.attempt) for c in completed),
-        _array("NULL" if c.ran_s is None else repr(c.ran_s) for c in completed),
-        _array(repr(c.ended_ago_s) for c in completed),
-        results if any(r is not None for r in results) else _array("NULL" for _ in completed),
+        _array([str(c.seq) for c in completed]),
+        _array([str(c.attempt) for c in completed]),
+        _array(["NULL" if c.ran_s is None else f"{c.ran_s:.6f}" for c in completed]),
+        _array([repr(c.ended_ago_s) for c in completed]) if any(c.ended_ago_s for c in completed) else None,
+        results if any(r is not None for r in results) else None,
     )
 
 
-def _array(elements: Iterable[str]) -> str:
+def _array(elements: list[str]) -> str:
     return "{" + ",".join(elements) + "}"
 
 
