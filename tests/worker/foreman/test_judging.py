@@ -38,6 +38,11 @@ def test_a_silent_worker_without_an_excuse_is_killed_after_a_lease() -> None:
     assert judge(seen(ticked_s=99.9 - LEASE_S)) == "silent"
 
 
+def test_a_worker_that_was_silent_at_work_is_given_a_lease_to_speak_again_once_that_has_ended() -> None:
+    assert judge(seen(ticked_s=40.0, at_work_s=99.9)) is None
+    assert judge(seen(ticked_s=40.0, at_work_s=99.9 - LEASE_S)) == "silent"
+
+
 def test_a_halted_worker_has_no_excuse() -> None:
     assert judge(seen(ticked_s=40.0, running=(at_work(began_s=40.0),), is_halted=True)) == "silent"
 

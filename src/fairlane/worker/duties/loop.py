@@ -57,11 +57,15 @@ class DutyLoop:
 
     def __init__(self, duties: Iterable[Duty], clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance
-        now_s = clock.monotonic()
+        now_s = self._made_s = clock.monotonic()
         # Spread over their first second: a hundred workers that start together must not all call at once.
         self._planned = [Planned(duty, now_s + chance.fraction()) for duty in duties]
 
     async def run(self) -> None:
+        # Not before the first jobs have begun: a worker is made some time before it may claim.
+        late_s = self._clock.monotonic() - self._made_s
+        for planned in self._planned:
+            planned.due_s = None if planned.due_s is None else planned.due_s + late_s
         while True:
             pause_s = await self.run_due()
             # Several that are due soon are done together, a little late: waking up is most of what an idle worker costs.

@@ -30,6 +30,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     renewed_s: float | None
     """When the last heartbeat that reached the store was sent; None: not registered."""
     running: tuple[Running, ...] = ()
+    at_work_s: float | None = None
+    """When it was last seen running anything."""
     held: int = 0
     has_lapsed: bool = False
     """The store had forgotten it: whatever it runs belongs to somebody else."""
@@ -49,10 +51,13 @@ def judge(sight: Sight) -> Verdict | None:
         return "lapsed"
     if is_busy and sight.now_s - sight.renewed_s > trusted_s(sight.lease_s):
         return "untrusted"
-    is_silent = sight.now_s - sight.ticked_s > sight.lease_s
-    if is_silent and (sight.is_halted or not sight.running):
+    if sight.is_halted and sight.now_s - sight.ticked_s > sight.lease_s:
         return "silent"
-    # Silent and at work: something holds the interpreter, inside its deadline. (tests/faults/test_worker_hostile.py)
+    # At work it may be silent: something holds the interpreter, inside its deadline. Having let go it gets a lease to speak again: its first
+    # words come after what it was at has ended. (tests/faults/test_worker_hostile.py)
+    excused_s = max(sight.ticked_s, sight.at_work_s or 0.0)
+    if not sight.running and sight.now_s - excused_s > sight.lease_s:
+        return "silent"
     return None
 
 

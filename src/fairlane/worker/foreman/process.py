@@ -48,6 +48,7 @@ class WorkerProcess:
         self.ticked_s: float | None = None
         self.renewed_s: float | None = None
         self.has_lapsed = False
+        self._at_work_s: float | None = None
         self.news = asyncio.Event()
         """It said hello, or its heartbeat has something new to tell."""
         self.ending: Ending | None = None
@@ -127,6 +128,8 @@ class WorkerProcess:
         running = self.board.running()
         if self.has_lapsed and not running and not self.tick.held:
             self.has_lapsed = False  # it had nothing to lose: registered anew, it goes on
+        if running:
+            self._at_work_s = now_s
         return Sight(
             now_s=now_s,
             lease_s=self.setup.config.lease_s,
@@ -134,6 +137,7 @@ class WorkerProcess:
             ticked_s=self.ticked_s if self.hello is not None else None,
             renewed_s=self.renewed_s,
             running=running,
+            at_work_s=self._at_work_s,
             held=self.tick.held,
             has_lapsed=self.has_lapsed,
             is_halted=is_silent and is_halted(self.pid),
