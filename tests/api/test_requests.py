@@ -272,9 +272,14 @@ def test_a_mistyped_filter_is_refused_and_lists_nothing(house: ShopHouse) -> Non
     assert (error["where"], 'Nearest: "status"' in error["message"]) == ("query.staus", True)
 
 
-def test_a_rule_that_there_is_not_cannot_be_silenced(house: ShopHouse) -> None:
+@pytest.mark.parametrize(
+    ("rule", "hint"),
+    [("queue_backlock", "queue_backlog"), ("store_unreachable", "enabled = false")],
+    ids=["there is none", "it is told while nothing can be read"],
+)
+def test_a_rule_that_heeds_no_silence_cannot_be_silenced(house: ShopHouse, rule: str, hint: str) -> None:
     token = house.token(("operator",))
-    answer = house.call("POST", "/api/jobs/alerts/queue_backlock/silence/", token, json={"for_s": 60})
+    answer = house.call("POST", f"/api/jobs/alerts/{rule}/silence/", token, json={"for_s": 60})
     assert answer.status_code == 422
-    assert "queue_backlog" in answer.json()["detail"]
+    assert hint in answer.json()["detail"]
     assert house.call("GET", "/api/jobs/alerts/", token).json()["silences"] == []

@@ -136,3 +136,12 @@ def test_a_rule_that_there_is_not_cannot_be_silenced(url: str, run: Run, answer:
     refused = run("alerts", "silence", "queue_backlock", "--url", url)
     assert (refused.exit_code, 'Nearest: "queue_backlog"' in refused.stderr) == (2, True)
     assert answer("alerts", "list", "--url", url)["silences"] == []
+
+
+def test_an_unreachable_store_cannot_be_silenced_for_silences_are_kept_in_it(
+    url: str, run: Run, answer: Callable[..., Any]
+) -> None:
+    run("migrate", "up", "--url", url)
+    refused = run("alerts", "silence", "store_unreachable", "--url", url)
+    assert (refused.exit_code, refused.stdout, "enabled = false" in refused.stderr) == (2, "", True)
+    assert answer("alerts", "list", "--url", url)["silences"] == []

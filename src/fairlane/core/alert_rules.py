@@ -110,11 +110,17 @@ DEFAULT_RULES: tuple[Rule, ...] = (
 )
 
 
-def require_rule(name: str, rules: Iterable[Rule]) -> str:
-    """The name of a rule there is; a mistyped one would silence nothing."""
-    known = [rule.name for rule in rules]
-    if name not in known:
-        raise InvalidOption("alert rule", name, f"one of {', '.join(known)}.{nearest(name, known)}")
+def require_silenceable(name: str, rules: Iterable[Rule]) -> str:
+    """The name of a rule that heeds a silence: a mistyped one would silence nothing, nor would one that is told while the store is away."""
+    watched = {rule.name: rule.watches for rule in rules}
+    if name not in watched:
+        raise InvalidOption("alert rule", name, f"one of {', '.join(watched)}.{nearest(name, watched)}")
+    if watched[name] == "store_unreachable_s":
+        raise InvalidOption(
+            "alert rule",
+            name,
+            "another: silences are kept in the store that is away then. Settings switch it off: enabled = false",
+        )
     return name
 
 

@@ -11,7 +11,7 @@ from fairlane.api.access.rights import Right
 from fairlane.api.routing import Routes
 from fairlane.api.visit import Here
 from fairlane.api.words import Act, Name, Seen
-from fairlane.core.alert_rules import require_rule
+from fairlane.core.alert_rules import require_silenceable
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
 from fairlane.core.ops.watch import AlertState
 
@@ -61,7 +61,7 @@ async def silence_alerts(here: Here, rule: Name, body: Silencing) -> AlertList:
     What still fires when the silence ends is told then; the end of what people were told before is told at once.
     """
     if body.for_s > 0:
-        require_rule(rule, here.app.settings.alerts.rules_in_force)
+        require_silenceable(rule, here.app.settings.alerts.rules_in_force)
     return _seen(await here.ask(SilenceAlerts(rule=rule, for_s=body.for_s, by=here.by, notes=body.notes)))
 
 

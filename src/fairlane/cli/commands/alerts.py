@@ -62,14 +62,14 @@ def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
 @prints
 def silence(rule: str, length: timedelta, by: str, notes: str | None, at: At, out: Printer) -> None:
     """Tell nobody of RULE's alerts for a while; what it finds is kept all the same."""
-    from fairlane.core.alert_rules import require_rule
+    from fairlane.core.alert_rules import require_silenceable
     from fairlane.core.names import check_key, check_rule_name
     from fairlane.core.ops import SilenceAlerts
 
     if length > LONGEST:
         raise click.BadParameter("30 days at most: a rule nobody wants to hear of is better switched off")
     if length:
-        require_rule(rule, at.settings().alerts.rules_in_force)
+        require_silenceable(rule, at.settings().alerts.rules_in_force)
     op = SilenceAlerts(rule=check_rule_name(rule), for_s=length.total_seconds(), by=check_key("by", by), notes=notes)
     with at.client() as client:
         found = client.access.run(op)
