@@ -16,6 +16,7 @@ from fairlane.core.ops import (
     ALL_TENANTS,
     AddStats,
     AlertsSaved,
+    GetStats,
     Op,
     ReadAlerts,
     ReadEvents,
@@ -302,3 +303,17 @@ def test_saving_is_what_decides() -> None:
     post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     assert post.steps(60) == []
     assert post.app.store.run(ReadAlerts()).alerts == ()
+
+
+def test_a_look_counts_no_job_that_has_ended() -> None:
+    asked: list[Op[Any]] = []
+
+    class Asked(MemoryStore):
+        async def arun(self, op: Op[Any], *, on: object | None = None) -> Any:
+            asked.append(op)
+            return await super().arun(op, on=on)
+
+    clock = FakeClock(NOON)
+    Post(Asked(clock=clock), clock).step()
+    [stats] = [op for op in asked if isinstance(op, GetStats)]
+    assert set(stats.parts) == {"queues", "dead_letters"}

@@ -35,7 +35,9 @@ class Observer:
         """`now` is the store's."""
         store, seen = self._app.access, list[Observation]()
         if not self._watched.isdisjoint(_COUNTED):
-            seen += counted(await store.arun(GetStats(scope=ALL_TENANTS, cap=self._cap)))
+            seen += counted(
+                await store.arun(GetStats(scope=ALL_TENANTS, cap=self._cap, parts=("queues", "dead_letters")))
+            )
         if not self._watched.isdisjoint(_OF_WORKERS):
             seen += of_workers(await store.arun(ListWorkers()))
         if "breakers_open" in self._watched:
