@@ -206,6 +206,24 @@ def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
     run(house, story())
 
 
+def test_a_stream_goes_on_in_whatever_order_the_host_application_names_the_roles() -> None:
+    found = [Person(name="heidi", roles=("viewer", "operator"), tenant=OWN)]
+    house = ShopHouse(users=lambda _: found[0]).furnish()
+
+    async def story() -> None:
+        async with Stream(house.api, PATH) as stream:
+            await stream.text()
+            found[0] = Person(name="heidi", roles=("operator", "viewer"), tenant=OWN)
+            house.clock.advance(streaming.BEAT_S)
+            tell(house, "known", OWN)
+            await stream.until("event: known")
+
+    try:
+        run(house, story())
+    finally:
+        house.close()
+
+
 @pytest.mark.requirement("W13")
 @pytest.mark.parametrize(
     "then",
