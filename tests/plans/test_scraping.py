@@ -14,7 +14,7 @@ from fairlane.stores.postgres.calls import call_for
 from tests.plans.conftest import Session
 from tests.plans.test_watching import NOON, pages_of
 
-SMALL, LARGE = 30_000, 300_000
+SMALL, LARGE = 30_000, 90_000
 """Jobs, three quarters of them one tenant's: each of its numbers is beyond the cap."""
 TENANT = "busy"
 
