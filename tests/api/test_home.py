@@ -61,6 +61,7 @@ def test_the_page_holds_no_mark_up_out_of_names(house: ShopHouse) -> None:
     assert "&lt;img src=x&gt;" in page
 
 
-def test_nobody_is_told_nothing(house: ShopHouse) -> None:
+def test_nobody_is_told_only_how_to_get_in(house: ShopHouse) -> None:
     answer = house.call("GET", "/")
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert "`fairlane tokens link " in answer.json()["detail"]

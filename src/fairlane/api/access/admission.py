@@ -96,7 +96,9 @@ class Door:
         if inspect.isawaitable(person):
             person = await person
         if person is None:
-            raise _nobody("give a token as `Authorization: Bearer fl_…`, or log in")
+            raise _nobody(
+                "give a token as `Authorization: Bearer fl_…`, or log in by a link: `fairlane tokens link NAME --role viewer` makes one"
+            )
         return caller_for(person)
 
     def refuse_guessers(self, address: str) -> None:
