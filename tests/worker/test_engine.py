@@ -78,7 +78,7 @@ def test_a_job_past_its_timeout_is_cancelled_where_it_waits(works: Works) -> Non
 
 
 def test_a_job_that_ignores_its_timeout_may_still_return(works: Works) -> None:
-    handle = works.task("stubborn").enqueue(seconds=0.5)
+    handle = works.task("stubborn").using(timeout=0.4).enqueue(seconds=0.6)  # past twice its timeout it is buried
     works.drain()
     assert handle.result(timeout=0) == "stubborn"
 
@@ -233,6 +233,28 @@ def test_it_leaves_after_so_many_jobs_when_told_to(works: Works) -> None:
     engine = works.engine(Lane("one", 1, (ANY,)), max_jobs=3)
     asyncio.run(engine.run())
     assert sum(handle.status() == "completed" for handle in handles) == 3
+
+
+@pytest.mark.parametrize("idle_first", [True, False])
+def test_an_idle_lane_does_not_keep_the_last_jobs_from_another_one(works: Works, idle_first: bool) -> None:
+    idle, busy = Lane("idle", 2, ("bulk",)), Lane("busy", 1, ("default",))
+    engine = works.engine(*((idle, busy) if idle_first else (busy, idle)), max_jobs=2)
+
+    async def story() -> None:
+        async with asyncio.timeout(5.0):
+            run = asyncio.create_task(engine.run())
+            await eventually(lambda: engine.turner._idle > 0)  # both have looked in vain
+            handles = [works.task("add").enqueue(n, n) for n in range(4)]
+            await run
+        assert sum(handle.status() == "completed" for handle in handles) == 2
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_drains_looks_into_every_lane_although_it_may_run_few_jobs(works: Works) -> None:
+    handle = works.task("add").enqueue(1, 2)
+    works.drain(Lane("idle", 2, ("bulk",)), Lane("busy", 1, ("default",)), max_jobs=2)
+    assert handle.status() == "completed"
 
 
 @pytest.mark.requirement("L13")

@@ -116,6 +116,16 @@ def test_a_worker_that_found_a_rate_used_up_asks_again_when_it_lets_the_next_one
     asyncio.run(story())
 
 
+def test_a_worker_that_drains_leaves_nothing_in_queues_with_limits(works: Works) -> None:
+    works.app.set_limit(queue="bulk", rate=Rate(2, 0.2))
+    limited = [works.task("add").using(queue="bulk").enqueue(n, n) for n in range(3)]
+    others = [works.task("add").enqueue(n, n) for n in range(40)]
+    engine = works.engine(Lane("general", 2, ("default", "bulk")), drain=True)
+    engine.desk.limits.learn(works.app.limits_kept())
+    asyncio.run(engine.run())
+    assert {handle.status() for handle in (*limited, *others)} == {"completed"}
+
+
 @pytest.mark.requirement("I2")
 def test_urgent_work_starts_at_once_in_a_free_lane_although_others_are_busy_with_long_jobs(works: Works) -> None:
     async def story() -> None:

@@ -64,6 +64,8 @@ class Turner:
         self._is_counted = True
         """Some of what was claimed last may be counted under a limit."""
         self._all_asked_s = float("-inf")
+        self._is_partial = False
+        """The last look left out queues with limits."""
         self.until_s: float | None = None
         """Leaving: nobody waits for the store beyond this."""
 
@@ -85,7 +87,10 @@ class Turner:
             elif not searches:  # a search that goes on is still the same look
                 self._idle += 1
             if desk.config.drain and self._idle and not (searches or desk.busy()) and self._freed_s is None:
-                return
+                if self._is_partial:
+                    desk.woken = True  # the queues left out may hold something
+                elif all(state.empty for state in desk.lanes):
+                    return
             if desk.jobs_left() <= 0 and not desk.busy():
                 return
 
@@ -128,7 +133,7 @@ class Turner:
         """What each lane with room asks for; nothing where the last answer was short and nothing has happened since."""
         desk = self._desk
         woken, desk.woken = desk.woken, False
-        asked = []
+        asked, is_partial = [], False
         left = desk.jobs_left()
         from_all = self._is_counted or woken or desk.monotonic() - self._all_asked_s > FROM_ALL_S
         for state in desk.lanes:
@@ -141,19 +146,26 @@ class Turner:
                     room, queues = state.free_slots(), None
                 elif not queues or (from_all and desk.limits.come_first(state.queues)):
                     room = 0  # what is held runs out, and the slots that come free may take anything
+            if woken and room > 0 and left <= 0:
+                state.empty = (
+                    False  # the lanes before it ask for all that is left: its look comes when they find nothing
+                )
             room = min(room, left)
-            left -= room
             if state.empty and not woken:
                 # The last look found no more than it got: now for as many as have ended, and where those are found for the rest, too.
                 room = min(room, len(desk.outcomes))
+            left -= room
             if room > 0:
                 limit = room if desk.config.batch is None else min(room, desk.config.batch)
                 want = state.planner.want(
                     limit, desk.monotonic(), start=min(limit, state.free_slots()), woken=woken, queues=queues
                 )
                 asked.append((state, want))
-        if asked and from_all:
-            self._all_asked_s = desk.monotonic()
+                is_partial = is_partial or queues is not None
+        if asked:
+            self._is_partial = is_partial
+            if from_all:
+                self._all_asked_s = desk.monotonic()
         return tuple(asked)
 
     async def _sleep(self) -> None:
