@@ -49,6 +49,18 @@ def test_the_end_of_a_lease_under_a_running_limit_wakes_waiting_workers(store: M
     assert listener.wait(0.0)
 
 
+def test_it_wakes_them_too_where_the_turn_that_ends_it_knows_only_other_limits(
+    store: MemoryStore, scene: Scene
+) -> None:
+    set_limit(scene, queue("bulk", running=5))
+    scene.put_many(2)
+    busy = scene.hire()
+    [lease] = scene.claim(busy, 2, limits=(queue(running=1),))
+    listener = sleeper(store, scene)
+    scene.settle(busy, completed(lease))
+    assert listener.wait(0.0)
+
+
 @pytest.mark.parametrize("how", ["retire", "lapse", "bury"])
 def test_however_a_limited_lease_ends_waiting_workers_are_woken(store: MemoryStore, scene: Scene, how: str) -> None:
     scene.put()

@@ -217,6 +217,20 @@ def test_a_place_that_is_taken_again_at_once_wakes_nobody(scene: Scene, waiter: 
     assert waiter.is_woken()
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_turn_that_claims_nothing_and_gives_no_limits_wakes_those_who_wait(
+    scene: Scene, waiter: Waiter, kept: bool
+) -> None:
+    if kept:
+        set_limit(scene, queue("bulk", running=5))
+    scene.put_many(2)
+    worker = scene.hire(6000)
+    [lease] = scene.claim(worker, 2, limits=(queue(running=1),))
+    waiter.is_woken()
+    scene.turn(worker, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),))
+    assert waiter.is_woken()
+
+
 def test_who_ends_a_lease_and_waits_is_not_woken_by_itself(scene: Scene, waiter: Waiter) -> None:
     scene.put_many(2)
     limits = (queue(running=1),)

@@ -106,8 +106,11 @@ class Room:
                 cell.claimed.append((self._now, row.seq, lease.attempt))
 
     def is_taken_again(self, freed: Sequence[Row], leases: Sequence[Lease]) -> bool:
-        """Whether as many were claimed under each limit on running as have ended under it."""
-        left = Counter(key for row in freed for key in self._counted_by(row.spec.queue, row.spec.tenant, row.type))
+        """Whether as many were claimed under each limit on running as have ended under it. Not, where that limit is not known to this Turn."""
+        ended = [tuple(self._counted_by(row.spec.queue, row.spec.tenant, row.type)) for row in freed]
+        if not all(ended):
+            return False
+        left = Counter(chain.from_iterable(ended))
         left.subtract(key for lease in leases for key in self._counted_by(lease.queue, lease.tenant, lease.type))
         return all(places <= 0 for places in left.values())
 

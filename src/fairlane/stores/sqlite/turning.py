@@ -20,7 +20,7 @@ from fairlane.stores.sqlite.reclaiming import reclaim_lapsed
 from fairlane.stores.sqlite.room import Room
 from fairlane.stores.sqlite.settling import settle, start
 from fairlane.stores.sqlite.transaction import Transaction, as_list
-from fairlane.stores.sqlite.waking import wake_for_room
+from fairlane.stores.sqlite.waking import wake_for_ready, wake_for_room
 
 _DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
 _PROMOTE = f"""
@@ -58,8 +58,11 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
             leases = leases_of_claim(tx, op.worker, op.claim_no) or claims.make()
         if op.waiting != registered[0][0]:
             tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
-    if tx.freed:
+    if tx.freed and (op.wants or op.limits):
         wake_for_room(tx, heeded, leases, but=op.worker)
+    elif tx.freed:  # who claims nothing gives no limits: one that is not known here may have counted them
+        tx.freed.clear()
+        wake_for_ready(tx, but=op.worker)
     return TurnResult(
         now=from_us(tx.now),
         leases=tuple(leases),
