@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from fairlane.worker.isolated.children import ChildNotStarted, Children
+from fairlane.worker.isolated.children import STARTING, Child, ChildNotStarted, Children
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
@@ -105,3 +106,67 @@ def test_a_job_whose_process_cannot_be_started_is_put_off_uncharged(works: Works
     detail = works.app.detail(handle)
     assert detail is not None
     assert detail.attempts == ()
+
+
+class Ready(Child):
+    """One that is there without a process."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    async def run(self, lease: Any, notes: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return lease
+
+    async def kill(self) -> None:
+        pass
+
+
+class Nursery(Children):
+    """Children that are ready, or not, when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(APP)
+        self.starts: list[asyncio.Future[Child]] = []
+
+    async def _start(self) -> Child:
+        self.starts.append(asyncio.get_running_loop().create_future())
+        return await self.starts[-1]
+
+
+def running(children: Children, count: int) -> list[asyncio.Task[Any]]:
+    return [asyncio.create_task(children.run(number, None)) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_only_some_processes_start_at_once_and_the_first_that_is_ready_serves_the_others() -> None:
+    async def story() -> None:
+        children = Nursery()
+        runs = running(children, 9)
+        await asyncio.sleep(0.01)
+        assert len(children.starts) == STARTING
+        for ready in children.starts:
+            ready.set_result(Ready())
+        await eventually(lambda: len(children.starts) == 2 * STARTING)
+        rest = runs[:STARTING] + runs[2 * STARTING :]
+        assert await asyncio.gather(*rest) == [0, 1, 4, 5, 6, 7, 8]
+        assert len(children.starts) == 2 * STARTING
+        for ready in children.starts[STARTING:]:
+            ready.set_exception(ChildNotStarted("no"))
+        failed = await asyncio.gather(*runs[STARTING : 2 * STARTING], return_exceptions=True)
+        assert all(isinstance(error, ChildNotStarted) for error in failed)
+
+    asyncio.run(story())
+
+
+def test_an_attempt_stopped_while_it_waits_for_a_process_keeps_no_other_from_one() -> None:
+    async def story() -> None:
+        children = Nursery()
+        *stopped, last = running(children, 6)
+        await asyncio.sleep(0.01)
+        for run in stopped:
+            run.cancel()
+        await eventually(lambda: len(children.starts) == STARTING + 1)
+        children.starts[-1].set_result(Ready())
+        assert await asyncio.wait_for(last, 5) == 5
+
+    asyncio.run(story())
