@@ -171,6 +171,29 @@ def test_a_transaction_the_server_wants_repeated_is_told_so(place: Place) -> Non
     assert place.jobs() == 1
 
 
+def test_a_role_that_may_not_call_all_that_enqueueing_calls_is_told_before(ground: Ground) -> None:
+    place = Place(ground.address("postgres"))
+    with psycopg.connect(place.dsn, autocommit=True) as owner:
+        owner.execute("create role order_taker login; grant usage on schema fairlane to order_taker")
+        owner.execute("revoke execute on function fairlane.enqueue_one_v1 from public")
+    with psycopg.connect(place.dsn.replace("postgres@", "order_taker@")) as conn:
+        with pytest.raises(StoreUnavailable, match='the role "order_taker" of this connection may not enqueue'):
+            place.store.run(one_job(), on=conn)
+        assert conn.execute("select 1").fetchone() == (1,)
+    place.store.close()
+
+
+def test_an_older_schema_is_told_and_the_callers_transaction_lives(ground: Ground) -> None:
+    place = Place(ground.address("postgres"))
+    with psycopg.connect(place.dsn, autocommit=True) as owner:
+        owner.execute("drop function fairlane.enqueue_one_v1")
+    with psycopg.connect(place.dsn) as conn:
+        with pytest.raises(SchemaOutOfDate, match="run `fairlane migrate up`"):
+            place.store.run(one_job(), on=conn)
+        assert conn.execute("select 1").fetchone() == (1,)
+    place.store.close()
+
+
 def test_two_sqlite_libraries_on_one_file_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     for library, theirs in (("apsw", sqlite3.connect), ("stdlib", apsw.Connection)):

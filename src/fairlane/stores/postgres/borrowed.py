@@ -27,9 +27,9 @@ AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
 # A call of a function that is not there, or not for this role, would abort the caller's transaction: look first.
 _LOOK = (
-    "select bool_or(true), bool_or(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
+    "select count(distinct p.proname) = 2, bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
     "from pg_catalog.pg_namespace n join pg_catalog.pg_proc p on p.pronamespace = n.oid "
-    "where n.nspname = %s::text and p.proname = 'enqueue_v1'"
+    "where n.nspname = %s::text and p.proname in ('enqueue_v1', 'enqueue_one_v1')"
 )
 
 
