@@ -11,6 +11,7 @@ import pytest
 from fairlane import Fairlane
 from fairlane.core.ops import ALL_TENANTS, GetJob, GetStats, PageJobs
 from fairlane.core.outcome import Completed, Died
+from fairlane.errors import StoreRefused
 from fairlane.testing import run_due
 from tests.faults.places import Place
 from tests.support.acting import Scene
@@ -83,6 +84,20 @@ def test_payloads_nobody_can_read_are_claimed_with_the_others_and_dead_lettered_
     assert {seq for seq, *_ in letters} == {*odd, newer}
     assert all(status == "pending_review" and "mail.send" in reason for _, status, reason in letters)
     assert [reason for seq, _, reason in letters if seq == newer and "999" in reason]
+
+
+@pytest.mark.parametrize("field", ["refs", "headers"])
+def test_a_nul_that_no_worker_could_read_is_refused_of_one_job_as_of_many(
+    place: Place, app: Fairlane, field: str
+) -> None:
+    scene = Scene(app.store)
+    odd = scene.job(**{field: {"name": "a\x00b"}})
+    for jobs in ((odd,), (odd, scene.job())):
+        with pytest.raises(StoreRefused):
+            scene.enqueue(*jobs)
+    assert place.jobs() == 0
+    scene.put(**{field: {"name": "a\\u0000b"}})
+    assert getattr(scene.claim(scene.hire())[0], field) == {"name": "a\\u0000b"}
 
 
 @pytest.mark.requirement("L1", "W8")

@@ -33,7 +33,7 @@ def enqueue(op: Enqueue) -> Call[EnqueueResult]:
         [job] = op.jobs
         terms = tenant_terms(op.limits, job.tenant, job.queue)
         fits = terms.payload_bytes is None or len(bytes(job.payload)) <= terms.payload_bytes
-        if fits and job.idempotency_key is None and job.dedup_key is None:
+        if fits and job.idempotency_key is None and job.dedup_key is None and not _holds_nul(job):
             return _enqueue_one(op, job, limits, terms.waiting)
     text = None if limits is None else terms_text(op.limits, op.jobs)
     return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, text), _enqueued)
@@ -55,6 +55,11 @@ def _enqueue_one(op: Enqueue, job: JobSpec, limits: str | None, waiting: int | N
         *(instant(op.now), op.notify, limits, waiting),
     )
     return Call(SQL_ONE, params, read)
+
+
+def _holds_nul(job: JobSpec) -> bool:
+    """Whether its refs or headers may hold what no worker could read: `enqueue_v1` refuses that, `enqueue_one_v1` would not look."""
+    return bool(job.refs or job.headers) and "\\u0000" in _json((job.refs, job.headers))
 
 
 def _json(value: object) -> str:
