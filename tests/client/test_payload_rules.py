@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from fairlane import Fairlane, InvalidPayload, PayloadValidator, tenant
+from fairlane import Fairlane, InvalidOption, InvalidPayload, PayloadValidator, tenant
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue
@@ -121,6 +121,16 @@ def test_arguments_named_as_references_are_kept_with_the_job(app: Fairlane) -> N
         "connection_id": str(CORRELATION),
         "more": 1,
     }
+
+
+def test_an_argument_too_large_for_a_reference_is_refused(app: Fairlane) -> None:
+    @app.task(name="fetch", refs=("number",))
+    def fetch(number: int) -> None: ...
+
+    for number in (2**63, -(2**63) - 1, 10**30):
+        with pytest.raises(InvalidOption, match="64 bits"):
+            fetch.enqueue(number)
+    assert fetch.enqueue(2**63 - 1).job().refs == {"number": 2**63 - 1}
 
 
 @pytest.mark.requirement("W3", "L3")

@@ -64,4 +64,6 @@ def _ref(name: str, value: object) -> int | str:
         return str(value)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidOption(f"refs[{name!r}]", value, "an id: a whole number, text or a UUID")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidOption(f"refs[{name!r}]", value, "a whole number of 64 bits; give larger ones as text")
     return value
