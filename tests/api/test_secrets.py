@@ -29,6 +29,7 @@ SHOWN = {
     "said": "authorization: [redacted]",
     "token_count": 3,
 }
+LONG = "day,orders\n" * 5_000
 
 
 @pytest.fixture
@@ -67,10 +68,11 @@ def result_shown(house: ShopHouse, id: UUID) -> list[Any]:
         (RETURNED, SHOWN),
         ([RETURNED], [SHOWN]),
         (f"password={SECRET}", "password=[redacted]"),
+        (f"{LONG} password={SECRET} {LONG}", f"{LONG} password=[redacted] {LONG}"),
         (7, 7),
         ("fine", "fine"),
     ],
-    ids=["an object", "a list", "a text", "a number", "nothing to hide"],
+    ids=["an object", "a list", "a text", "a long text", "a number", "nothing to hide"],
 )
 def test_secrets_in_results_are_not_shown_but_are_there_for_who_enqueued(
     returning: Callable[..., Any], returned: Any, shown: Any

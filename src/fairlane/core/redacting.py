@@ -73,7 +73,7 @@ def value_without_secrets(value: Any) -> Any:
 
 def _texts_hidden(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
-        return without_secrets(value)
+        return _hidden(value)  # whole, however long: programs read results, and a blanked middle would be wrong data
     if depth > _DEEPEST:
         return REDACTED
     if isinstance(value, dict):
