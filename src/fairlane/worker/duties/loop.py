@@ -62,7 +62,7 @@ class DutyLoop:
         self._planned = [Planned(duty, now_s + chance.fraction()) for duty in duties]
 
     async def run(self) -> None:
-        # Not before the first jobs have begun: a worker is made some time before it may claim.
+        # Spread from now on: a worker is made some time before it may claim, and would begin with all of them at once.
         late_s = self._clock.monotonic() - self._made_s
         for planned in self._planned:
             planned.due_s = None if planned.due_s is None else planned.due_s + late_s
