@@ -176,8 +176,13 @@ end
 $$;
 
 -- lines_at: one band's lines, each behind its mark where there is one, else from its head.
+--
+-- Here and in merge_marks hashed, which a Turn's settings forbid: with nested loops a Turn that passed over the lines of 2,000 tenants, a hundred
+-- at a time, took 350 ms, so 53.
 create function lines_at(_queue text, _band smallint, _tenants text[], _marks line_mark[]) returns line_mark[]
 language sql immutable
+set enable_hashjoin = on
+set enable_nestloop = off
 begin atomic
   select array_agg(case when m.tenant is null then (_queue, _band, t.tenant, -1::smallint, '-infinity'::timestamptz, -1::bigint, 0)::line_mark
                         else (m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq, m.looked)::line_mark end order by t.ord)
@@ -188,6 +193,8 @@ end;
 -- merge_marks: the newer mark of each line; lines in which nothing was looked at have none.
 create function merge_marks(_old line_mark[], _new line_mark[]) returns line_mark[]
 language sql immutable
+set enable_hashjoin = on
+set enable_nestloop = off
 begin atomic
   select coalesce(array_agg((m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq, m.looked)::line_mark), '{}')
   from (
