@@ -142,11 +142,11 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             lease.alone = True
             self._take_back(r, "worker_gone", ended_at, started=True)
             return True
-        if kind == "released" and lease.started_at is None:
+        is_recorded = getattr(outcome, "recorded", True)
+        if (kind == "released" and lease.started_at is None) or not is_recorded:
             self._give_back(r)
         failure = getattr(outcome, "failure", None)
         lease.note = outcome.reason if kind == "cancelled" else None
-        is_recorded = getattr(outcome, "recorded", True)
         if kind in ("completed", "retried", "died", "snoozed") and is_recorded:
             r.suspect = False
         if kind == "retried" or (kind == "died" and outcome.charged):

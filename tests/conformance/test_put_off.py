@@ -6,8 +6,10 @@ import pytest
 
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import Lease
+from fairlane.core.limit import Limit
 from fairlane.core.outcome import Snoozed
 from tests.support.acting import Scene
+from tests.support.limiting import queue, rate, task, tenant
 from tests.support.making import NO_SUCH_SEQ, completed, crashed, retried, snoozed
 
 pytestmark = pytest.mark.requirement("Q10", "L8")
@@ -97,3 +99,18 @@ def test_a_suspect_job_stays_suspect(scene: Scene) -> None:
     [lease] = scene.claim(worker)
     assert lease.suspect
     assert wait(scene, worker, lease, 1).suspect
+
+
+@pytest.mark.parametrize(
+    "limit", [queue(rate=rate(1, 600.0)), task(rate=rate(1, 600.0)), tenant("system", rate=rate(1, 600.0))]
+)
+def test_a_put_off_gives_its_token_back_to_jobs_that_can_run(scene: Scene, limit: Limit) -> None:
+    scene.put_many(2)
+    worker = scene.hire(10_000)
+    [lease] = scene.claim(worker, limits=(limit,))
+    assert scene.claim(worker, limits=(limit,)) == ()
+    scene.settle(worker, put_off(lease))
+    [other] = scene.claim(worker, limits=(limit,))
+    assert other.seq != lease.seq
+    scene.settle(worker, snoozed(other, 60.0))
+    assert scene.claim(worker, limits=(limit,)) == ()

@@ -1,4 +1,4 @@
-"""Room that appears wakes workers that wait for it."""
+"""Room that appears, and jobs that come back, wake workers that wait for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, Lapse, Renew, Reset, ResumeClaims
 from fairlane.core.ops.pauses import PauseClaims
+from fairlane.core.outcome import Crashed
 from fairlane.stores.base import Listener
 from fairlane.stores.sqlite.waking import SqliteListener
 from tests.support.acting import Scene, wanting
@@ -95,3 +96,20 @@ def test_a_place_that_is_taken_again_at_once_wakes_nobody_and_one_that_is_not_do
     assert not woken or isinstance(waiting.listener, SqliteListener)
     assert scene.queue().processing == 2
     assert waiting.wait_for(lambda: scene.settle(busy, completed(second)))
+
+
+@pytest.mark.parametrize("way", ["released", "crashed", "retired", "lapsed", "reset"])
+def test_a_job_that_goes_back_wakes_a_waiting_worker(waiting: Waiting, way: str) -> None:
+    scene = waiting.scene
+    scene.put()
+    busy = scene.hire(6000)
+    [lease] = scene.claim(busy)
+    ways: dict[str, Callable[[], object]] = {
+        "released": lambda: scene.settle(busy, released(lease)),
+        "crashed": lambda: scene.settle(busy, Crashed(seq=lease.seq, attempt=lease.attempt)),
+        "retired": lambda: scene.retire(busy),
+        "lapsed": lambda: scene.run(Lapse(worker=busy)),
+        "reset": lambda: scene.run(Reset(scope=ALL_TENANTS, id=lease.id, by="ada")),
+    }
+    assert waiting.wait_for(ways[way])
+    assert len(scene.claim(waiting.worker)) == 1

@@ -73,8 +73,8 @@ class LaneState:
         if self.lane.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
         ahead = min(int(self.lane.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.lane.slots)
-        # At most half of it at once: one half runs while the store turns the other over.
-        return max(min(free + ahead, (self.lane.slots + ahead + 1) // 2), 0)
+        # Beyond the free slots at most half of it at once: one half runs while the store turns the other over.
+        return max(min(free + ahead, (self.lane.slots + ahead + 1) // 2), free, 0)
 
     def free_slots(self) -> int:
         return max(self.lane.slots - self.running - len(self.held), 0)

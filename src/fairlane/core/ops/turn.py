@@ -173,8 +173,9 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     Of a snooze that is not `recorded` nothing is kept, unless the job ends cancelled by it: `suspect` stays, and the attempt's number is skipped in the
     history. It is never refused, whoever holds the lease by now: nothing ran, so nothing is lost.
     An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
-    lapsed worker, past its start-by, or reset by hand) gives back what it counted against rates. Where a lease under a running limit
-    ends, waiting workers are woken, unless its Turn claims as many again under each such limit: its place is taken.
+    lapsed worker, past its start-by, or reset by hand; a snooze that is not `recorded`) gives back what it counted against rates. Where a lease under a
+    running limit ends, waiting workers are woken, unless its Turn claims as many again under each such limit: its place is taken. They are also
+    woken where a job goes back to be ready again: released, crashed, reclaimed or reset.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
     one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one

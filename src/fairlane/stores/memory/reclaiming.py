@@ -80,6 +80,7 @@ def take_back(
     end_try(facts, holder, row, lease, "released" if cause == "start_by_passed" else "lost", now, failure)
     if became is None:
         make_ready(facts, row)
+        facts.wakes = True
     else:
         finish(facts, row, became, now)
     return Reclaimed(

@@ -122,6 +122,8 @@ def _snooze(facts: Facts, holder: Worker, row: Row, lease: Try, read: Read) -> N
     assert isinstance(outcome, Snoozed)
     if outcome.recorded:
         row.suspect = False
+    else:
+        give_back_tokens(facts, row, lease)
     if outcome.recorded or lease.cancel_requested:
         end_try(facts, holder, row, lease, "snoozed", ended_at)
     else:
@@ -174,6 +176,7 @@ def release(facts: Facts, holder: Worker, row: Row, lease: Try, at: datetime) ->
         finish(facts, row, "cancelled", at)
     else:
         make_ready(facts, row)
+        facts.wakes = True
 
 
 _APPLY: dict[type[Any], Callable[[Facts, Worker, Row, Try, Read], None]] = {

@@ -128,6 +128,7 @@ def take_back(
     if status is None:
         record(tx, [(lease.seq, ended)])
         make_ready(tx, [Waiting(lease.seq, lease.due_at, counters)])
+        tx.gave_back = True
     else:
         if status == "dead" and failure is not None:
             open_dead_letter(tx, lease.seq, failure, ended.ended_at)

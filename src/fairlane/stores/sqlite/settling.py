@@ -181,10 +181,10 @@ class Ends:
     def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
         self.leases.append(lease.seq)
         started_at, ended_at = _instants(tx, lease.started_at, outcome)
-        if type(outcome) is Released and started_at is None:
+        is_unrecorded = leaves_no_record(outcome)
+        if is_unrecorded or (type(outcome) is Released and started_at is None):
             self.unstarted.append(lease.seq)
         charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
-        is_unrecorded = leaves_no_record(outcome)
         suspect = lease.suspect if is_unrecorded or isinstance(outcome, Released | Cancelled) else 0
         counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect, lease.aged)
         ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
@@ -221,6 +221,7 @@ class Ends:
         finish(tx, self.done)
         record(tx, self.attempts)
         make_ready(tx, self.ready)
+        tx.gave_back = tx.gave_back or bool(self.ready)
         schedule(tx, self.snoozed, failed=False)
         schedule(tx, self.retried, failed=True)
         for lease, crash in self.crashed:

@@ -222,7 +222,7 @@ class SqliteStore:
             return self._check(tx), []
         handler = CHANGES.get(type(op)) or READS[type(op)]
         answer = handler(tx, op)
-        if tx.freed:
+        if tx.freed or tx.gave_back:
             waking.wake_for_ready(tx)
         return answer, tx.wakes
 

@@ -33,6 +33,8 @@ class Transaction:
     """Whether leases carry what they are counted by; None: not looked yet."""
     freed: list[Row] = field(default_factory=list)
     """Queue, tenant and type of leases that ended and were counted."""
+    gave_back: bool = False
+    """Leased jobs are ready again."""
 
 
 def as_list(values: Sequence[int] | Sequence[str] | Sequence[Sequence[object] | None]) -> str:

@@ -30,6 +30,7 @@ declare
   _attempts  integer[];
   _rates     jsonb[];
   _leased    timestamptz[];
+  _back      boolean;
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
@@ -82,11 +83,15 @@ begin
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
   select array_agg(seq), array_agg(attempt), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
-         array_agg(rates) filter (where kind = 'released' and began_at is null and rates is not null),
-         array_agg(leased_at) filter (where kind = 'released' and began_at is null and rates is not null)
-  into _settled, _attempts, freed, _rates, _leased from gone;
+         array_agg(rates) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
+         array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
+         bool_or(status is null and kind in ('released', 'crashed'))
+  into _settled, _attempts, freed, _rates, _leased, _back from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
+  end if;
+  if _back then
+    perform wake_waiting();
   end if;
 
   refused := (

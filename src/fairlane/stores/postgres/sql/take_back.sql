@@ -11,10 +11,10 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _told     json;
-  _counted  boolean;
-  _rates    jsonb[];
-  _leased   timestamptz[];
+  _told    json;
+  _wake    boolean;
+  _rates   jsonb[];
+  _leased  timestamptz[];
 begin
   with gone as (
     delete from lease l where l.seq = any(_seqs)
@@ -65,14 +65,14 @@ begin
   )
   select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause, 'became', became)
                   order by seq),
-         bool_or(counted > 1), array_agg(rates) filter (where started_at is null and rates is not null),
+         bool_or(counted > 1 or became = 'ready'), array_agg(rates) filter (where started_at is null and rates is not null),
          array_agg(leased_at) filter (where started_at is null and rates is not null)
-  into _told, _counted, _rates, _leased
+  into _told, _wake, _rates, _leased
   from worded;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
-  if _counted then
+  if _wake then
     perform wake_waiting();
   end if;
   return _told;
