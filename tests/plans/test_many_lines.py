@@ -20,3 +20,10 @@ def test_marks_of_ten_thousand_lines_are_found_and_merged_at_once(session: Sessi
         f"select count(*) filter (where looked > 0) from unnest(lines_at('default', 5::smallint, {tenants}, {NEW}))".encode()
     ).fetchone()
     assert found == (1_000,)
+
+
+def test_one_free_slot_passes_a_crowd_of_tenants_whose_jobs_it_does_not_know(session: Session) -> None:
+    session.load(6_000, tenants=6_000, type="new")
+    session.conn.execute("update fairlane.ready set type = 'noop' where tenant = 'tenant-05999'")
+    session.conn.execute("set statement_timeout = '3s'")
+    assert session.claim(limit=1)[0] == 1

@@ -4,7 +4,8 @@
 -- uses:   ready_line
 --
 -- Within a band every tenant gives one job in turn. Whole rounds are taken at once: with room for 100 and 3 tenants, 33 each; what is
--- left over goes round one by one. A claim meets no more tenants than it has room for. The room of a tenant caps its line's share, the room
+-- left over goes round one by one. A claim meets no more tenants at a time than it has room for; where those had nothing for it, and there are no
+-- limits, twice as many the next time. The room of a tenant caps its line's share, the room
 -- of a queue the room here. Under limits of types no more lines are asked at once than there is room for, and no line for more rounds than
 -- the shortest of them has room for.
 create function claim(
@@ -25,6 +26,7 @@ declare
   _queue       text;
   _band        smallint;
   _first       boolean;  -- in the first round, meeting tenants chunk by chunk
+  _chunk       integer;
   _met_all     boolean;
   _wrapped     boolean;
   _last        text;
@@ -130,6 +132,7 @@ begin
       _rest := '{}';
       _rest_rooms := null;
       _rest_rates := null;
+      _chunk := _here;
       while _here > 0 loop
         if _rest <> '{}' then
           _tenants := _rest;
@@ -140,14 +143,14 @@ begin
           _rest_rates := null;
         elsif _first then
           _end := case when _wrapped and _cursor <> '' then _cursor end;
-          _tenants := case when _off.tenants then open_tenants_behind(_queue, _band, _last, _end, _here)
-                           else tenants_behind(_queue, _band, _last, _end, _here) end;
-          if not _wrapped and cardinality(_tenants) < _here then
-            _tenants := _tenants || case when _off.tenants then open_tenants_behind(_queue, _band, '', _cursor, _here - cardinality(_tenants))
-                                         else tenants_behind(_queue, _band, '', _cursor, _here - cardinality(_tenants)) end;
+          _tenants := case when _off.tenants then open_tenants_behind(_queue, _band, _last, _end, _chunk)
+                           else tenants_behind(_queue, _band, _last, _end, _chunk) end;
+          if not _wrapped and cardinality(_tenants) < _chunk then
+            _tenants := _tenants || case when _off.tenants then open_tenants_behind(_queue, _band, '', _cursor, _chunk - cardinality(_tenants))
+                                         else tenants_behind(_queue, _band, '', _cursor, _chunk - cardinality(_tenants)) end;
             _wrapped := true;
           end if;
-          _met_all := cardinality(_tenants) < _here;
+          _met_all := cardinality(_tenants) < _chunk;
           _last := _tenants[cardinality(_tenants)];
           _rates := '{}';  -- those of the tenants before, or of another queue, do not count these
           if _w.by_tenant then
@@ -231,6 +234,7 @@ begin
             with ordinality as t (tenant, taken, share, room, rates, ord)
         ) t;
         _stopped := null;
+        _chunk := case when _sum = 0 and l.limited is not true then least(2 * _chunk, 1000) else _here - _sum end;
         claimed := claimed + _sum;
         _room := _room - _sum;
         _here := _here - _sum;
