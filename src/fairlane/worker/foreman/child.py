@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -66,6 +67,8 @@ class Child:
 
     def _application(self) -> Fairlane:
         app = load_application(self._setup.app)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: no collection has to look through it again
         if not logging.getLogger().handlers:
             logging.basicConfig(format=LOG_FORMAT, level=self._setup.log_level)
         return app
