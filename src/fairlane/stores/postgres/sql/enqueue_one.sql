@@ -17,31 +17,29 @@ as $$
 declare
   _now   timestamptz := coalesce(_at, clock_timestamp());
   _due   timestamptz := coalesce(_run_at, _now + _delay_s * interval '1 second', _now);
+  _band  smallint := case when _priority_scope = 'tenant' then 0 else _priority end;
   _seq   bigint;
   _wake  boolean;
 begin
   if _waiting is null or count_waiting(_tenant, _queue, _waiting, true) < _waiting then
-    with added as (
-      insert into job (id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category,
-                       correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
-      select _id, _type, _tenant, _queue, case when _priority_scope = 'tenant' then 0 else _priority end,
-             case when _priority_scope = 'tenant' then _priority else 0 end, _payload::json, _payload_version, _max_attempts, _timeout_s,
-             _category, _correlation_id, _parent_id, _created_by, _refs, _headers, _retry, _now, _due
-      where not exists (select from limit_rule where kind = 'tenant')
-      on conflict (id) do nothing
-      returning seq, band, rank
-    ), now_ready as (
-      insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-      select seq, _queue, band, _tenant, rank, _due, _type, 0, 0, 0, false, false, _timeout_s from added where _due <= _now
-    ), later as (
-      insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-      select seq, _queue, band, _tenant, rank, _due, _type, 0, 0, 0, false, false, _timeout_s, false from added where _due > _now
-    )
-    select seq, _notify = 'always' or (_notify = 'if_waiting' and exists (select from worker where waiting)) into _seq, _wake from added;
-    if _wake then
-      perform pg_notify(current_schema() || '_wake', '');
-    end if;
+    insert into job (id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category,
+                     correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
+    select _id, _type, _tenant, _queue, _band, _priority - _band, _payload::json, _payload_version, _max_attempts, _timeout_s,
+           _category, _correlation_id, _parent_id, _created_by, _refs, _headers, _retry, _now, _due
+    where not exists (select from limit_rule where kind = 'tenant')
+    on conflict (id) do nothing
+    returning seq, _notify = 'always' or (_notify = 'if_waiting' and exists (select from worker where waiting)) into _seq, _wake;
     if _seq is not null then
+      if _due <= _now then
+        insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+        values (_seq, _queue, _band, _tenant, _priority - _band, _due, _type, 0, 0, 0, false, false, _timeout_s);
+      else
+        insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
+        values (_seq, _queue, _band, _tenant, _priority - _band, _due, _type, 0, 0, 0, false, false, _timeout_s, false);
+      end if;
+      if _wake then
+        perform pg_notify(current_schema() || '_wake', '');
+      end if;
       return to_json(_seq);
     end if;
   end if;
