@@ -14,7 +14,7 @@ import psycopg
 from bench.worker import Scene
 from tests.servers.postgres import PostgresServer
 
-LIMIT, JOBS, SECONDS, TENANTS = 3, 1200, 0.05, 5
+LIMIT, JOBS, SECONDS, TENANTS = 3, 600, 0.1, 5
 KILL_EVERY_S = 5.0
 GOAL = 0.90
 
