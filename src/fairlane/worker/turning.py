@@ -66,6 +66,8 @@ class Turner:
         self._all_asked_s = float("-inf")
         self._is_partial = False
         """The last look left out queues with limits."""
+        self._is_owed = False
+        """A lane that was to look into all its queues found the jobs that may still run promised to others: its look comes next."""
         self.until_s: float | None = None
         """Leaving: nobody waits for the store beyond this."""
 
@@ -135,7 +137,8 @@ class Turner:
         woken, desk.woken = desk.woken, False
         asked, is_partial = [], False
         left = desk.jobs_left()
-        from_all = self._is_counted or woken or desk.monotonic() - self._all_asked_s > FROM_ALL_S
+        from_all = self._is_counted or woken or self._is_owed or desk.monotonic() - self._all_asked_s > FROM_ALL_S
+        self._is_owed = False
         for state in desk.lanes:
             room, queues = state.room(), None
             if desk.limits.in_force:
@@ -146,10 +149,10 @@ class Turner:
                     room, queues = state.free_slots(), None
                 elif not queues or (from_all and desk.limits.come_first(state.queues)):
                     room = 0  # what is held runs out, and the slots that come free may take anything
-            if woken and room > 0 and left <= 0:
-                state.empty = (
-                    False  # the lanes before it ask for all that is left: its look comes when they find nothing
-                )
+            if from_all and room > 0 and left <= 0:
+                # The lanes before it ask for all that is left: its look comes when they find nothing.
+                self._is_owed = True
+                state.empty = state.empty and not woken
             room = min(room, left)
             if state.empty and not woken:
                 # The last look found no more than it got: now for as many as have ended, and where those are found for the rest, too.
