@@ -24,6 +24,7 @@ def write_dump(directory: Path | None = None) -> Path:
 
 
 def dumped() -> str:
+    gc.unfreeze()  # what was loaded before the worker began is in memory, too
     gc.collect()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

@@ -4,10 +4,10 @@
 -- uses:   ready_line
 --
 -- Within a band every tenant gives one job in turn. Whole rounds are taken at once: with room for 100 and 3 tenants, 33 each; what is
--- left over goes round one by one. A claim meets no more tenants at a time than it has room for; where those had nothing for it, and there are no
--- limits, twice as many the next time. The room of a tenant caps its line's share, the room
--- of a queue the room here. Under limits of types no more lines are asked at once than there is room for, and no line for more rounds than
--- the shortest of them has room for.
+-- left over goes round one by one. A claim meets no more tenants at a time than it has room for; where those had nothing for it, and
+-- there are no limits, twice as many the next time. The room of a tenant caps its line's share, the room of a queue the room here. Under
+-- limits of types no more lines are asked at once than there is room for, and no line for more rounds than the shortest of them has
+-- room for.
 create function claim(
   _worker uuid, _claim_no bigint, _want json, _nth integer, _off off_claims, _now timestamptz, inout l claim_limits,
   out claimed integer, out marks line_mark[], out served text, out survey json
