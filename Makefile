@@ -19,10 +19,10 @@ demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retri
 	@$(BIN)/fairlane demo
 
 test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests
-	@$(BIN)/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
 test-long: $(READY) pgbouncer ## The tests with all seeds, races and fault points; takes long
-	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --timeout=1800 $(PYTEST_ARGS)
+	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=1800 $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style and formatting
 	@$(BIN)/ruff check .
