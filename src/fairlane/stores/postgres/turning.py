@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, Lease
+from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.postgres.call import Call, Rows, instant
@@ -33,10 +33,8 @@ class _Extra(Struct, frozen=True, array_like=True):
     rank: int
     priority: int
     enqueued_at: datetime
-    max_attempts: int
     payload_version: int
     timeout_s: float | None
-    category: str | None
     idempotency_key: str | None
     correlation_id: str | None
     parent_id: JobId | None
@@ -146,7 +144,7 @@ def _read(rows: Rows) -> TurnResult:
 
 def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
     """By position, in the order of the columns of sql/turn.sql; straight into the lease, which is made for every job there is."""
-    _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, text = row
+    _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, most, category, text = row
     if text is None:
         return Lease(
             seq=seq,
@@ -166,8 +164,9 @@ def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
             leased_at=leased_at,
             deadline_at=deadline_at,
             enqueued_at=due_at,
-            max_attempts=DEFAULT_MAX_ATTEMPTS,
+            max_attempts=most,
             priority=band,
+            category=category,
             payload=payload,
         )
     extra = _decode_extra(text)
@@ -189,11 +188,11 @@ def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
         leased_at=leased_at,
         deadline_at=deadline_at,
         enqueued_at=extra.enqueued_at,
-        max_attempts=extra.max_attempts,
+        max_attempts=most,
         payload_version=extra.payload_version,
         priority=extra.priority,
         timeout_s=extra.timeout_s,
-        category=extra.category,
+        category=category,
         idempotency_key=extra.idempotency_key,
         correlation_id=extra.correlation_id,
         parent_id=extra.parent_id,

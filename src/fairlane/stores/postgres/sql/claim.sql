@@ -18,7 +18,9 @@ end;
 -- uses:   ready_line
 --
 -- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. The window is read unlocked and
--- each wanted row locked alone, so that rows of types this worker does not know stay free for those who do.
+-- each wanted row locked alone, so that rows of types this worker does not know stay free for those who do. Locked, and only then
+-- deleted all at once and leased in one pass: carried through one statement row by row, with their places, 500 jobs of one line took
+-- 8.8 us each of the server, so 6.6.
 create function take(
   _lines line_mark[], _shares integer[], _types text[], _off_types text[], _look integer, _room integer, _in_turn boolean,
   _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
@@ -26,21 +28,25 @@ create function take(
 )
 language plpgsql
 set search_path from current
+set enable_hashjoin = on
 as $$
 declare
+  _tids            tid[];
+  _ords            integer[];
+  _places          integer[];  -- of several lines: the place of each row among all
   _gave            integer[];
-  _places          integer[];
+  _counts          integer[];
   _ends            line_mark[];
   _counted         smallint := _l.counted;
   _types_counted   text[] := _l.counted_types;
   _queues_counted  text[] := _l.counted_queues;
 begin
-  with line as (
-    select l.*, s.share from unnest(_lines) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, ord)
-    join unnest(_shares) with ordinality as s (share, ord) using (ord)
-  ), picked as materialized (
-    select l.ord, p.tid
-    from line l
+  taken := array_fill(0, array[cardinality(_lines)]);
+  marks := _lines;
+  select array_agg(p.tid), array_agg(p.ord) into _tids, _ords
+  from (
+    select l.ord::integer, p.tid
+    from unnest(_lines, _shares) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, share, ord)
     cross join lateral (
       select x.tid
       from (
@@ -54,37 +60,43 @@ begin
       limit l.share
     ) p
     limit _room
-  ), gone as (
-    delete from ready r using picked p where r.ctid = p.tid
-    returning p.ord, r.*
-  ), counted as (
-    select g.*, row_number() over (partition by g.ord order by g.rank, g.due_at, g.seq) as place from gone g
-  ), ordered as (
-    select c.*, row_number() over (
-      order by case when _in_turn then c.place end, c.ord, c.place
-    ) as n from counted c
-  ), leased as (
-    insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
-                       attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
-    select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
-           _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
-           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-           case when _counted is null then 0 when type = any(_types_counted) or queue = any(_queues_counted) then 3 else _counted end, _rates[ord]
-    from ordered
-  )
-  select array_agg(l.ord::integer), array_agg(l.place::integer), array_agg(l.mark) into _gave, _places, _ends
+  ) p;
+  if _tids is null then
+    return;
+  end if;
+
+  select array_agg(g.ord), array_agg(g.n), array_agg((
+    select (r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq, 0)::line_mark from ready r where r.ctid = _tids[g.last]))
+  into _gave, _counts, _ends
   from (
-    select distinct on (o.ord) o.ord, o.place, (o.queue, o.band, o.tenant, o.rank, o.due_at, o.seq, 0)::line_mark as mark
-    from ordered o order by o.ord, o.place desc
-  ) l;
-  -- Put together here: joined to the lines in SQL, with nothing but nested loops left, it was quadratic in the tenants.
-  taken := array_fill(0, array[cardinality(_lines)]);
-  marks := _lines;
-  for i in 1 .. coalesce(cardinality(_gave), 0) loop
-    taken[_gave[i]] := _places[i];
-    _ends[i].looked := _lines[_gave[i]].looked + _places[i];
+    select p.ord, count(*)::integer as n, max(p.pos) as last from unnest(_ords) with ordinality as p (ord, pos) group by p.ord
+  ) g;
+  for i in 1 .. cardinality(_gave) loop
+    taken[_gave[i]] := _counts[i];
+    _ends[i].looked := _lines[_gave[i]].looked + _counts[i];
     marks[_gave[i]] := _ends[i];
   end loop;
+  if cardinality(_gave) > 1 then
+    _places := array(
+      select row_number() over (order by case when _in_turn then p.place end, p.pos)
+      from (select p.pos, row_number() over (partition by p.ord order by p.pos) as place from unnest(_ords) with ordinality as p (ord, pos)) p
+      order by p.pos);
+  end if;
+
+  with gone as (
+    delete from ready r where r.ctid = any(_tids) returning r.ctid as tid, r.*
+  )
+  insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
+                     attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
+  select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
+         _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
+         queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
+         case when _counted is null then 0 when type = any(_types_counted) or queue = any(_queues_counted) then 3 else _counted end,
+         _rates[ord]
+  from (
+    select g.*, coalesce(p.place, row_number() over (order by g.rank, g.due_at, g.seq)) as n, coalesce(p.ord, _gave[1]) as ord
+    from gone g left join unnest(case when _places is not null then _tids end, _places, _ords) as p (tid, place, ord) on p.tid = g.tid
+  ) g;
 end
 $$;
 

@@ -14,8 +14,7 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _settled  bigint[];
-  _ended    integer[];
+  _settled  bigint;
   _deduped  bigint[];
 begin
   with gone as (
@@ -30,21 +29,20 @@ begin
            deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone
   )
-  select array_agg(seq), array_agg(attempt), array_agg(seq) filter (where deduped),
-         array_agg((queue, type, tenant)::freed_place) filter (where counted > 1)
-  into _settled, _ended, _deduped, freed from gone;
+  select count(*), array_agg(seq) filter (where deduped), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1)
+  into _settled, _deduped, freed from gone;
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
   end if;
-  if cardinality(_settled) = cardinality(_seqs) then
+  if _settled = cardinality(_seqs) then
     return;
   end if;
+  -- What was settled just now, or before by the same worker, stands in `done`.
   refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
-    where (o.seq, o.attempt) not in (select * from unnest(_settled, _ended))
-      and not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
+    where not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
   );
 end
 $$;

@@ -19,7 +19,7 @@ create function turn_v1(
   limits json default null
 ) returns table (
   answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text, tenant text, queue text, band smallint,
-  due_at timestamptz, deadline_at timestamptz, payload text, extra text
+  due_at timestamptz, deadline_at timestamptz, payload text, max_attempts integer, category text, extra text
 )
 language plpgsql
 set search_path from current
@@ -158,14 +158,13 @@ begin
   if _nth > 0 then
     return query
     select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant, l.queue, l.band, l.due_at,
-           l.deadline_at, j.payload::text,
+           l.deadline_at, j.payload::text, j.max_attempts::integer, j.category,
            case when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0 or j.enqueued_at <> l.due_at
-                     or j.max_attempts <> 5 or j.payload_version <> 1
-                     or num_nonnulls(l.timeout_s, j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
-                                     j.retry) > 0
+                     or j.payload_version <> 1
+                     or num_nonnulls(l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry) > 0
                 then json_build_array(
-                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.max_attempts, j.payload_version, l.timeout_s,
-                  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
+                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.payload_version, l.timeout_s,
+                  j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
                   shallow(j.retry))::text
            end
     from lease l join job j on j.seq = l.seq
