@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, Union, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from fairlane.errors import InvalidArguments, InvalidOption, InvalidPayload
 
@@ -40,6 +41,7 @@ class Signature(Generic[R]):
         self._known = frozenset(self.names)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        self._needs_all = self._needed == self._known
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._result: msgspec.json.Decoder[R] | None = None
         # A name may be defined further down in the module: it is looked up again at first use.
@@ -79,9 +81,11 @@ class Signature(Generic[R]):
     def read(self, text: str | bytes) -> dict[str, Any]:
         """A stored payload as keyword arguments; raises `InvalidPayload` if it does not fit."""
         try:
-            values = self._decoder().decode(text)
+            values = (self._arguments or self._decoder()).decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidPayload(self.task, [_by_argument(error)]) from None
+        if self._needs_all:
+            return asdict(values)
         return {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
 
     def read_result(self, text: str) -> R:

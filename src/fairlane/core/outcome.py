@@ -18,7 +18,7 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
 
 
-class _Outcome(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+class _Outcome(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True, gc=False):
     seq: Seq
     attempt: int
     ran_s: float | None = None

@@ -143,32 +143,15 @@ def _read(rows: Rows) -> TurnResult:
 
 
 def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
-    """By position, in the order of the columns of sql/turn.sql; straight into the lease, which is made for every job there is."""
+    """By position, from the columns of sql/turn.sql straight into the fields of a lease."""
+    # fmt: off
     _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, most, category, text = row
     if text is None:
         return Lease(
-            seq=seq,
-            id=job_id,
-            attempt=attempt,
-            attempts=0,
-            crashes=0,
-            suspect=False,
-            started=started,
-            lane=lane,
-            type=task,
-            tenant=tenant,
-            queue=queue,
-            band=band,
-            rank=0,
-            due_at=due_at,
-            leased_at=leased_at,
-            deadline_at=deadline_at,
-            enqueued_at=due_at,
-            max_attempts=most,
-            priority=band,
-            category=category,
-            payload=payload,
+            seq, job_id, attempt, 0, 0, False, started, lane, task, tenant, queue, band, 0, due_at, leased_at, deadline_at, due_at, most,
+            1, band, None, category, None, None, None, None, {}, {}, None, payload,
         )
+    # fmt: on
     extra = _decode_extra(text)
     return Lease(
         seq=seq,
