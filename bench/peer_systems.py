@@ -2,7 +2,7 @@
 
     python -m bench.peer_systems SYSTEM install|fill|work [COUNT|SLOTS]
 
-The job appends one byte to the file that PEERS_DIARY names: counting them from outside costs every system the same.
+Every job is given its number, and appends one byte to the file that PEERS_DIARY names: counting them from outside costs every system the same.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class PgQueuer:
 
     async def fill(self, count: int) -> None:
         queries = await self._queries()
-        for _ in range(0, count, 1000):
-            await queries.enqueue(["tick"] * 1000, [None] * 1000, [0] * 1000)
+        for first in range(0, count, 1000):
+            numbers = [str(n).encode() for n in range(first, first + 1000)]
+            await queries.enqueue(["tick"] * 1000, numbers, [0] * 1000)
 
     async def work(self, slots: int) -> None:
         from pgqueuer.qm import QueueManager
@@ -74,7 +75,8 @@ class PgQueuer:
         manager = QueueManager(await self._queries())
 
         @manager.entrypoint("tick")
-        async def run(job: object) -> None:
+        async def run(job: Any) -> None:
+            int(job.payload)
             tick()
 
         await manager.run(batch_size=slots)
