@@ -6,7 +6,7 @@ over them by the tenants' accounts; what a line does not give, discovery finds e
 Claiming behind the marks of known lines skips rows claimed long ago that the database cannot forget yet (an old snapshot held on
 PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Looking round begins at the heads and leaves one job to discovery, which
 then also says who else waits: new tenants, more urgent bands and jobs that came back behind a mark are found. It happens when woken, when nothing is known,
-and else as often as keeps what it costs beyond a plain claim within a fifth of the time, but never more rarely than every half second.
+and else as often as keeps what it costs beyond a plain claim within a tenth of the time, but never more rarely than every half second.
 
 A look goes only so far into a line. Where it met nothing but jobs not wanted here (paused, or of types this worker does not know), the next
 ones go on behind them, so that a thousand of those hide nothing.
@@ -22,8 +22,8 @@ from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 from fairlane.core.resting import Rests
 from fairlane.core.searching import Line, Searcher
 
-PAUSE_PER_LOOK = 4.0
-"""After a look round, known lines serve for so many times as long as it took beyond a plain claim: a fifth of the time goes into looking."""
+PAUSE_PER_LOOK = 9.0
+"""After a look round, known lines serve for so many times as long as it took beyond a plain claim: a tenth of the time goes into looking."""
 LONGEST_PAUSE_S = 0.5
 SURVEY = 1000
 NAME_S = 5e-6

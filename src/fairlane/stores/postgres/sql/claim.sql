@@ -134,15 +134,25 @@ $$;
 
 -- tenants_behind: up to `_limit` tenants with ready jobs in one band, by name, behind `_after` and up to `_until`.
 -- uses:   ready_line, one probe for each tenant however long its line
-create function tenants_behind(_queue text, _band smallint, _after text, _until text, _limit integer) returns text[]
+--
+-- `_head`: nothing lies before this row of the band. Entries of rows claimed lately stay in the index until it is vacuumed, and each
+-- probe from the head of the band walks over all of them.
+create function tenants_behind(_queue text, _band smallint, _after text, _until text, _limit integer, _head line_mark default null)
+returns text[]
 language plpgsql
 set search_path from current
 as $$
 begin
   return array(
     with recursive found (tenant) as (
-      (select r.tenant from ready r
-       where r.queue = _queue and r.band = _band and r.tenant > _after collate "C" order by r.tenant limit 1)
+      select case when _after collate "C" < (_head).tenant
+        then (select r.tenant from ready r
+              where r.queue = _queue and r.band = _band
+                and (r.tenant, r.rank, r.due_at, r.seq) >= ((_head).tenant collate "C", (_head).rank, (_head).due_at, (_head).seq)
+              order by r.tenant, r.rank, r.due_at, r.seq limit 1)
+        else (select r.tenant from ready r
+              where r.queue = _queue and r.band = _band and r.tenant > _after collate "C" order by r.tenant limit 1)
+      end
       union all
       select (select r.tenant from ready r
               where r.queue = _queue and r.band = _band and r.tenant > f.tenant order by r.tenant limit 1)

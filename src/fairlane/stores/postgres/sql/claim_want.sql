@@ -25,6 +25,8 @@ declare
   _rate        jsonb;
   _queue       text;
   _band        smallint;
+  _head        line_mark;  -- the first row of this band
+  _at          integer;
   _first       boolean;  -- in the first round, meeting tenants chunk by chunk
   _chunk       integer;
   _met_all     boolean;
@@ -49,6 +51,7 @@ declare
   _stopped     integer;  -- a type became full in this line: those before it have had their turn, it and those behind it have not
   _sum         integer;
   _served_in   line_mark;
+  _served_head line_mark;
   _got         record;
 begin
   _w.worker := _worker;
@@ -120,8 +123,10 @@ begin
     end if;
     _band := -1;
     while _here > 0 loop
-      select r.band into _band from ready r where r.queue = _queue and r.band > _band order by r.band limit 1;
+      select r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq, 0 into _head
+      from ready r where r.queue = _queue and r.band > _band order by r.band, r.tenant, r.rank, r.due_at, r.seq limit 1;
       exit when not found;
+      _band := _head.band;
 
       _first := true;
       _wrapped := _cursor = '';
@@ -144,10 +149,10 @@ begin
         elsif _first then
           _end := case when _wrapped and _cursor <> '' then _cursor end;
           _tenants := case when _off.tenants then open_tenants_behind(_queue, _band, _last, _end, _chunk)
-                           else tenants_behind(_queue, _band, _last, _end, _chunk) end;
+                           else tenants_behind(_queue, _band, _last, _end, _chunk, _head) end;
           if not _wrapped and cardinality(_tenants) < _chunk then
             _tenants := _tenants || case when _off.tenants then open_tenants_behind(_queue, _band, '', _cursor, _chunk - cardinality(_tenants))
-                                         else tenants_behind(_queue, _band, '', _cursor, _chunk - cardinality(_tenants)) end;
+                                         else tenants_behind(_queue, _band, '', _cursor, _chunk - cardinality(_tenants), _head) end;
             _wrapped := true;
           end if;
           _met_all := cardinality(_tenants) < _chunk;
@@ -195,6 +200,12 @@ begin
           end loop;
         end if;
         _lines := lines_at(_queue, _band, _tenants, marks);
+        _at := array_position(_tenants, _head.tenant);
+        if _lines[_at].seq = -1 then
+          _lines[_at].rank := _head.rank;
+          _lines[_at].due_at := _head.due_at;
+          _lines[_at].seq := _head.seq - 1;
+        end if;
         if _w.by_type then
           select * into _got
           from take_by_type(_lines, _shares, _w.types, _w.off_types, _w.look, true, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
@@ -244,6 +255,7 @@ begin
         if _gave is not null then
           served := _tenants[_gave];
           _served_in := _lines[_gave];
+          _served_head := _head;
           _gave := null;
         end if;
         _first := _first and not _met_all;
@@ -253,11 +265,11 @@ begin
 
   if _survey > 0 and served is not null then
     _tenants := case when _off.tenants then open_tenants_behind(_served_in.queue, _served_in.band, served, null, _survey)
-                     else tenants_behind(_served_in.queue, _served_in.band, served, null, _survey) end;
+                     else tenants_behind(_served_in.queue, _served_in.band, served, null, _survey, _served_head) end;
     if cardinality(_tenants) < _survey then
       _tenants := _tenants || case when _off.tenants
         then open_tenants_behind(_served_in.queue, _served_in.band, '', served, _survey - cardinality(_tenants))
-        else tenants_behind(_served_in.queue, _served_in.band, '', served, _survey - cardinality(_tenants)) end;
+        else tenants_behind(_served_in.queue, _served_in.band, '', served, _survey - cardinality(_tenants), _served_head) end;
     end if;
     survey := json_build_array(_w.lane, _served_in.queue, _served_in.band, _tenants);
   end if;
