@@ -21,6 +21,9 @@ NAMES = (
 
 def main() -> int:
     names = sys.argv[1:] or NAMES
+    if "-h" in names or "--help" in names:
+        print(f"usage: python -m bench [NAME ...]\n\n{__doc__} There are {', '.join(NAMES)}.")
+        return 0
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)

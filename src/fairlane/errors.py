@@ -44,9 +44,10 @@ from datetime import datetime
 from typing import ClassVar
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """` Nearest: "x".` for a mistyped name, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    text = name if isinstance(name, str) else shown(name)
+    close = difflib.get_close_matches(text, list(known), n=1, cutoff=0.5)
     return f' Nearest: "{close[0]}".' if close else ""
 
 

@@ -108,6 +108,8 @@ BAD_QUESTIONS: list[tuple[Callable[[Fairlane], object], str]] = [
     (lambda app: app.jobs(limit=0), "limit"),
     (lambda app: app.jobs(limit=1000), "limit"),
     (lambda app: app.jobs(status="done"), "one of pending"),  # type: ignore[arg-type]
+    (lambda app: app.jobs(status=[10**5000]), "one of pending"),  # type: ignore[list-item]
+    (lambda app: app.set_limit(queue="bulk", rate=10**5000), "starts in a period"),
     (lambda app: app.jobs(statuses=()), 'Nearest: "status"'),  # type: ignore[call-arg]
     (lambda app: app.jobs(parent="x"), "parent"),
     (lambda app: app.jobs(tenant=""), "tenant"),

@@ -87,7 +87,7 @@ class Definition(Generic[R]):
         settings = preparer.settings
         self.category = given.get("category") or preparer.router.category_for(self.name) or settings.default_category
         if self.category is not None and self.category not in settings.categories:
-            expected = f"one of {', '.join(settings.categories)}.{nearest(str(self.category), settings.categories)}"
+            expected = f"one of {', '.join(settings.categories)}.{nearest(self.category, settings.categories)}"
             raise InvalidOption(f'category of task "{self.name}"', self.category, expected)
         self.timeout_s = timeout_s(given["timeout"]) if "timeout" in given else None
         self.retry = retry_policy(given["retry"]) if "retry" in given else None

@@ -199,7 +199,7 @@ def _known(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]
 
 def _one_of(option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(str(value), known)}")
+        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(value, known)}")
 
 
 def _seq(before: int | None) -> Seq | None:

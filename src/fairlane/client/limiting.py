@@ -182,7 +182,7 @@ def _set_limit(
         payload_bytes=payload_bytes,
     )
     if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
-        raise InvalidOption("limit", None, "at least one figure; clear_limit takes back what was set")
+        raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")
     _require_tenant_of(key)
     return Ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes), _admitted)
 

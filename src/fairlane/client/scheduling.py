@@ -134,7 +134,7 @@ def _refuse_untaken(name: str, options: Options) -> None:
 
 def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
     if value not in known:
-        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(str(value), known)}")
+        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(value, known)}")
     return value
 
 

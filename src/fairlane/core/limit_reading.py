@@ -38,8 +38,11 @@ def read_rate(option: str, given: object) -> Rate:
     if given.count == NO_LIMIT:
         return given
     if not (0 <= given.count <= HIGHEST_COUNT and 0.001 <= given.period_s <= LONGEST_PERIOD_S):
+        is_writable = abs(given.count) <= 1000 * HIGHEST_COUNT
         raise InvalidOption(
-            option, rate_text(given), f"0 to {HIGHEST_COUNT:,} starts in a period of 1 ms to {timedelta(days=1)}"
+            option,
+            rate_text(given) if is_writable else given,
+            f"0 to {HIGHEST_COUNT:,} starts in a period of 1 ms to {timedelta(days=1)}",
         )
     return given
 

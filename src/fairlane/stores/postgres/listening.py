@@ -38,15 +38,15 @@ class PostgresListener:
 
     def wait(self, timeout_s: float) -> bool:
         """True when woken; also after a reconnection, since a wake-up may have been missed meanwhile."""
-        woken = False
+        woken, conn = False, self._conn  # another thread may close it meanwhile
         try:
-            if self._conn is None:
+            if conn is None:
                 self._listen()
                 return True
             if self._clock.monotonic() - self._heard_s > PROBE_EVERY_S:
-                self._probe(self._conn)
-                woken = _hears(self._conn)  # what came with the answer
-            woken = woken or (_is_spoken_to(self._conn, timeout_s) and _hears(self._conn))
+                self._probe(conn)
+                woken = _hears(conn)  # what came with the answer
+            woken = woken or (_is_spoken_to(conn, timeout_s) and _hears(conn))
         except psycopg.Error:
             self.close()
             time.sleep(min(timeout_s, RETRY_S))
