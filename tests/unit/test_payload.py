@@ -16,7 +16,7 @@ import pydantic
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.payload import decode, encode, size_warning
+from fairlane.core.payload import decode, encode, is_plain, size_warning
 from fairlane.core.scan import Limits, scan
 from fairlane.errors import InvalidPayload
 
@@ -212,3 +212,50 @@ def test_nothing_a_payload_says_is_ever_imported_or_called(payload: dict[str, An
     before = set(sys.modules)
     assert decode(encode(payload)) == payload
     assert set(sys.modules) == before
+
+
+pieces = st.sampled_from(
+    [
+        "{",
+        "}",
+        "[",
+        "]",
+        ":",
+        ",",
+        '"',
+        "\\",
+        '"a"',
+        '"b"',
+        '"a":',
+        '"b":',
+        "1",
+        "null",
+        " ",
+        "\\u0000",
+        "9" * 400,
+        "\ud800",
+    ]
+)
+
+
+@given(
+    st.lists(pieces, max_size=12).map("".join) | st.builds("{{{}:1,{}:2}}".format, pieces, pieces), st.integers(0, 3)
+)
+def test_what_looks_plain_and_reads_as_so_many_keys_has_nothing_wrong_with_it(text: str, keys: int) -> None:
+    """A worker reads such a text straight away: one read for all arguments that a task needs."""
+    if not is_plain(text, keys):
+        return
+    try:
+        read = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError):
+        return
+    if len(read) == keys:
+        assert scan(text.encode()) == []
+
+
+def test_plain_is_what_most_jobs_have() -> None:
+    assert is_plain('{"n":1,"name":"Ann Lee","rate":-1.5e3,"is_new":true}', 4)
+    assert not is_plain('{"n":1,"n":2}', 1)
+    assert not is_plain('{"n":{"m":1}}', 2)
+    assert not is_plain('{"n":"' + "9" * 301 + '"}', 1)
+    assert not is_plain('{"n":1}', 1, Limits(max_bytes=5))

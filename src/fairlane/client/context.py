@@ -122,11 +122,11 @@ class CurrentJob:
 
     @property
     def refs(self) -> dict[str, int | str]:
-        return self._lease.refs
+        return dict(self._lease.refs)
 
     @property
     def headers(self) -> dict[str, str]:
-        return self._lease.headers
+        return dict(self._lease.headers)
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.type} of {self.tenant}, attempt {self.attempt}>"

@@ -17,7 +17,7 @@ from fairlane.core.classify import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
 from fairlane.core.limit_reading import read_rate
 from fairlane.core.names import check_queue_name, check_task_name
-from fairlane.core.payload import decode, encode
+from fairlane.core.payload import decode, encode, is_plain
 from fairlane.core.retry import Retry
 from fairlane.core.schedule import CatchUp, Overlap
 from fairlane.core.sensitive import SensitivePolicy
@@ -114,12 +114,22 @@ class Definition(Generic[R]):
 
     def decode(self, lease: Lease) -> dict[str, Any]:
         """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
+        signature, payload = self.signature, lease.payload
+        if (
+            signature.needs_all
+            and lease.payload_version == self.version
+            and is_plain(payload, len(signature.names), self._payload_limits)
+        ):
+            try:
+                return signature.read(payload)
+            except InvalidPayload:
+                pass  # all that is wrong with it is found below
         try:
-            stored = decode(lease.payload, task=self.name, limits=self._payload_limits)
+            stored = decode(payload, task=self.name, limits=self._payload_limits)
             if lease.payload_version == self.version:
-                return self.signature.read(lease.payload)
+                return signature.read(payload)
             current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
-            return self.signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))
+            return signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))
         except InvalidPayload as error:
             raise UnreadablePayload(self.name, error.problems) from None
 

@@ -41,7 +41,7 @@ class Signature(Generic[R]):
         self._known = frozenset(self.names)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
-        self._needs_all = self._needed == self._known
+        self.needs_all = self._needed == self._known
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._result: msgspec.json.Decoder[R] | None = None
         # A name may be defined further down in the module: it is looked up again at first use.
@@ -84,7 +84,7 @@ class Signature(Generic[R]):
             values = (self._arguments or self._decoder()).decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidPayload(self.task, [_by_argument(error)]) from None
-        if self._needs_all:
+        if self.needs_all:
             return asdict(values)
         return {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
 

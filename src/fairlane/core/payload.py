@@ -71,6 +71,19 @@ def decode(text: bytes | str | Raw, *, task: str = "job", limits: Limits = LIMIT
     return value
 
 
+def is_plain(text: str, keys: int, limits: Limits = LIMITS) -> bool:
+    """Whether a text that reads as an object of so many keys needs no other look: nothing is nested or escaped in it, and no key came twice."""
+    size = len(text)
+    return (
+        size <= limits.max_digits
+        and 4 * size <= limits.max_bytes
+        and "\\" not in text
+        and "[" not in text
+        and text.count("{") == 1
+        and text.count(":") == keys <= limits.max_keys
+    )
+
+
 def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
     """A sentence for a payload that is accepted but heavier than it should be."""
     size = memoryview(text).nbytes

@@ -31,10 +31,11 @@ class Long(NamedTuple):
 class Sums:
     """The figures of one type, queue and tenant. Buckets by powers of two: a span falls under the first that is longer."""
 
-    __slots__ = ("cancelled", "completed", "dead", "failed", "run_buckets", "run_us", "wait_buckets", "wait_us")
+    __slots__ = ("cancelled", "completed", "dead", "failed", "run_buckets", "run_s", "wait_buckets", "wait_s")
 
     def __init__(self) -> None:
-        self.completed = self.failed = self.dead = self.cancelled = self.wait_us = self.run_us = 0
+        self.completed = self.failed = self.dead = self.cancelled = 0
+        self.wait_s = self.run_s = 0.0
         self.wait_buckets = [0] * BUCKETS
         self.run_buckets = [0] * BUCKETS
 
@@ -53,7 +54,7 @@ class Statistics:
         """Count an ended attempt. On the way of every job: about a microsecond."""
         kind = type(outcome)
         self.payload_buckets[len(lease.payload).bit_length()] += 1
-        if kind not in _COUNTED:
+        if kind is not Completed and kind not in _COUNTED:
             return  # snoozed, given back or crashed: it ends another time
         key = lease.type, lease.queue, lease.tenant
         sums = self._sums.get(key)
@@ -67,12 +68,12 @@ class Statistics:
             sums.dead += 1
         else:
             sums.cancelled += 1
-        sums.run_us += int(ran_s * 1_000_000)
+        sums.run_s += ran_s
         sums.run_buckets[int(ran_s * 1000).bit_length()] += 1
         if lease.attempt == 1:
             wait_s = (lease.leased_at - lease.due_at).total_seconds()
             if wait_s > 0:
-                sums.wait_us += int(wait_s * 1_000_000)
+                sums.wait_s += wait_s
                 sums.wait_buckets[int(wait_s * 1000).bit_length()] += 1
             else:
                 sums.wait_buckets[0] += 1
@@ -92,8 +93,8 @@ class Statistics:
                 failed=of.failed,
                 dead=of.dead,
                 cancelled=of.cancelled,
-                wait_us=of.wait_us,
-                run_us=of.run_us,
+                wait_us=int(of.wait_s * 1_000_000),
+                run_us=int(of.run_s * 1_000_000),
                 wait_buckets=_held(of.wait_buckets),
                 run_buckets=_held(of.run_buckets),
             )

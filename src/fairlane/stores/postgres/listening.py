@@ -59,9 +59,9 @@ class PostgresListener:
         return await asyncio.get_running_loop().run_in_executor(None, self.wait, timeout_s)
 
     def close(self) -> None:
-        if self._conn is not None:
-            self._conn.close()
-            self._conn = None
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()
 
     def _listen(self) -> None:
         conn = Connection.connect(**self._params, autocommit=True, prepare_threshold=None)

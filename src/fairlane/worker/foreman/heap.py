@@ -24,7 +24,7 @@ def write_dump(directory: Path | None = None) -> Path:
 
 
 def dumped() -> str:
-    gc.unfreeze()  # what was loaded before the worker began is in memory, too
+    gc.unfreeze()  # for good: what was loaded before the worker began is in memory, too, and frozen again it would keep what is alive now
     gc.collect()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

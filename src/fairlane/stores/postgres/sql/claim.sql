@@ -48,14 +48,14 @@ begin
     select l.ord::integer, p.tid
     from unnest(_lines, _shares) with ordinality as l (queue, band, tenant, rank, due_at, seq, looked, share, ord)
     cross join lateral (
-      select x.tid
+      select locked.tid  -- older servers lock a row that has moved meanwhile where it is now
       from (
         select r.ctid as tid, r.type from ready r
         where r.queue = l.queue and r.band = l.band and r.tenant = l.tenant
           and (r.rank, r.due_at, r.seq) > (l.rank, l.due_at, l.seq)
         order by r.rank, r.due_at, r.seq limit greatest(_look - l.looked, 0)
       ) x
-      cross join lateral (select from ready y where y.ctid = x.tid for update skip locked) locked
+      cross join lateral (select y.ctid as tid from ready y where y.ctid = x.tid for update skip locked) locked
       where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types))
       limit l.share
     ) p

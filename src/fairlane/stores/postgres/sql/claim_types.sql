@@ -34,14 +34,14 @@ begin
     cross join lateral (
       select n.ord, x.tid, x.type, x.rank, x.due_at, x.seq, row_number() over (order by x.rank, x.due_at, x.seq) as place
       from (
-        select x.*
+        select locked.tid, x.type, x.rank, x.due_at, x.seq  -- see take
         from (
           select r.ctid as tid, r.type, r.rank, r.due_at, r.seq from ready r
           where r.queue = n.queue and r.band = n.band and r.tenant = n.tenant
             and (r.rank, r.due_at, r.seq) > (n.rank, n.due_at, n.seq)
           order by r.rank, r.due_at, r.seq limit greatest(_look - n.looked, 0)
         ) x
-        cross join lateral (select from ready y where y.ctid = x.tid for update skip locked) locked
+        cross join lateral (select y.ctid as tid from ready y where y.ctid = x.tid for update skip locked) locked
         where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types)) and x.type <> all(_full)
         limit s.share
       ) x
