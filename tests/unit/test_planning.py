@@ -91,10 +91,10 @@ def test_looking_round_stays_within_a_tenth_of_the_time() -> None:
     assert 0.05 <= looks * 0.04 / (lane.now_s - began_s) <= 0.1
 
 
-def test_a_look_that_costs_nothing_more_than_a_plain_claim_is_taken_every_time() -> None:
+def test_a_look_that_costs_nothing_more_than_a_plain_claim_is_taken_every_fourth_time() -> None:
     lane = Lane(look_s=0.01)
     lane.put(1_000, "acme")
-    assert sum(is_look(lane.turn(5)[0]) for _ in range(100)) >= 90
+    assert 20 <= sum(is_look(lane.turn(5)[0]) for _ in range(100)) <= 26
 
 
 @pytest.mark.requirement("W14")
