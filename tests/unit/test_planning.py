@@ -84,17 +84,23 @@ def test_a_short_batch_or_a_wake_up_makes_it_look_round() -> None:
     assert is_look(lane.turn(10, woken=True)[0])
 
 
-def test_looking_round_stays_within_a_tenth_of_the_time() -> None:
+def test_looking_round_stays_within_a_fifth_of_the_time() -> None:
     lane = Lane(look_s=0.05)
     lane.put(5_000, "acme")
     began_s, looks = lane.now_s, sum(is_look(lane.turn(5)[0]) for _ in range(500))
-    assert 0.05 <= looks * 0.04 / (lane.now_s - began_s) <= 0.1
+    assert 0.1 <= looks * 0.04 / (lane.now_s - began_s) <= 0.2
 
 
-def test_a_look_that_costs_nothing_more_than_a_plain_claim_is_taken_every_fourth_time() -> None:
+def test_a_look_that_costs_nothing_more_than_a_plain_claim_is_taken_every_time() -> None:
     lane = Lane(look_s=0.01)
     lane.put(1_000, "acme")
-    assert 20 <= sum(is_look(lane.turn(5)[0]) for _ in range(100)) <= 26
+    assert sum(is_look(lane.turn(5)[0]) for _ in range(100)) >= 95
+
+
+def test_where_hundreds_are_claimed_at_a_time_most_claims_go_on_from_the_marks() -> None:
+    lane = Lane(look_s=0.01)
+    lane.put(10_000, "acme")
+    assert 4 <= sum(is_look(lane.turn(500)[0]) for _ in range(20)) <= 8
 
 
 @pytest.mark.requirement("W14")
