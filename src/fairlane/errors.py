@@ -46,8 +46,7 @@ from typing import ClassVar
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """` Nearest: "x".` for a mistyped name, or nothing."""
-    text = name if isinstance(name, str) else shown(name)
-    close = difflib.get_close_matches(text, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name if isinstance(name, str) else shown(name), list(known), n=1, cutoff=0.5)
     return f' Nearest: "{close[0]}".' if close else ""
 
 

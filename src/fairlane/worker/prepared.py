@@ -10,7 +10,7 @@ from fairlane.client.scopes import scoped
 from fairlane.client.task import Task
 from fairlane.core.decide import Policy, completed, decide
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
-from fairlane.core.outcome import Completed, Died, Outcome
+from fairlane.core.outcome import Died, Outcome
 from fairlane.core.storable import failure
 from fairlane.errors import UnreadablePayload
 
@@ -36,8 +36,6 @@ class PreparedTask:
         return lease.timeout_s or self._for_queue(lease.queue)[1]
 
     def returned(self, lease: Lease, result: object, ran_s: float) -> Outcome:
-        if result is None:
-            return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
         return completed(lease, result, ran_s)
 
     def raised(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:

@@ -93,8 +93,8 @@ class Statistics:
                 failed=of.failed,
                 dead=of.dead,
                 cancelled=of.cancelled,
-                wait_us=int(of.wait_s * 1_000_000),
-                run_us=int(of.run_s * 1_000_000),
+                wait_us=round(of.wait_s * 1_000_000),
+                run_us=round(of.run_s * 1_000_000),
                 wait_buckets=_held(of.wait_buckets),
                 run_buckets=_held(of.run_buckets),
             )
