@@ -66,6 +66,16 @@ def test_receipts_come_in_the_order_of_the_jobs_and_so_do_their_numbers(scene: S
     assert [receipt.seq for receipt in receipts] == sorted({receipt.seq for receipt in receipts})
 
 
+@pytest.mark.parametrize("key", ["idempotency_key", "dedup_key"])
+def test_jobs_with_keys_are_numbered_in_the_order_given_and_the_first_of_a_key_wins(scene: Scene, key: str) -> None:
+    jobs = [scene.job(tenant=tenant, **{key: name}) for tenant in "ba" for name in ("z", "m", "z", "a")]
+    receipts = scene.enqueue(*jobs).receipts
+    assert [receipt.id for receipt in receipts] == [jobs[first].id for first in (0, 1, 0, 3, 4, 5, 4, 7)]
+    created = [receipt.seq for receipt in receipts if receipt.disposition == "created"]
+    assert len(created) == 6
+    assert created == sorted(created)
+
+
 def test_a_later_call_gets_higher_numbers(scene: Scene) -> None:
     assert scene.put().seq < scene.put().seq
 
