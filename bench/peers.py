@@ -6,6 +6,7 @@ Jobs a second from the first to the last, for one and for two worker processes, 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,10 @@ def drain_into(diary: Path, dsn: str, system: str, count: int, processes: int) -
     call(environ, system, "install")
     call(environ, system, "fill", str(count))
     work = [PYTHON, "-m", "bench.peer_systems", system, "work", str(SLOTS)]
-    workers = [subprocess.Popen(work, env=environ, stderr=subprocess.DEVNULL) for _ in range(processes)]
+    # Each in a session of its own: some peers have children that outlive them.
+    workers = [
+        subprocess.Popen(work, env=environ, stderr=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)
+    ]
     try:
         began, first = monotonic(), 0.0
         while (done := diary.stat().st_size) < count and monotonic() - began < PATIENCE_S:
@@ -48,7 +52,7 @@ def drain_into(diary: Path, dsn: str, system: str, count: int, processes: int) -
         return done / (monotonic() - first) if first else 0.0
     finally:
         for worker in workers:
-            worker.kill()
+            os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
 
 

@@ -46,7 +46,7 @@ class Bench:
 
     def empty(self) -> None:
         self.raw.execute(
-            "truncate fairlane.job, fairlane.ready, fairlane.scheduled, fairlane.lease, fairlane.attempt, fairlane.done, fairlane.worker"
+            "truncate fairlane.job, fairlane.ready, fairlane.scheduled, fairlane.lease, fairlane.attempt, fairlane.done, fairlane.worker, fairlane.claim_made"
         )
 
     def fill(self, count: int, tenants: int = 1) -> None:

@@ -105,13 +105,14 @@ class Turner:
         self._is_waiting = not desk.stopping and (
             not desk.busy() or (self._has_idle_lane() and sent_s - self.answered_s >= QUIET_S)
         )
+        is_whole = any(want.queues == state.queues for state, want in asked)
         turn = Turn(
             worker=desk.worker,
             claim_no=self._claim_no,
             outcomes=tuple(outcomes),
             starts=self._starts(),
             wants=tuple(want for _, want in asked),
-            limits=desk.limits.given if asked else (),
+            limits=desk.limits.given if is_whole else (),  # none of them bears on queues chosen because they have none
             waiting=self._is_waiting,
         )
         answer = await self._send(turn)
@@ -126,6 +127,7 @@ class Turner:
             state.empty = len(leases) < want.limit and not state.planner.is_searching
             state.give(leases, sent_s + TRUSTED_S, self.answered_s)
         if asked:
+            desk.limits.in_force = answer.limited or (desk.limits.in_force and not is_whole)
             self._heed_limits(answer, is_short=any(state.empty for state, _ in asked))
             self._is_counted = desk.limits.may_count(answer.leases)
         self._heed(answer)
@@ -255,7 +257,7 @@ class Turner:
         return any(state.empty and state.free_slots() for state in self._desk.lanes)
 
     def _heed_limits(self, answer: TurnResult, *, is_short: bool) -> None:
-        self._desk.limits.in_force, until = answer.limited, answer.limited_until
+        until = answer.limited_until
         if until is None or not is_short:
             self._freed_s = None
         else:

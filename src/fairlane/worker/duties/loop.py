@@ -36,6 +36,9 @@ STEP_S = 30.0
 BREATH_S = 0.05
 """Between two steps of a duty that has more to do."""
 TOGETHER_S = 0.25
+SPREAD_S = 3.0
+"""Over so long a worker spreads the first steps of its duties: a hundred that start together must not all call at once, and jobs that have waited
+for a worker come before its figures."""
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 JITTER = 0.1
 
@@ -58,8 +61,7 @@ class DutyLoop:
     def __init__(self, duties: Iterable[Duty], clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance
         now_s = self._made_s = clock.monotonic()
-        # Spread over their first second: a hundred workers that start together must not all call at once.
-        self._planned = [Planned(duty, now_s + chance.fraction()) for duty in duties]
+        self._planned = [Planned(duty, now_s + SPREAD_S * chance.fraction()) for duty in duties]
 
     async def run(self) -> None:
         # Spread from now on: a worker is made some time before it may claim, and would begin with all of them at once.

@@ -36,7 +36,7 @@ return case when _r.rate_count is not null then jsonb_build_array(jsonb_build_ar
 -- Takes are served together as far as none of them can change what the next one may have: one queue, each tenant once. Under limits of
 -- types also no more than there is room for; a take that was cut, or in which a type became full, goes on first in the next lot.
 create function claim_takes(
-  _w lane_want, _takes json, _off off_claims, _room integer, _nth integer, inout l claim_limits, out claimed integer, out marks line_mark[]
+  _w lane_want, _takes json, _off off_claims, _room integer, _nth integer, inout l claim_limits, out claimed integer, out marks line_mark[], out seqs bigint[]
 )
 language plpgsql
 set search_path from current
@@ -62,6 +62,7 @@ declare
   _at       integer[];  -- which of all the takes those of this lot are
   _taken    integer[];
   _seen     line_mark[];
+  _these    bigint[];
   _sum      integer;
   _got      record;
 begin
@@ -122,7 +123,9 @@ begin
       end if;
     end loop;
     if _lines <> '{}' then
-      _lines := on_from(_lines, marks);
+      if marks <> '{}' then
+        _lines := on_from(_lines, marks);
+      end if;
       if _w.by_type then
         select * into _got
         from take_by_type(_lines, _shares, _w.types, _w.off_types, _w.look, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
@@ -131,13 +134,14 @@ begin
         _shares := _got.shares;
         _taken := _got.taken;
         _seen := _got.marks;
+        _these := _got.seqs;
         marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
         if _got.stopped is not null then
           _cut := true;
           _next := _at[_got.stopped];
         end if;
       else
-        select t.taken, t.marks into _taken, _seen
+        select t.taken, t.marks, t.seqs into _taken, _seen, _these
         from take(_lines, _shares, _w.types, _w.off_types, _w.look, _most, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
                   _w.start, _w.timeout_s, _w.start_by_s, _w.now, l, _rates) t;
         perform use_rates(_rates, _taken, _w.claim_no, _w.now);
@@ -145,6 +149,7 @@ begin
       end if;
       _sum := (select sum(t) from unnest(_taken) t);
       claimed := claimed + _sum;
+      seqs := seqs || _these;
       if _q is not null then
         l.queues[_q].room := l.queues[_q].room - _sum;
       end if;

@@ -9,7 +9,7 @@
 create function take_by_type(
   _lines line_mark[], inout shares integer[], _types text[], _off_types text[], _look integer, _in_turn boolean,
   _worker uuid, _claim_no bigint, _lane text, _nth integer, _start integer, _timeout_s double precision, _start_by_s double precision,
-  _now timestamptz, _rates jsonb[], inout l claim_limits, out taken integer[], out marks line_mark[], out last integer, out stopped integer
+  _now timestamptz, _rates jsonb[], inout l claim_limits, out taken integer[], out marks line_mark[], out seqs bigint[], out last integer, out stopped integer
 )
 language plpgsql
 set search_path from current
@@ -93,14 +93,17 @@ begin
   ), gone as (
     delete from ready r using chosen c where r.ctid = c.tid
     returning c.n, c.rates, r.*
+  ), leased as (
+    insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
+                       attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
+    select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
+           _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
+           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
+           case when type = any(l.counted_types) or queue = any(l.counted_queues) then 3 else l.counted end, rates
+    from gone
+    returning lease.seq
   )
-  insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank, due_at, type,
-                     attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
-  select seq, _worker, _claim_no, _nth + n, _lane, _now, case when _nth + n <= _start then _now end,
-         _now + case when _nth + n <= _start then 2 * coalesce(timeout_s, _timeout_s) else _start_by_s end * interval '1 second',
-         queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-         case when type = any(l.counted_types) or queue = any(l.counted_queues) then 3 else l.counted end, rates
-  from gone;
+  select array_agg(seq) into seqs from leased;
   perform use_rates(_extra, array_fill(1, array[cardinality(_extra)]), _claim_no, _now);
 end
 $$;

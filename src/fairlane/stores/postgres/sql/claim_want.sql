@@ -10,7 +10,7 @@
 -- room for.
 create function claim(
   _worker uuid, _claim_no bigint, _want json, _nth integer, _off off_claims, _now timestamptz, inout l claim_limits,
-  out claimed integer, out marks line_mark[], out served text, out survey json
+  out claimed integer, out marks line_mark[], out seqs bigint[], out served text, out survey json
 )
 language plpgsql
 set search_path from current
@@ -47,6 +47,7 @@ declare
   _shares      integer[];
   _taken       integer[];
   _seen        line_mark[];
+  _these       bigint[];
   _gave        integer;
   _stopped     integer;  -- a type became full in this line: those before it have had their turn, it and those behind it have not
   _sum         integer;
@@ -81,6 +82,7 @@ begin
     l := _got.l;
     claimed := _got.claimed;
     marks := _got.marks;
+    seqs := _got.seqs;
   elsif _want->'takes' is not null then
     -- All at once, unless a line is named a second time: it goes on where its first take ended.
     for _lines, _shares in
@@ -100,12 +102,15 @@ begin
       group by t.step order by t.step
     loop
       exit when claimed >= _room;
-      _lines := on_from(_lines, marks);
-      select k.taken, k.marks into _taken, _seen
+      if marks <> '{}' then
+        _lines := on_from(_lines, marks);
+      end if;
+      select k.taken, k.marks, k.seqs into _taken, _seen, _these
       from take(_lines, _shares, _w.types, _w.off_types, _w.look, _room - claimed, false, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
                 _w.timeout_s, _w.start_by_s, _now, l, null) k;
       marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _room - claimed));
       claimed := claimed + (select sum(t) from unnest(_taken) t);
+      seqs := seqs || _these;
     end loop;
   end if;
   _room := _room - claimed;
@@ -214,11 +219,12 @@ begin
           _shares := _got.shares;
           _taken := _got.taken;
           _seen := _got.marks;
+          _these := _got.seqs;
           _gave := _got.last;
           _stopped := _got.stopped;
           marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
         else
-          select k.taken, k.marks into _taken, _seen
+          select k.taken, k.marks, k.seqs into _taken, _seen, _these
           from take(_lines, _shares, _w.types, _w.off_types, _w.look, _here, true, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
                     _w.timeout_s, _w.start_by_s, _now, l, _rates) k;
           if l.limited then
@@ -247,6 +253,7 @@ begin
         _stopped := null;
         _chunk := case when _sum = 0 and l.limited is not true then least(2 * _chunk, 1000) else _here - _sum end;
         claimed := claimed + _sum;
+        seqs := seqs || _these;
         _room := _room - _sum;
         _here := _here - _sum;
         if _q is not null then

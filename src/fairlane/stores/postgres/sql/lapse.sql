@@ -1,14 +1,13 @@
 -- lapse_v1: a worker's foreman saw it die: its leases come back now, its row goes.
 -- moves:  reclaim leased -> ready | dead | cancelled
 -- guard:  the worker's row is there, and locked: a Turn of that worker is over or will find it gone
--- uses:   worker_pkey, lease_worker
+-- uses:   worker_pkey; see leases_of
 create function lapse_v1(_worker uuid, starts json, _at timestamptz default null, _max_crashes integer default 3) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
   _now   timestamptz := coalesce(_at, clock_timestamp());
-  _seqs  bigint[];
   _back  json;
 begin
   perform from worker where id = _worker for update;
@@ -16,8 +15,7 @@ begin
     return json_build_object('reclaimed', '[]'::json);
   end if;
   perform mark_started(_worker, starts, _now);
-  _seqs := array(select seq from lease where worker = _worker order by seq for update);
-  _back := take_back(_seqs, 'worker_gone', _now, _max_crashes);
+  _back := take_back(leases_of(_worker), 'worker_gone', _now, _max_crashes);
   delete from worker where id = _worker;
   return json_build_object('reclaimed', coalesce(_back, '[]'));
 end

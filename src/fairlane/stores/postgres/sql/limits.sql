@@ -35,11 +35,11 @@ $$;
 create type freed_place as (queue text, type text, tenant text);
 
 -- wake_for_room: tell workers that wait, unless the claim at hand has taken again, of each thing that leases are counted by, all that ended.
--- uses:   lease_worker, counted_pkey, worker_waiting
+-- uses:   lease_pkey, counted_pkey, worker_waiting
 --
 -- A worker under a limit claims again in the Turn that settles. Were the others woken each time they would find nothing, and by counting
 -- keep it from counting: four processes under a limit of three made 1,700 Turns for 300 jobs.
-create function wake_for_room(_freed freed_place[], _worker uuid, _claim_no bigint) returns void
+create function wake_for_room(_freed freed_place[], _claimed bigint[]) returns void
 language plpgsql
 set search_path from current
 as $$
@@ -49,7 +49,7 @@ begin
     where exists (select from counted c where c.kind = k.kind and c.name = case k.kind when 'tenant' then 'running' else k.name end)
     except all
     select k.* from lease l cross join lateral (values ('queue', l.queue, ''), ('type', l.type, ''), ('tenant', l.tenant, l.queue)) k (kind, name, queue)
-    where l.worker = _worker and l.claim_no = _claim_no
+    where l.seq = any(_claimed)
   ) then
     perform wake_waiting();
   end if;

@@ -268,7 +268,7 @@ end
 $$;
 
 -- list_workers_v1: every registered worker, with the number of its leases.
--- uses:   worker whole, lease_worker
+-- uses:   worker and lease whole (as many rows as jobs in flight)
 create function list_workers_v1(_at timestamptz default null) returns json
 language plpgsql stable
 set search_path from current
@@ -280,8 +280,8 @@ begin
       'workers', coalesce(json_agg(row_to_json(w) order by w.registered_at, w.id), '[]'))
     from (
       select id, name, registered_at, renewed_at, expires_at, queues, types, waiting, figures,
-             (select count(*) from lease l where l.worker = worker.id) as leases
-      from worker
+             coalesce(l.leases, 0) as leases
+      from worker left join (select worker, count(*) as leases from lease group by worker) l on l.worker = worker.id
     ) w);
 end
 $$;

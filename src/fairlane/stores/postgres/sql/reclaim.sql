@@ -1,7 +1,7 @@
 -- reclaim_lapsed: take back the leases of workers whose heartbeat lapsed, oldest heartbeat first, at most `_limit`.
 -- moves:  reclaim leased -> ready | dead | cancelled
 -- guard:  worker.expires_at <= now, its row locked: a Turn of that worker is over or has not begun
--- uses:   lease_worker
+-- uses:   see leases_of
 --
 -- A worker's row goes with its last lease, in this statement's transaction: leases never outlive their row unseen.
 create function reclaim_lapsed(_limit integer, _now timestamptz, _max_crashes integer) returns json
@@ -18,14 +18,12 @@ declare
 begin
   for _w in select id from worker where expires_at <= _now order by expires_at, id for update skip locked loop
     exit when jsonb_array_length(_all) >= _limit;
-    select array_agg(seq) into _seqs from (
-      select seq from lease where worker = _w order by seq limit _limit - jsonb_array_length(_all) for update
-    ) l;
-    if _seqs is not null then
+    _seqs := leases_of(_w, _limit => _limit - jsonb_array_length(_all));
+    if _seqs <> '{}' then
       _some := take_back(_seqs, 'worker_gone', _now, _max_crashes);
       _all := _all || coalesce(_some::jsonb, '[]');
     end if;
-    delete from worker where id = _w and not exists (select from lease where worker = _w);
+    delete from worker where id = _w and leases_of(_w, _limit => 1) = '{}';
   end loop;
   return _all;
 end

@@ -2,10 +2,6 @@
 -- moves:  complete leased -> completed
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
---
--- `is not distinct from`, which no index serves: by the worker's index the planner walked all its leases for each outcome, quadratic
--- in the batch (22 us a job at 500, 7 us so).
--- Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from JSON 1.40.
 create function settle_completed(
   _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   _now timestamptz, out refused json, out freed freed_place[]
@@ -17,20 +13,8 @@ declare
   _settled  bigint;
   _deduped  bigint[];
 begin
-  with gone as (
-    delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
-    where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
-    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped, l.counted,
-              l.queue, l.type, l.tenant,
-              o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
-  ), ended as (
-    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
-    select seq, 'completed', _now - ended_ago_s * interval '1 second', due_at, attempt, attempts, crashes, 'completed', _worker, leased_at,
-           deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
-    from gone
-  )
-  select count(*), array_agg(seq) filter (where deduped), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1)
-  into _settled, _deduped, freed from gone;
+  select c.settled, c.deduped, c.freed into _settled, _deduped, freed
+  from complete(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) c;
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
@@ -44,5 +28,39 @@ begin
     from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
     where not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
   );
+end
+$$;
+
+-- complete: move what is still this worker's from `lease` to `done`. `deduped`: which of them hold a dedup key.
+-- uses:   lease_pkey, once for all
+--
+-- The leases of a batch lie side by side in their index: read in one pass and hashed, 500 took 5.9 us each, looked up one by one 6.4.
+-- Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from JSON 1.40.
+create function complete(
+  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
+  _now timestamptz, out settled bigint, out deduped bigint[], out freed freed_place[]
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set enable_hashjoin = on
+as $$
+begin
+  with gone as (
+    delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
+    where l.seq = any(_seqs) and l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
+    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped, l.counted,
+              l.queue, l.type, l.tenant,
+              o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
+  ), ended as (
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
+    select g.seq, 'completed', _now - ended_ago_s * interval '1 second', due_at, attempt, attempts, crashes, 'completed', _worker, leased_at,
+           deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
+    from gone g
+  )
+  select count(*), array_agg(g.seq) filter (where g.deduped), array_agg((g.queue, g.type, g.tenant)::freed_place) filter (where g.counted > 1)
+  into settled, deduped, freed from gone g;
 end
 $$;

@@ -117,7 +117,6 @@ create table lease (
   timeout_s            double precision,
   rates                jsonb  -- what it counted under at `leased_at`: [kind, name, queue, period_s], …
 );
-create index lease_worker on lease (worker, claim_no);
 create index lease_cancel on lease (worker) where cancel_requested_at is not null;
 
 -- Attempts after which the job lived on; the one that ended it stands in `done` (docs/decisions/0003).

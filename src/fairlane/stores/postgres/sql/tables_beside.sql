@@ -15,6 +15,12 @@ create table worker (
 ) with (fillfactor = 50);
 create index worker_waiting on worker (id) where waiting;
 
+-- The last claim that gave each worker something. Beside its row, so that a heartbeat never waits for a Turn.
+create table claim_made (
+  worker    uuid primary key references worker on delete cascade,
+  claim_no  bigint not null
+) with (fillfactor = 50);
+
 -- What running attempts say: how far they are, and the newest lines of their log, numbered for each job.
 create table note (
   seq       bigint primary key,

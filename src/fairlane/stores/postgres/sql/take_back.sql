@@ -1,3 +1,18 @@
+-- leases_of: a worker's leases, or those of one of its claims, by seq and locked.
+-- uses:   lease (small: as many rows as jobs in flight)
+--
+-- An index by worker cost every claimed job 0.9 us of the server's time, for what is asked only when a worker leaves or an answer was lost.
+create function leases_of(_worker uuid, _claim_no bigint default null, _limit integer default null) returns bigint[]
+language plpgsql
+set search_path from current
+set enable_seqscan = on
+as $$
+begin
+  return array(
+    select seq from lease where worker = _worker and (_claim_no is null or claim_no = _claim_no) order by seq limit _limit for update);
+end
+$$;
+
 -- take_back: end leases from outside, each by its cause; the caller has locked them.
 -- moves:  reclaim leased -> ready | dead | cancelled
 -- guard:  the caller selected these leases `for update`

@@ -27,7 +27,7 @@ $$;
 -- retire_v1: a worker leaves: its leases go back uncharged, its row goes.
 -- moves:  release leased -> ready, stop leased -> cancelled
 -- guard:  the worker's row is locked, so no Turn of it is half way
--- uses:   lease_worker
+-- uses:   lease (small: as many rows as jobs in flight)
 create function retire_v1(_worker uuid, _at timestamptz default null) returns json
 language plpgsql
 set search_path from current
