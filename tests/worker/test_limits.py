@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from fairlane.core.ids import WorkerId
 from fairlane.core.limit import Limit, Rate
-from fairlane.core.ops import SetLimit
+from fairlane.core.ops import Renew, SetLimit, Turn, Want
 from fairlane.worker.lanes import ANY, Lane
 from fairlane.worker.limiting import LimitWatch
 from tests.worker.conftest import Works, eventually
@@ -190,3 +192,60 @@ def test_a_limited_queue_that_stands_before_others_is_known(queues: tuple[str, .
     watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
     watch.in_force = True
     assert watch.come_first(queues) is first
+
+
+def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works) -> None:
+    works.app.enqueue_many([works.task("add").using(queue=queue).bind(1, 2) for queue in ("default", "bulk")])
+    worker = WorkerId(works.app.new_job_id())
+    works.app.store.run(Renew(worker=worker, lease_s=60))
+    want = Want(lane="general", queues=("default", "bulk"), limit=2)
+    free, counted = works.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+    watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
+    watch.end(counted)
+    assert not watch.frees_places
+    watch.in_force = True
+    watch.end(free)
+    assert not watch.frees_places
+    watch.end(counted)
+    assert watch.frees_places
+
+
+@pytest.mark.requirement("I3")
+def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_become_free(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[Turn] = []
+    send = type(works.app.store).arun
+
+    async def sent(store: Any, op: Any, **parts: Any) -> Any:
+        if isinstance(op, Turn):
+            turns.append(op)
+        return await send(store, op, **parts)
+
+    monkeypatch.setattr(type(works.app.store), "arun", sent)
+
+    done: list[str] = []
+
+    @works.app.task(name="slow", queue="bulk")  # 50 of them may start in a minute
+    async def slow() -> None:
+        done.append("began")
+        await asyncio.sleep(0.05)
+
+    async def run() -> None:
+        slow.enqueue()
+        engine = works.engine(Lane("general", 20, (ANY,)))
+        running = asyncio.create_task(engine.run())
+        await eventually(lambda: done)
+        works.app.enqueue_many([works.task("add").bind(1, 2) for _ in range(10_000)])
+        await eventually(lambda: works.app.stats().completed == 10_001)
+        engine.stop()
+        await running
+
+    asyncio.run(run())
+    claims = [turn for turn in turns if turn.wants]
+    for turn in claims:
+        asks = any("bulk" in want.queues for want in turn.wants)
+        frees = any(outcome.seq == 1 for outcome in turn.outcomes)  # the slow one, enqueued first
+        if asks or frees:
+            assert turn.limits
+    assert any(not turn.limits for turn in claims)

@@ -70,6 +70,7 @@ class Desk:
         self.ended += 1
         if outcome is not None:
             self.outcomes.append(outcome)
+            self.limits.end(lease)
             self.statistics.add(lease, outcome, ran_s)
             if self.teller.is_watched or type(outcome) is not Completed:
                 self.teller.ended(lease, outcome, ran_s)
@@ -107,8 +108,7 @@ class Desk:
         if left_s > 0:
             state.trusted_until_s = now_s + left_s
             return True
-        state.give_up(lease)
-        self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
+        self._release(state, lease)
         self.kick.set()
         return False
 
@@ -117,13 +117,17 @@ class Desk:
         kept = []
         for lease in state.held:
             if unwanted(lease):
-                state.give_up(lease)
-                self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
+                self._release(state, lease)
             else:
                 kept.append(lease)
         state.held.clear()
         state.held.extend(kept)
         self.kick.set()
+
+    def _release(self, state: LaneState, lease: Lease) -> None:
+        state.give_up(lease)
+        self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
+        self.limits.end(lease)
 
 
 def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:

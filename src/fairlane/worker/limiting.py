@@ -13,13 +13,20 @@ class LimitWatch:
         served = frozenset(queues)
         self.given = tuple(limit for limit in given if _limits_claims(limit) and _concerns(limit, served))
         """What the code allows, as far as it bears on claims from these queues."""
-        self._stored: tuple[StoredLimit, ...] = ()
+        self._limited = _limited(self.given)
         self.in_force = False
         """As the last claim said: some are, given here or kept in the store."""
+        self.frees_places = False
+        """Since the last Turn something ended that a limit may have counted."""
 
     def learn(self, stored: tuple[StoredLimit, ...]) -> None:
         """What people have set, as the store says now and then."""
-        self._stored = stored
+        self._limited = _limited((*self.given, *(record.limit for record in stored if _stored_limits_claims(record))))
+
+    def end(self, lease: Lease) -> None:
+        """It has ended, or goes back. On the way of every job."""
+        if self.in_force and (self._limited is None or lease.queue in self._limited):
+            self.frees_places = True
 
     def free(self, queues: tuple[str, ...]) -> tuple[str, ...]:
         """Of these queues, those from which jobs may be claimed ahead of a free slot.
@@ -29,7 +36,7 @@ class LimitWatch:
         """
         if not self.in_force:
             return queues
-        limited = self._limited()
+        limited = self._limited
         return () if limited is None else tuple(queue for queue in queues if queue not in limited)
 
     def come_first(self, queues: tuple[str, ...]) -> bool:
@@ -42,14 +49,14 @@ class LimitWatch:
         """Whether any of these may be counted under a limit."""
         if not self.in_force:
             return False
-        limited = self._limited()
+        limited = self._limited
         return limited is None or any(lease.queue in limited for lease in leases)
 
-    def _limited(self) -> frozenset[str] | None:
-        """Queues whose jobs a limit may count; None: those of any. Limits in force that are not known here yet may be about anything."""
-        limits = [*self.given, *(record.limit for record in self._stored if _stored_limits_claims(record))]
-        limited = frozenset(_queue_of(limit) for limit in limits)
-        return None if not limits or "" in limited else limited
+
+def _limited(limits: tuple[Limit, ...]) -> frozenset[str] | None:
+    """Queues whose jobs a limit may count; None: those of any. Limits in force that are not known here yet may be about anything."""
+    limited = frozenset(_queue_of(limit) for limit in limits)
+    return None if not limits or "" in limited else limited
 
 
 def _queue_of(limit: Limit) -> str:

@@ -105,14 +105,16 @@ class Turner:
         self._is_waiting = not desk.stopping and (
             not desk.busy() or (self._has_idle_lane() and sent_s - self.answered_s >= QUIET_S)
         )
-        is_whole = any(want.queues == state.queues for state, want in asked)
+        # On a Turn that asks only queues chosen because they have no limits, and ends nothing that was counted, no limit bears.
+        frees_places, desk.limits.frees_places = desk.limits.frees_places, False
+        gives_limits = frees_places or any(want.queues == state.queues for state, want in asked)
         turn = Turn(
             worker=desk.worker,
             claim_no=self._claim_no,
             outcomes=tuple(outcomes),
             starts=self._starts(),
             wants=tuple(want for _, want in asked),
-            limits=desk.limits.given if is_whole else (),  # none of them bears on queues chosen because they have none
+            limits=desk.limits.given if asked and gives_limits else (),
             waiting=self._is_waiting,
         )
         answer = await self._send(turn)
@@ -127,7 +129,7 @@ class Turner:
             state.empty = len(leases) < want.limit and not state.planner.is_searching
             state.give(leases, sent_s + TRUSTED_S, self.answered_s)
         if asked:
-            desk.limits.in_force = answer.limited or (desk.limits.in_force and not is_whole)
+            desk.limits.in_force = answer.limited or (desk.limits.in_force and not gives_limits)
             self._heed_limits(answer, is_short=any(state.empty for state, _ in asked))
             self._is_counted = desk.limits.may_count(answer.leases)
         self._heed(answer)
