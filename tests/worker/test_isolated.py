@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from fairlane.worker import filling
 from fairlane.worker.isolated.children import STARTING, Child, ChildNotStarted, Children
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
@@ -135,7 +136,10 @@ class Nursery(Children):
 
 
 def running(children: Children, count: int) -> list[asyncio.Task[Any]]:
-    return [asyncio.create_task(children.run(number, None)) for number in range(count)]  # type: ignore[arg-type]
+    def run(number: Any) -> Any:
+        return children.run(number, None, lambda: None)  # type: ignore[arg-type]
+
+    return [asyncio.create_task(run(number)) for number in range(count)]
 
 
 def test_only_some_processes_start_at_once_and_the_first_that_is_ready_serves_the_others() -> None:
@@ -146,27 +150,67 @@ def test_only_some_processes_start_at_once_and_the_first_that_is_ready_serves_th
         assert len(children.starts) == STARTING
         for ready in children.starts:
             ready.set_result(Ready())
-        await eventually(lambda: len(children.starts) == 2 * STARTING)
-        rest = runs[:STARTING] + runs[2 * STARTING :]
-        assert await asyncio.gather(*rest) == [0, 1, 4, 5, 6, 7, 8]
+        assert await asyncio.gather(*runs) == list(range(9))
         assert len(children.starts) == 2 * STARTING
-        for ready in children.starts[STARTING:]:
-            ready.set_exception(ChildNotStarted("no"))
-        failed = await asyncio.gather(*runs[STARTING : 2 * STARTING], return_exceptions=True)
-        assert all(isinstance(error, ChildNotStarted) for error in failed)
+        await children.close()
 
     asyncio.run(story())
 
 
-def test_an_attempt_stopped_while_it_waits_for_a_process_keeps_no_other_from_one() -> None:
+def test_a_start_that_comes_to_nothing_is_told_to_one_who_waits() -> None:
+    async def story() -> None:
+        children = Nursery()
+        runs = running(children, STARTING + 1)
+        await asyncio.sleep(0.01)
+        for ready in children.starts:
+            ready.set_exception(ChildNotStarted("no"))
+        await eventually(lambda: len(children.starts) == STARTING + 1)
+        children.starts[-1].set_result(Ready())
+        came_to = await asyncio.gather(*runs, return_exceptions=True)
+        assert sum(isinstance(one, ChildNotStarted) for one in came_to) == STARTING
+        assert sum(isinstance(one, int) for one in came_to) == 1
+
+    asyncio.run(story())
+
+
+def test_who_gives_up_waiting_leaves_the_process_that_starts_to_the_next() -> None:
     async def story() -> None:
         children = Nursery()
         *stopped, last = running(children, 6)
         await asyncio.sleep(0.01)
         for run in stopped:
             run.cancel()
-        await eventually(lambda: len(children.starts) == STARTING + 1)
-        children.starts[-1].set_result(Ready())
+        children.starts[0].set_result(Ready())
         assert await asyncio.wait_for(last, 5) == 5
+        assert len(children.starts) == STARTING
+        await children.close()
 
     asyncio.run(story())
+
+
+def test_waiting_for_a_process_is_not_an_attempts_time(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started too late for its timeout it is put off, uncharged, and the process that was started for it is there when it comes back."""
+    start, put_off_s = Children._start, 0.3
+
+    async def start_slowly(children: Children) -> Child:
+        child = await start(children)
+        await asyncio.sleep(1.0)
+        return child
+
+    monkeypatch.setattr(Children, "_start", start_slowly)
+    monkeypatch.setattr(filling, "PUT_OFF_S", put_off_s)
+    handle = works.task("alone").using(timeout=0.5).enqueue()
+
+    async def story() -> None:
+        engine = works.engine(app=APP)
+        run = asyncio.create_task(engine.run())
+        await eventually(lambda: handle.status() in ("completed", "dead"), within_s=30.0)
+        engine.stop()
+        await run
+
+    asyncio.run(story())
+    job = handle.job()
+    assert (job.status, job.attempts) == ("completed", 0)
+    detail = works.app.detail(handle)
+    assert detail is not None
+    assert [attempt.outcome for attempt in detail.attempts] == ["completed"]

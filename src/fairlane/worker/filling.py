@@ -92,7 +92,8 @@ class Filler:
         is_left_behind = False
         try:
             if (task.isolated or lease.suspect) and self._children is not None:
-                return await self._children.run(lease, self._noter)
+                slot.waits = True
+                return await self._children.run(lease, self._noter, partial(self._begin_apart, slot, lease))
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)
@@ -104,10 +105,9 @@ class Filler:
                 if self._desk.closing:
                     raise
                 return task.raised(lease, error, self._desk.monotonic() - began_s)
-            return self._stopped(slot, task, lease, began_s)
+            return self._stopped(slot, task, lease)
         except ChildNotStarted as reason:
-            log.warning("job %s (%s) is put off for %g s: %s", lease.id, lease.type, PUT_OFF_S, reason)
-            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S, recorded=False)
+            return _put_off(lease, str(reason))
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)
@@ -116,7 +116,7 @@ class Filler:
             raise
         except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
-                return self._stopped(slot, task, lease, began_s)
+                return self._stopped(slot, task, lease)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 error = RuntimeError(f"the task raised {type(error).__name__}")
             return task.raised(lease, error, self._desk.monotonic() - began_s)
@@ -127,15 +127,28 @@ class Filler:
                 job_in_force.reset(job)
         return task.returned(lease, result, self._desk.monotonic() - began_s)
 
-    def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease, began_s: float) -> Outcome | None:
-        ran_s = self._desk.monotonic() - began_s
+    def _begin_apart(self, slot: Slot, lease: Lease) -> None:
+        """An attempt that has waited for its process begins now. The store is told, whose clock has run meanwhile."""
+        stopping = slot.stopping
+        slot.begin(lease, self._desk.monotonic(), slot.timeout_s)
+        slot.stopping, slot.reported = stopping, False
+
+    def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease) -> Outcome | None:
+        ran_s = self._desk.monotonic() - slot.began_s
         if slot.stopping == "lease_lost":
             return None
         if slot.stopping == "shutdown":
-            return Released(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+            return Released(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
         if slot.stopping == "cancel":
-            return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+            return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
+        if slot.waits:
+            return _put_off(lease, f"no process for it came free within its timeout of {slot.timeout_s:g} s")
         return task.raised(lease, TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s"), ran_s)
+
+
+def _put_off(lease: Lease, reason: str) -> Outcome:
+    log.warning("job %s (%s) is put off for %g s: %s", lease.id, lease.type, PUT_OFF_S, reason)
+    return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S, recorded=False)
 
 
 async def _take_in_cancel(own: asyncio.Task[None]) -> None:

@@ -23,6 +23,7 @@ class Slot:
         "task",
         "threaded",
         "timeout_s",
+        "waits",
     )
 
     def __init__(self, line: Line | None = None) -> None:
@@ -40,10 +41,12 @@ class Slot:
         """The store knows that this attempt has begun."""
         self.threaded = False
         """Runs in a thread: asking it to stop frees nothing."""
+        self.waits = False
+        """For a process of its own: nothing has run yet."""
 
     def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
-        self.stopping, self.reported, self.threaded = None, lease.started, False
+        self.stopping, self.reported, self.threaded, self.waits = None, lease.started, False, False
         if self.line is not None:
             self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from fairlane.client.noting import NoteTaker
 from fairlane.core.job import Lease
@@ -80,14 +81,21 @@ class Children:
     def __init__(self, spec: str, memory_mb: float = 0.0) -> None:
         self._spec, self._memory_mb = spec, memory_mb
         self._idle: list[Child] = []
-        self._starting = 0
+        self._waiting = 0
+        self._starting: set[asyncio.Task[None]] = set()
+        self._failed: list[ChildNotStarted] = []
+        """Starts that came to nothing, each for one who waits."""
         self._changed = asyncio.Condition()
 
-    async def run(self, lease: Lease, notes: NoteTaker) -> Outcome:
-        """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first."""
+    async def run(self, lease: Lease, notes: NoteTaker, begin: Callable[[], None]) -> Outcome:
+        """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first.
+
+        `begin` is called when a child is there: waiting for one is not the attempt's time.
+        """
         child = await self._hand_out()
         kept = False
         try:
+            begin()
             outcome = await child.run(lease, notes)
             kept = child.jobs < JOBS_EACH
             return outcome
@@ -99,22 +107,41 @@ class Children:
             await self._tell()
 
     async def _hand_out(self) -> Child:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._idle or self._starting < STARTING)
-            if self._idle:
-                return self._idle.pop()
-            self._starting += 1
+        """Who gives up waiting leaves the child that starts for them to the next."""
+        self._waiting += 1
         try:
-            return await self._start()
+            async with self._changed:
+                while not self._idle:
+                    if self._failed:
+                        raise self._failed.pop()
+                    if len(self._starting) < min(STARTING, self._waiting):
+                        self._starting.add(asyncio.create_task(self._start_one()))
+                    await self._changed.wait()
+                return self._idle.pop()
         finally:
-            self._starting -= 1
-            await self._tell()
+            self._waiting -= 1
+
+    async def _start_one(self) -> None:
+        try:
+            self._idle.append(await self._start())
+        except ChildNotStarted as reason:
+            if self._waiting:
+                self._failed = [*self._failed, reason][-self._waiting :]
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._starting.discard(task)
+            await asyncio.shield(self._tell())
 
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
     async def close(self) -> None:
+        starting = tuple(self._starting)
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
         idle, self._idle = self._idle, []
         await asyncio.gather(*(child.kill() for child in idle))
 
