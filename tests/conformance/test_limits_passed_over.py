@@ -274,3 +274,14 @@ def test_limits_and_pauses_hold_together(scene: Scene) -> None:
     bolt = put(scene, 3, tenant="bolt")
     scene.run(PauseClaims(kind="tenant", name="acme", by="ada"))
     assert got(scene, every_tenant(running=2)) == bolt[:2]
+
+
+@pytest.mark.parametrize("room", [1, 20])
+def test_a_tenant_with_room_is_found_behind_hundreds_that_have_none(scene: Scene, room: int) -> None:
+    names = [f"t{n:03}" for n in range(300)]
+    scene.enqueue(*(scene.job(tenant=name) for name in names for _ in range(2)))
+    limits = (every_tenant(running=1),)
+    while scene.claim(scene.hire(), 100, cursor=names[0], limits=limits):
+        continue  # all of them have one running
+    last = scene.put(tenant="u")
+    assert [lease.id for lease in scene.claim(scene.hire(), room, limits=limits)] == [last.id]

@@ -287,8 +287,8 @@ begin
   into tenants, rooms, rates
   from unnest(tenants, _locked, _counted.rooms, _counted.rates) with ordinality as t (tenant, locked, room, rates, ord)
   where t.locked and (t.room > 0 or t.room is null);
-  l.wary := l.wary or cardinality(tenants) < cardinality(_locked);
   tenants := coalesce(tenants, '{}');
+  l.wary := l.wary or cardinality(tenants) < cardinality(_locked);
 end
 $$;
 

@@ -4,8 +4,8 @@
 -- uses:   ready_line
 --
 -- Within a band every tenant gives one job in turn. Whole rounds are taken at once: with room for 100 and 3 tenants, 33 each; what is
--- left over goes round one by one. A claim meets no more tenants at a time than it has room for; where those had nothing for it, and
--- there are no limits, twice as many the next time. The room of a tenant caps its line's share, the room of a queue the room here. Under
+-- left over goes round one by one. A claim meets no more tenants at a time than it has room for; where those had nothing for it, or no
+-- room, twice as many the next time. The room of a tenant caps its line's share, the room of a queue the room here. Under
 -- limits of types no more lines are asked at once than there is room for, and no line for more rounds than the shortest of them has
 -- room for.
 create function claim(
@@ -184,6 +184,7 @@ begin
         if _tenants = '{}' then
           exit when not _first or (_met_all and _alive = '{}');
           _first := not _met_all;
+          _chunk := least(2 * _chunk, 1000);
           continue;
         end if;
 
@@ -251,7 +252,7 @@ begin
             with ordinality as t (tenant, taken, share, room, rates, ord)
         ) t;
         _stopped := null;
-        _chunk := case when _sum = 0 and l.limited is not true then least(2 * _chunk, 1000) else _here - _sum end;
+        _chunk := case when _sum = 0 then least(2 * _chunk, 1000) else _here - _sum end;
         claimed := claimed + _sum;
         seqs := seqs || _these;
         _room := _room - _sum;
