@@ -56,6 +56,11 @@ def test_head_on_what_only_acts_is_refused_and_changes_nothing(house: ShopHouse,
     assert house.facts() == before
 
 
+def test_where_only_reading_is_allowed_head_is_named_beside_get(house: ShopHouse) -> None:
+    answer = house.call("DELETE", "/api/jobs/", house.token(EVERY_ROLE))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
 def test_a_real_server_answers_head_and_keeps_the_connection(house: ShopHouse, served: str) -> None:
     headers = {"Authorization": f"Bearer {house.token(('viewer',))}"}
     with httpx.Client(base_url=served, headers=headers, timeout=20) as http:

@@ -52,8 +52,19 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def allow_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    (
+                        name,
+                        value + b", HEAD" if name == b"allow" and b"GET" in value and b"HEAD" not in value else value,
+                    )
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
         if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, allow_head if scope["type"] == "http" else send)
             return
 
         async def send_head(message: Message) -> None:

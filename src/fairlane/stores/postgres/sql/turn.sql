@@ -25,6 +25,7 @@ create function turn_v1(
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set enable_nestloop = on
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
