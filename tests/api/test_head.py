@@ -56,9 +56,13 @@ def test_head_on_what_only_acts_is_refused_and_changes_nothing(house: ShopHouse,
     assert house.facts() == before
 
 
-def test_where_only_reading_is_allowed_head_is_named_beside_get(house: ShopHouse) -> None:
-    answer = house.call("DELETE", "/api/jobs/", house.token(EVERY_ROLE))
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/api/jobs/", "GET, HEAD, POST"), ("/api/jobs/audit/", "GET, HEAD"), ("/logout", "POST")],
+)
+def test_where_a_method_is_refused_all_others_of_the_path_are_named(house: ShopHouse, path: str, allowed: str) -> None:
+    answer = house.call("DELETE", path, house.token(EVERY_ROLE))
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 def test_a_real_server_answers_head_and_keeps_the_connection(house: ShopHouse, served: str) -> None:

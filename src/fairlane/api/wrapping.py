@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
@@ -46,25 +47,25 @@ class EndingSlash:
 
 
 class HeadAsGet:
-    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun."""
+    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun. Where a method is refused, all others
+    of the path are named."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def allow_head(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    (
-                        name,
-                        value + b", HEAD" if name == b"allow" and b"GET" in value and b"HEAD" not in value else value,
-                    )
-                    for name, value in message["headers"]
-                ]
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_allowed(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 405:
+                others = [header for header in message["headers"] if header[0] != b"allow"]
+                message["headers"] = [*others, (b"allow", ", ".join(_allowed(scope)).encode())]
             await send(message)
 
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, allow_head if scope["type"] == "http" else send)
+        if scope["method"] != "HEAD":
+            await self._app(scope, receive, send_allowed)
             return
 
         async def send_head(message: Message) -> None:
@@ -75,6 +76,13 @@ class HeadAsGet:
 
         with suppress(_Answered):
             await self._app({**scope, "method": "GET"}, receive, send_head)
+
+
+def _allowed(scope: Scope) -> list[str]:
+    """All methods of a path, whichever routes they belong to."""
+    routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 class _Answered(Exception):
