@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from fairlane.core.ops import Enqueue, Renew, Turn
+from fairlane.core.ops import Enqueue, Lapse, Reclaim, Renew, Retire, Turn
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
 from tests.support.acting import wanting
 from tests.support.making import Making
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.requirement("W5", "Q17")
@@ -35,3 +38,22 @@ def test_a_repeated_turn_waits_for_the_first_and_returns_its_leases(
         first, second = (turn.result(20) for turn in running)
     assert [lease.seq for lease in first.leases] == [lease.seq for lease in second.leases]
     assert place.number("select count(*) from fairlane.lease") == 5
+
+
+@pytest.mark.requirement("W5")
+def test_of_a_workers_claims_only_the_last_is_remembered_and_nothing_once_it_has_left(
+    place: Place, store: PostgresStore
+) -> None:
+    making = Making()
+    store.run(Enqueue(jobs=tuple(making.job() for _ in range(20)), now=NOON))
+    stays, leaves, dies, lapses = (making.worker_id() for _ in range(4))
+    for worker in (stays, leaves, dies, lapses):
+        store.run(Renew(worker=worker, lease_s=10 if worker == lapses else 3600, now=NOON))
+        for claim_no in (1, 2, 40, 41):
+            store.run(Turn(worker=worker, claim_no=claim_no, wants=(wanting(1),), now=NOON))
+    remembered = "select count(*) from fairlane.claim_made where worker = %s"
+    assert [place.number(remembered, worker) for worker in (stays, leaves, dies, lapses)] == [1, 1, 1, 1]
+    store.run(Retire(worker=leaves, now=NOON))
+    store.run(Lapse(worker=dies, now=NOON))
+    store.run(Reclaim(now=NOON + timedelta(seconds=10)))
+    assert [place.number(remembered, worker) for worker in (stays, leaves, dies, lapses)] == [1, 0, 0, 0]

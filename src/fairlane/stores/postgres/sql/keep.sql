@@ -39,7 +39,7 @@ declare
   _count bigint := (select count(*) from job);
 begin
   delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done; delete from dead_letter;
-  delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker;
+  delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker; delete from claim_made;
   delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;

@@ -16,7 +16,7 @@ begin
   end if;
   perform mark_started(_worker, starts, _now);
   _back := take_back(leases_of(_worker), 'worker_gone', _now, _max_crashes);
-  delete from worker where id = _worker;
+  perform forget_worker(_worker);
   return json_build_object('reclaimed', coalesce(_back, '[]'));
 end
 $$;

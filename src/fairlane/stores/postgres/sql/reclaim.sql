@@ -12,18 +12,23 @@ set jit = off
 as $$
 declare
   _w     uuid;
+  _most  integer;
   _seqs  bigint[];
   _some  json;
   _all   jsonb := '[]';
 begin
   for _w in select id from worker where expires_at <= _now order by expires_at, id for update skip locked loop
-    exit when jsonb_array_length(_all) >= _limit;
-    _seqs := leases_of(_w, _limit => _limit - jsonb_array_length(_all));
+    _most := _limit - jsonb_array_length(_all);
+    exit when _most <= 0;
+    _seqs := leases_of(_w, _limit => _most + 1);
+    if cardinality(_seqs) <= _most then
+      perform forget_worker(_w);
+    end if;
+    _seqs := _seqs[:_most];
     if _seqs <> '{}' then
       _some := take_back(_seqs, 'worker_gone', _now, _max_crashes);
       _all := _all || coalesce(_some::jsonb, '[]');
     end if;
-    delete from worker where id = _w and leases_of(_w, _limit => 1) = '{}';
   end loop;
   return _all;
 end

@@ -15,11 +15,13 @@ create table worker (
 ) with (fillfactor = 50);
 create index worker_waiting on worker (id) where waiting;
 
--- The last claim that gave each worker something. Beside its row, so that a heartbeat never waits for a Turn.
+-- The last claims that gave a worker something. A row for each and not one that is updated: under an old snapshot every Turn would walk over all its
+-- versions (8.5 ms at 100,000). Nothing refers to the worker, which would have to be looked up each time: forget_worker removes them.
 create table claim_made (
-  worker    uuid primary key references worker on delete cascade,
-  claim_no  bigint not null
-) with (fillfactor = 50);
+  worker    uuid not null,
+  claim_no  bigint not null,
+  primary key (worker, claim_no)
+);
 
 -- What running attempts say: how far they are, and the newest lines of their log, numbered for each job.
 create table note (

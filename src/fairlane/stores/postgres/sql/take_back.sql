@@ -1,3 +1,14 @@
+-- forget_worker: a worker has left; its leases are taken back by the same call.
+create function forget_worker(_worker uuid) returns void
+language plpgsql
+set search_path from current
+as $$
+begin
+  delete from claim_made where worker = _worker;
+  delete from worker where id = _worker;
+end
+$$;
+
 -- leases_of: a worker's leases, or those of one of its claims, by seq and locked.
 -- uses:   lease (small: as many rows as jobs in flight)
 --

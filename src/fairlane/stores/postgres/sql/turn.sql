@@ -138,8 +138,8 @@ begin
           end if;
         end loop;
         if _nth > 0 then
-          insert into claim_made as c (worker, claim_no) values (_worker, _claim_no)
-          on conflict (worker) do update set claim_no = greatest(c.claim_no, excluded.claim_no);
+          insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing;
+          delete from claim_made where worker = _worker and claim_no < _claim_no and claim_no >= _claim_no - 64;  -- older ones do no harm
         end if;
       end if;
     end if;
@@ -166,7 +166,7 @@ begin
   leased_at := case when _repeated and _claimed is not null then (select min(l.leased_at) from lease l where l.seq = any(_claimed)) else _now end;
   return next;
   if _claimed is not null then
-    perform set_config('enable_nestloop', 'off', true), set_config('enable_hashjoin', 'on', true);  -- until we return
+    perform set_config('enable_nestloop', 'off', true), set_config('enable_hashjoin', 'on', true);  -- until we return: both are set above
     return query
     select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant, l.queue, l.band, l.due_at,
            l.deadline_at, j.payload::text, j.max_attempts::integer, j.category,

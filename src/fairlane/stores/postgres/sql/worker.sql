@@ -41,7 +41,7 @@ begin
   if _outcomes is not null and (select s.freed from settle(_worker, _outcomes, _now) s) is not null then
     perform wake_waiting();
   end if;
-  delete from worker where id = _worker;
+  perform forget_worker(_worker);
   return json_build_object('released', coalesce(json_array_length(_outcomes), 0));
 end
 $$;
