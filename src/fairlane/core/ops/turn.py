@@ -195,7 +195,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     starts: tuple[Start, ...] = ()
     wants: tuple[Want, ...] = ()
     limits: tuple[Limit, ...] = ()
-    """What the code allows; for its claims."""
+    """What the code allows: for its claims, and for who is woken as leases end. To be left out only where none of them bears on the queues it asks, nor on what it
+    ends."""
     waiting: bool = False
     """From this commit on an enqueue wakes this worker."""
     promote_limit: int = PROMOTE_LIMIT
