@@ -136,6 +136,13 @@ def test_a_session_ends_when_one_logs_out_or_its_time_is_over(house: ShopHouse) 
     assert house.call("POST", "/logout", headers={"Cookie": cookie, **SAME_ORIGIN}).status_code == 204
     assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == 401
     cookie = logged_in(house)
+    assert 'action="logout"' in house.call("GET", "/", headers={"Cookie": cookie}).text
+    left = house.call("POST", "/logout", headers={"Cookie": cookie, "Accept": "text/html", **SAME_ORIGIN})
+    assert (left.status_code, "Logged out" in left.text) == (200, True)
+    assert "Max-Age=0" in left.headers["set-cookie"]
+    assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == 401
+    assert "logout" not in house.call("GET", "/", house.token(("viewer",))).text
+    cookie = logged_in(house)
     house.clock.advance(SESSION_S + 1)
     over = house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie})
     assert over.status_code == 401

@@ -44,9 +44,11 @@ _PAGE = """<!doctype html>
 <p>You are <b>{name}</b>: {roles}. {tenant}</p>
 <ul>
 {places}
-</ul>
+</ul>{leave}
 </body></html>
 """
+_LEAVE = """
+<form method="post" action="logout"><button>Log out</button></form>"""
 
 
 @routes.get("/", Right.READ, response_class=HTMLResponse)
@@ -57,7 +59,11 @@ async def show_home(here: Here) -> HTMLResponse:
     tenant = "All tenants' jobs are yours to see." if caller.tenant is None else f"You see those of {caller.tenant}."
     return HTMLResponse(
         _PAGE.format(
-            name=escape(caller.name), roles=escape(", ".join(caller.roles)), tenant=escape(tenant), places=places
+            name=escape(caller.name),
+            roles=escape(", ".join(caller.roles)),
+            tenant=escape(tenant),
+            places=places,
+            leave=_LEAVE if caller.by == "session" else "",
         )
     )
 

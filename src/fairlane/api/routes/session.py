@@ -34,6 +34,13 @@ _PAGE = """<!doctype html>
 </body></html>
 """
 
+_LEFT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Logged out of Fairlane</title></head>
+<body><h1>Logged out of Fairlane</h1>
+<p>This session has ended. A new link lets you in again.</p>
+</body></html>
+"""
+
 
 class Me(BaseModel):
     """Who you are to this API."""
@@ -81,11 +88,17 @@ async def log_in(request: Request, house: ThisHouse, link: Link) -> Response:
     return response
 
 
-@routes.post("/logout", Right.READ, status_code=204)
+@routes.post(
+    "/logout",
+    Right.READ,
+    status_code=204,
+    responses={200: {"description": "logged out, as a page", "content": {"text/html": {"schema": {"type": "string"}}}}},
+)
 async def log_out(request: Request, here: Here) -> Response:
-    """End this session everywhere."""
+    """End this session everywhere. Browsers are told so by a page."""
     await sessions.closed(here.app, here.caller)
-    response = Response(status_code=204)
+    is_browser = "text/html" in request.headers.get("accept", "")
+    response = HTMLResponse(_LEFT) if is_browser else Response(status_code=204)
     sessions.forget_cookie(request, response)
     return response
 
