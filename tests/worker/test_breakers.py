@@ -193,3 +193,22 @@ def test_jobs_behind_a_closed_breaker_cost_no_questions() -> None:
     assert sum(queue.pending for queue in works.app.stats().queues) == 0
     assert asked["Report"] <= 2
     assert asked["Admit"] == 0
+
+
+@pytest.mark.requirement("Q10", "L12")
+def test_jobs_that_were_put_off_do_not_use_a_worker_up(works: Works) -> None:
+    ran: list[int] = []
+
+    @works.app.task(name="send", breaker=SMTP)
+    async def send() -> None:
+        raise AssertionError
+
+    @works.app.task(name="count", priority=9)
+    async def count(n: int) -> None:
+        ran.append(n)
+
+    works.app.force_breaker("smtp", by="ada")
+    works.app.enqueue_many([send.bind() for _ in range(5)])
+    works.app.enqueue_many([count.bind(n) for n in range(5)])
+    works.drain(ONE, max_jobs=3)
+    assert len(ran) == 3

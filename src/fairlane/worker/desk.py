@@ -11,7 +11,7 @@ from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.turn import START_BY_S
-from fairlane.core.outcome import Completed, Outcome, Released
+from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import ANY, LaneState
 from fairlane.worker.limiting import LimitWatch
@@ -72,6 +72,8 @@ class Desk:
             self.outcomes.append(outcome)
             self.limits.end(lease)
             self.statistics.add(lease, outcome, ran_s)
+            if type(outcome) is not Completed and leaves_no_record(outcome):
+                self.started -= 1  # put off: it runs another time
             if self.teller.is_watched or type(outcome) is not Completed:
                 self.teller.ended(lease, outcome, ran_s)
         self.kick.set()
