@@ -173,6 +173,24 @@ def test_a_start_that_comes_to_nothing_is_told_to_one_who_waits() -> None:
     asyncio.run(story())
 
 
+def test_whatever_keeps_a_process_from_starting_is_told_once_and_to_nobody_who_comes_later() -> None:
+    async def story() -> None:
+        children = Nursery()
+        gone, told = running(children, 2)
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        for ready in children.starts:
+            ready.set_exception(RuntimeError("no more threads"))
+        with pytest.raises(ChildNotStarted, match="RuntimeError: no more threads"):
+            await asyncio.wait_for(told, 5)
+        [later] = running(children, 1)
+        await eventually(lambda: len(children.starts) == STARTING + 1)
+        children.starts[-1].set_result(Ready())
+        assert await asyncio.wait_for(later, 5) == 0
+
+    asyncio.run(story())
+
+
 def test_who_gives_up_waiting_leaves_the_process_that_starts_to_the_next() -> None:
     async def story() -> None:
         children = Nursery()

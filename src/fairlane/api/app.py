@@ -45,7 +45,7 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        middleware=[Middleware(HeadAsGet), Middleware(CarefulHeaders), Middleware(EndingSlash)],
+        middleware=[Middleware(EndingSlash), Middleware(HeadAsGet), Middleware(CarefulHeaders)],
     )
     api.state.house = house
     handle_problems(api)

@@ -110,7 +110,7 @@ class Filler:
             return _put_off(lease, str(reason))
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
-            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - began_s)
+            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - slot.began_s)
         except GeneratorExit:
             is_left_behind = True  # on a loop that is gone, and in nobody's context
             raise

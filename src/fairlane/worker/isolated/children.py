@@ -83,7 +83,7 @@ class Children:
         self._idle: list[Child] = []
         self._waiting = 0
         self._starting: set[asyncio.Task[None]] = set()
-        self._failed: list[ChildNotStarted] = []
+        self._failed: list[Exception] = []
         """Starts that came to nothing, each for one who waits."""
         self._changed = asyncio.Condition()
 
@@ -120,13 +120,17 @@ class Children:
                 return self._idle.pop()
         finally:
             self._waiting -= 1
+            del self._failed[self._waiting :]
 
     async def _start_one(self) -> None:
         try:
             self._idle.append(await self._start())
-        except ChildNotStarted as reason:
-            if self._waiting:
-                self._failed = [*self._failed, reason][-self._waiting :]
+        except Exception as error:  # noqa: BLE001 - whatever keeps a process from starting, somebody who waits for it must hear
+            is_told = isinstance(error, ChildNotStarted)
+            reason = (
+                error if is_told else ChildNotStarted(f"no process could be started: {type(error).__name__}: {error}")
+            )
+            self._failed = [*self._failed, reason][: self._waiting]
         finally:
             task = asyncio.current_task()
             assert task is not None
@@ -166,6 +170,8 @@ class Children:
         try:
             async with asyncio.timeout(START_S):
                 ready = await aread_frame(process.stdout)
+                if ready != READY:
+                    await process.wait()
         except TimeoutError:
             await asyncio.shield(child.kill())
             raise ChildNotStarted(f"its process was not ready within {START_S:g} s") from None
@@ -173,5 +179,5 @@ class Children:
             await asyncio.shield(child.kill())
             raise
         if ready != READY:
-            raise ChildNotStarted(f"the application could not be loaded there: {ChildDied(await process.wait())}")
+            raise ChildNotStarted(f"the application could not be loaded there: {ChildDied(process.returncode)}")
         return child

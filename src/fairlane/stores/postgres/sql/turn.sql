@@ -139,7 +139,8 @@ begin
         end loop;
         if _nth > 0 then
           insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing;
-          delete from claim_made where worker = _worker and claim_no < _claim_no and claim_no >= _claim_no - 64;  -- older ones do no harm
+          delete from claim_made where worker = _worker and claim_no = (
+            select max(c.claim_no) from claim_made c where c.worker = _worker and c.claim_no < _claim_no);
         end if;
       end if;
     end if;
