@@ -285,3 +285,17 @@ def test_a_tenant_with_room_is_found_behind_hundreds_that_have_none(scene: Scene
         continue  # all of them have one running
     last = scene.put(tenant="u")
     assert [lease.id for lease in scene.claim(scene.hire(), room, limits=limits)] == [last.id]
+
+
+@pytest.mark.parametrize("room", [1, 300])
+def test_a_tenant_is_found_behind_hundreds_with_room_for_jobs_nobody_here_knows(scene: Scene, room: int) -> None:
+    scene.enqueue(*(scene.job("other", tenant=f"t{n:03}") for n in range(300)))
+    scene.enqueue(*(scene.job("other", tenant="t001", queue="bulk") for _ in range(3)))
+    last = scene.put(tenant="u")
+    worker, cursor, found = scene.hire(), "", []
+    for _ in range(5):  # a store may stop on the way, if the next claim goes on from there
+        want = wanting(room, queues=("default", "bulk"), types=("mail.send",), cursor=cursor)
+        result = scene.turn(worker, want, limits=(every_tenant(running=1),))
+        found += [lease.id for lease in result.leases]
+        cursor = result.cursors.get("general", cursor)
+    assert found == [last.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from fairlane.core.chance import FixedChance
@@ -82,6 +83,16 @@ def test_a_short_batch_or_a_wake_up_makes_it_look_round() -> None:
     lane.turn(10)
     assert not is_look(lane.turn(10)[0])
     assert is_look(lane.turn(10, woken=True)[0])
+
+
+def test_a_look_that_the_store_broke_off_goes_on_from_there() -> None:
+    lane = Lane()
+    want = lane.planner.want(5, lane.now_s, start=5)
+    answer = msgspec.structs.replace(
+        lane.store.run(Turn(worker=WORKER, claim_no=1, wants=(want,))), cursors={"general": "t255"}
+    )
+    lane.planner.learn(want, answer, 0.01, lane.now_s + 0.01)
+    assert lane.planner.want(5, lane.now_s + 0.02, start=5, woken=True).cursor == "t255"
 
 
 def test_looking_round_stays_within_a_fifth_of_the_time() -> None:

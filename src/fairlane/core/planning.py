@@ -105,8 +105,7 @@ class ClaimPlanner:
         given = Counter([(lease.queue, lease.band, lease.tenant) for lease in mine])
         for (_, _, tenant), count in given.items():
             self.accounts.claim(tenant, count, now_s)
-        if mine:
-            self._cursor = answer.cursors.get(self._lane, mine[-1].tenant)
+        self._cursor = answer.cursors.get(self._lane, mine[-1].tenant if mine else self._cursor)
         self._is_short = len(mine) < want.limit
         self._searcher.learn(want, answer, took_s, now_s, is_short=self._is_short)
         survey = next((survey for survey in answer.surveys if survey.lane == self._lane), None)

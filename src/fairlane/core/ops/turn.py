@@ -138,7 +138,8 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     marks: tuple[Mark, ...] = ()
     """The last row looked at in each line from which this Turn claimed or passed over anything, by queue, band, tenant."""
     cursors: dict[str, str] = {}
-    """By lane: the tenant that discovery served last."""
+    """By lane: the tenant that discovery served last. Where it gave nothing: how far it came, if the store stopped before it had met everybody; `limited_until`
+    is then soon."""
     next_due_at: datetime | None = None
     """When the next scheduled job is due."""
     reclaimed: tuple[Reclaimed, ...] = ()

@@ -247,20 +247,22 @@ $$;
 -- guard:  limit_lock: a tenant whom another session is counting has no room for us
 -- uses:   see tenant_rooms
 --
--- At most 256 tenants are locked in one Turn: the server's table of locks holds some thousands for everybody.
+-- At most 256 tenants are locked in one Turn: the server's table of locks holds some thousands for everybody. And of those found to have
+-- room no more than `_most`, for whom we lock others cannot claim: `seen`, the last one looked at then, null if that were all.
 create function meet(
-  _queue text, _now timestamptz, inout tenants text[], inout l claim_limits, out rooms integer[], out rates jsonb[]
+  _queue text, _now timestamptz, _most integer, inout tenants text[], inout l claim_limits, out rooms integer[], out rates jsonb[], out seen text
 )
 language plpgsql
 set search_path from current
 as $$
 declare
   _counted   record;
+  _end       integer;
   _lockable  boolean[];
   _locked    boolean[];
   _missed    boolean;
   -- Only a limit of every tenant makes it sure that each one met has a limit at all; and `system` is not one of them.
-  _wary      boolean := l.wary or 'system' = any(tenants) or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
+  _wary      boolean := l.wary or cardinality(tenants) > 16 or 'system' = any(tenants) or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
 begin
   if tenants = '{}' then
     return;
@@ -268,7 +270,15 @@ begin
   if _wary then
     select * into _counted from tenant_rooms(tenants, _queue, l, _now);
     l.until := least(l.until, _counted.until);
-    _lockable := array(select r.room > 0 from unnest(_counted.rooms) with ordinality as r (room, ord) order by r.ord);
+    _end := (
+      select r.ord from unnest(_counted.rooms) with ordinality as r (room, ord) where r.room > 0 or r.room is null
+      order by r.ord offset _most - 1 limit 1);
+    if _end < cardinality(tenants) then
+      tenants := tenants[:_end];
+      seen := tenants[_end];
+    end if;
+    _lockable := array(
+      select r.room > 0 from unnest(_counted.rooms) with ordinality as r (room, ord) where r.ord <= cardinality(tenants) order by r.ord);
   else
     _lockable := array_fill(true, array[cardinality(tenants)]);
   end if;
@@ -280,7 +290,7 @@ begin
     ) t order by t.ord);
   -- Counted in a statement after the locks: it has to see what those who held them before have committed.
   select * into _counted from tenant_rooms(tenants, _queue, l, _now);
-  l.locks := l.locks + (select count(*) from unnest(_lockable) as y (yes) where y.yes);
+  l.locks := l.locks + (select count(*) from unnest(_lockable, _locked) as t (yes, locked) where t.yes and t.locked);
   _missed := exists (select from unnest(_lockable, _locked) as t (yes, locked) where t.yes and not t.locked);
   l.until := least(l.until, _counted.until, case when _missed then _now + interval '20 milliseconds' end);
   select array_agg(t.tenant order by t.ord), array_agg(t.room order by t.ord), array_agg(t.rates order by t.ord)

@@ -89,7 +89,7 @@ begin
     _rate := rate_of(l.queues[_q]);
     _here := least(_room - claimed, l.queues[_q].room);
     if _w.by_tenant and _here > 0 then
-      select * into _got from meet(_queue, _w.now, _tenants, l);
+      select * into _got from meet(_queue, _w.now, null, _tenants, l);
       _tenants := _got.tenants;
       _rooms := _got.rooms;
       _theirs := _got.rates;

@@ -32,6 +32,7 @@ declare
   _met_all     boolean;
   _wrapped     boolean;
   _last        text;
+  _spent       text;  -- the last tenant met when a Turn's locks were used up
   _end         text;
   _tenants     text[];
   _rooms       integer[];
@@ -164,11 +165,19 @@ begin
           _last := _tenants[cardinality(_tenants)];
           _rates := '{}';  -- those of the tenants before, or of another queue, do not count these
           if _w.by_tenant then
-            select * into _got from meet(_queue, _now, _tenants, l);
+            select * into _got from meet(_queue, _now, _here, _tenants, l);
+            if _got.seen is not null then
+              _met_all := false;
+              _last := _got.seen;
+              _wrapped := _cursor = '' or _last <= _cursor collate "C";
+            end if;
             _tenants := _got.tenants;
             _rooms := _got.rooms;
             _rates := _got.rates;
             l := _got.l;
+            if l.locks >= 256 then
+              _spent := coalesce(_spent, _last);
+            end if;
           end if;
           if _rate is not null and _tenants <> '{}' then
             _rates := array(select _rate || coalesce(_rates[i], '[]') from generate_series(1, cardinality(_tenants)) i order by i);
@@ -271,7 +280,9 @@ begin
     end loop;
   end loop;
 
-  if _survey > 0 and served is not null then
+  if claimed = 0 and _spent is not null then
+    served := _spent;  -- the next claim goes on behind those who used the locks up and gave nothing
+  elsif _survey > 0 and served is not null then
     _tenants := case when _off.tenants then open_tenants_behind(_served_in.queue, _served_in.band, served, null, _survey)
                      else tenants_behind(_served_in.queue, _served_in.band, served, null, _survey, _served_head) end;
     if cardinality(_tenants) < _survey then
