@@ -248,7 +248,7 @@ $$;
 -- uses:   see tenant_rooms
 --
 -- At most 256 tenants are locked in one Turn: the server's table of locks holds some thousands for everybody. And of those found to have
--- room no more than `_most`, for whom we lock others cannot claim: `seen`, the last one looked at then, null if that were all.
+-- room no more than `_most` (null: all), for whom we lock others cannot claim: `seen`, the last one looked at then, null if that were all.
 create function meet(
   _queue text, _now timestamptz, _most integer, inout tenants text[], inout l claim_limits, out rooms integer[], out rates jsonb[], out seen text
 )
@@ -262,7 +262,7 @@ declare
   _locked    boolean[];
   _missed    boolean;
   -- Only a limit of every tenant makes it sure that each one met has a limit at all; and `system` is not one of them.
-  _wary      boolean := l.wary or cardinality(tenants) > 16 or 'system' = any(tenants) or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
+  _wary      boolean := l.wary or cardinality(tenants) > 32 or 'system' = any(tenants) or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', _queue));
 begin
   if tenants = '{}' then
     return;
@@ -271,7 +271,7 @@ begin
     select * into _counted from tenant_rooms(tenants, _queue, l, _now);
     l.until := least(l.until, _counted.until);
     _end := (
-      select r.ord from unnest(_counted.rooms) with ordinality as r (room, ord) where r.room > 0 or r.room is null
+      select r.ord from unnest(_counted.rooms) with ordinality as r (room, ord) where _most is not null and (r.room > 0 or r.room is null)
       order by r.ord offset _most - 1 limit 1);
     if _end < cardinality(tenants) then
       tenants := tenants[:_end];
