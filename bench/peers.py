@@ -19,7 +19,7 @@ from tests.servers.postgres import PostgresServer
 PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
 JOBS = {"fairlane": 20_000, "pgqueuer": 20_000, "procrastinate": 2_000, "chancy": 10_000}
 ON_FILES = {"fairlane_sqlite": 20_000, "huey": 5_000}
-SLOTS, ROUNDS, PATIENCE_S = 100, 3, 60.0
+SLOTS, ROUNDS, PATIENCE_S = 100, 5, 60.0
 GOAL, GOAL_ON_FILES = 2.5, 3.0
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the diary lies if it can: on a disk, appending to one file from two processes is a good part of what is measured."""
