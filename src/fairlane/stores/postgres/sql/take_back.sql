@@ -12,7 +12,7 @@ $$;
 -- leases_of: a worker's leases, or those of one of its claims, by seq and locked.
 -- uses:   lease (small: as many rows as jobs in flight)
 --
--- An index by worker cost every claimed job 0.9 us of the server's time, for what is asked only when a worker leaves or an answer was lost.
+-- An index by worker cost every claimed job 0.5 to 0.9 us of the server's time, for what is asked only when a worker leaves or an answer was lost.
 create function leases_of(_worker uuid, _claim_no bigint default null, _limit integer default null) returns bigint[]
 language plpgsql
 set search_path from current
