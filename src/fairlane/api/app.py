@@ -17,7 +17,7 @@ from fairlane.api.feed import POLL_S, EventFeed
 from fairlane.api.problems import handle_problems
 from fairlane.api.routing import gated_routes
 from fairlane.api.visit import House
-from fairlane.api.wrapping import CarefulHeaders, EndingSlash, HeadAsGet
+from fairlane.api.wrapping import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
 from fairlane.client.app import Fairlane
 
 
@@ -45,7 +45,7 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        middleware=[Middleware(EndingSlash), Middleware(HeadAsGet), Middleware(CarefulHeaders)],
+        middleware=[Middleware(part) for part in (EndingSlash, HeadAsGet, AllowedMethods, CarefulHeaders)],
     )
     api.state.house = house
     handle_problems(api)

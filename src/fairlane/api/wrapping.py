@@ -1,4 +1,4 @@
-"""Around every answer: headers that tell browsers to be careful, paths that end as ours do, and HEAD beside every GET."""
+"""Around every answer: careful headers for browsers, paths that end as ours do, HEAD beside every GET, and what a path allows where it refuses."""
 
 from __future__ import annotations
 
@@ -46,26 +46,31 @@ class EndingSlash:
         await self._app(scope, receive, send)
 
 
-class HeadAsGet:
-    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun. Where a method is refused, all others
-    of the path are named."""
+class AllowedMethods:
+    """Where a method is refused all others of the path are named, whichever routes they belong to."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
         async def send_allowed(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 405:
                 others = [header for header in message["headers"] if header[0] != b"allow"]
                 message["headers"] = [*others, (b"allow", ", ".join(_allowed(scope)).encode())]
             await send(message)
 
-        if scope["method"] != "HEAD":
-            await self._app(scope, receive, send_allowed)
+        await self._app(scope, receive, send_allowed if scope["type"] == "http" else send)
+
+
+class HeadAsGet:
+    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
             return
 
         async def send_head(message: Message) -> None:
@@ -79,7 +84,6 @@ class HeadAsGet:
 
 
 def _allowed(scope: Scope) -> list[str]:
-    """All methods of a path, whichever routes they belong to."""
     routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))

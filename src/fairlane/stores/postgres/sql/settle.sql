@@ -38,7 +38,7 @@ begin
       delay_s double precision, failure json, charged boolean, reason text, recorded boolean)
   ), ended_here as (
     delete from lease l using o
-    where l.seq = o.seq and l.attempt = o.attempt and l.worker is not distinct from _worker
+    where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
     returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
       l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
       _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,

@@ -201,7 +201,7 @@ begin
     update lease l
     set started_at = coalesce(l.started_at, _now), deadline_at = _now + 2 * s.timeout_s * interval '1 second', alone = coalesce(s.alone, false)
     from json_to_recordset(starts) as s (seq bigint, attempt integer, timeout_s double precision, alone boolean)
-    where l.seq = s.seq and l.attempt = s.attempt and l.worker is not distinct from _worker
+    where l.seq = s.seq and l.attempt = s.attempt and l.worker = _worker
     returning l.seq, l.attempt
   )
   select array_agg(seq), array_agg(attempt) into _marked, _attempts from marked;
