@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.core.ops import Check, Enqueue
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.postgres.migrating import migrations, script
+from fairlane.stores.postgres.migrator import migrations, script
 from tests.faults.conftest import Stores
 from tests.faults.migrating import migrate
 from tests.faults.places import Place

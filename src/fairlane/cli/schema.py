@@ -110,7 +110,7 @@ class PostgresSchema:
         return self._migrator.up()
 
     def script(self) -> str:
-        from fairlane.stores.postgres.migrating import migrations, script
+        from fairlane.stores.postgres.migrator import migrations, script
 
         return "\n".join(script(migration, self._schema) for migration in migrations())
 

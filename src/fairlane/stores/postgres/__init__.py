@@ -1,3 +1,3 @@
-"""The PostgreSQL store: every operation is one SQL function or one query; the schema is in `sql/`."""
+"""The PostgreSQL store: each operation is one SQL function; tables are in `migrations/`, functions in `functions/`."""
 
 from fairlane.stores.postgres.store import PostgresStore as PostgresStore

@@ -78,7 +78,7 @@ class PostgresIsolator:
     def script(self, prefix: str | None = None) -> str:
         """The whole change as plain SQL that can be run by hand: all of it or nothing."""
         roles = Roles.prefixed(prefix or self._schema)
-        text = (files("fairlane.stores.postgres") / "sql" / "isolation.sql").read_text("utf-8")
+        text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
         calls = json.encode({"worker": WORKER_CALLS, "api": API_CALLS}).decode()
         names = {"schema": self._schema, "calls": calls, **roles._asdict()}
         for name, value in names.items():

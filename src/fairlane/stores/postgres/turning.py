@@ -25,7 +25,7 @@ SQL = (
 
 
 class _Extra(Struct, frozen=True, array_like=True):
-    """What is not as by default, in the order of `json_build_array` in sql/turn.sql."""
+    """What is not as by default, in the order of `json_build_array` in functions/turn/turn.sql."""
 
     attempts: int
     crashes: int
@@ -143,7 +143,7 @@ def _read(rows: Rows) -> TurnResult:
 
 
 def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
-    """By position, from the columns of sql/turn.sql straight into the fields of a lease."""
+    """By position, from the columns of functions/turn/turn.sql straight into the fields of a lease."""
     # fmt: off
     _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, most, category, text = row
     if text is None:

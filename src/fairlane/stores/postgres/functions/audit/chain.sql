@@ -1,0 +1,51 @@
+-- The chain that seals the audit. Acts write their records as they commit; links come later, one sealer after the other.
+
+-- unsealed_v1: the last link, and committed records that have none.
+-- uses:   audit_seal_pkey, audit_unsealed_pkey, audit_pkey
+create or replace function unsealed_v1(_limit integer) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select json_build_object(
+    'last', (select row_to_json(s) from audit_seal s order by s.n desc limit 1),
+    'records', coalesce((
+      select json_agg(row_to_json(r) order by r.id)
+      from (select a.* from audit_unsealed u join audit a on a.id = u.id order by u.id limit _limit) r), '[]'));
+end;
+
+-- seal_v1: add links behind the last one, all of them or none.
+-- guard:  audit_seal_pkey: of two sealers the second finds its number taken; audit_seal_record: a record is sealed once
+create or replace function seal_v1(_links json) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _last bigint := coalesce((select max(n) from audit_seal), 0);
+begin
+  if exists (
+    select from rows from (json_to_recordset(_links) as (n bigint)) with ordinality as l (n, nth) where l.n <> _last + l.nth
+  ) then
+    return json_build_object('sealed', false);
+  end if;
+  insert into audit_seal (n, audit_id, hash)
+  select n, audit_id, hash from json_to_recordset(_links) as l (n bigint, audit_id bigint, hash text);
+  delete from audit_unsealed where id = any(array(select audit_id from json_to_recordset(_links) as l (audit_id bigint)));
+  return json_build_object('sealed', true);
+exception
+  when unique_violation then
+    return json_build_object('sealed', false);
+end
+$$;
+
+-- audit_chain_v1: links behind `_after`, each with its record as it is now, and how many records wait for a link.
+-- uses:   audit_seal_pkey, audit_pkey
+create or replace function audit_chain_v1(_after bigint, _limit integer, _counted_to integer) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select json_build_object(
+    'sealed', coalesce((
+      select json_agg(json_build_object('link', row_to_json(s), 'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
+      from (select * from audit_seal where n > _after order by n limit _limit) s), '[]'),
+    'unsealed', (select count(*) from (select from audit_unsealed limit _counted_to) u));
+end;

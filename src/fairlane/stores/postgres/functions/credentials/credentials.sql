@@ -1,0 +1,124 @@
+-- Credentials: tokens for programs, one-time links and sessions for people, each found by the hash of its secret.
+
+-- instant_text: an instant as an audit record shows it.
+create or replace function instant_text(_at timestamptz) returns text language sql stable
+return to_char(_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+
+create or replace view credential_record as
+select id, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at from credential;
+
+create or replace function credential_act(_id uuid, _changed boolean) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select json_build_object('credential', (select row_to_json(c) from credential_record c where c.id = _id), 'changed', _changed);
+end;
+
+-- issue_credential_v1: keep a new credential; repeated with the same id and hash it is only read.
+-- guard:  credential_pkey, credential_hash
+create or replace function issue_credential_v1(
+  _id uuid, _kind text, _name text, _prefix text, _hash text, _roles text[], _tenant text, _ttl_s double precision, _by text, _notes text,
+  _at timestamptz default null
+) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _now      timestamptz := coalesce(_at, clock_timestamp());
+  _expires  timestamptz := _now + _ttl_s * interval '1 second';
+begin
+  insert into credential (id, kind, name, prefix, hash, roles, tenant, created_by, created_at, expires_at)
+  values (_id, _kind, _name, _prefix, _hash, _roles, _tenant, _by, _now, _expires) on conflict do nothing;
+  if not found then
+    return credential_act((select id from credential where id = _id and hash = _hash), false);
+  end if;
+  if _kind <> 'session' then
+    perform write_audit(
+      _kind || '_create', _by, _notes, _tenant, _kind || ':' || _id, null,
+      json_build_object('name', _name, 'prefix', _prefix, 'roles', _roles, 'tenant', _tenant, 'expires_at', instant_text(_expires)), _now);
+  end if;
+  return credential_act(_id, true);
+end
+$$;
+
+-- find_credential_v1: the good credential of one kind with this hash.
+-- uses:   credential_hash
+create or replace function find_credential_v1(_kind text, _hash text, _at timestamptz default null) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select credential_act((
+    select id from credential
+    where hash = _hash and kind = _kind and revoked_at is null and (expires_at is null or expires_at > coalesce(_at, clock_timestamp()))), false);
+end;
+
+-- redeem_link_v1: use a good link up.
+-- guard:  revoked_at is null, looked at again under the row's lock: of two who come at once one gets it
+-- uses:   credential_hash
+create or replace function redeem_link_v1(_hash text, _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _now  timestamptz := coalesce(_at, clock_timestamp());
+  _c    credential;
+begin
+  update credential set revoked_at = _now
+  where hash = _hash and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > _now) returning * into _c;
+  if not found then
+    return credential_act(null, false);
+  end if;
+  perform write_audit('link_redeem', _c.name, null, _c.tenant, 'link:' || _c.id, null, null, _now);
+  return credential_act(_c.id, true);
+end
+$$;
+
+-- revoke_credential_v1: make a credential good for nothing; the second time it is only read.
+-- guard:  revoked_at is null
+-- uses:   credential_pkey
+create or replace function revoke_credential_v1(_id uuid, _by text, _notes text, _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _now  timestamptz := coalesce(_at, clock_timestamp());
+  _c    credential;
+begin
+  update credential set revoked_at = _now where id = _id and revoked_at is null returning * into _c;
+  if not found then
+    return credential_act(_id, false);
+  end if;
+  perform write_audit(_c.kind || '_revoke', _by, _notes, _c.tenant, _c.kind || ':' || _id, null, null, _now);
+  return credential_act(_id, true);
+end
+$$;
+
+-- see_credentials_v1: these were used just now.
+-- uses:   credential_pkey, in its order: two who see the same ones never wait in a circle
+create or replace function see_credentials_v1(_ids uuid[], _at timestamptz default null) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _seen  uuid[] := array(select id from credential where id = any(_ids) order by id for update);
+begin
+  update credential set last_used_at = coalesce(_at, clock_timestamp()) where id = any(_seen);
+  return json_build_object('count', cardinality(_seen));
+end
+$$;
+
+-- list_credentials_v1: those of one kind, newest first.
+-- uses:   credential_newest
+create or replace function list_credentials_v1(_kind text, _name text, _also_bad boolean, _limit integer, _at timestamptz default null) returns json
+language sql stable
+set search_path from current
+begin atomic
+  select json_build_object('credentials', coalesce((
+    select json_agg(row_to_json(c) order by c.created_at desc, c.id desc)
+    from (
+      select * from credential_record
+      where kind = _kind and (_name is null or name = _name)
+        and (_also_bad or (revoked_at is null and (expires_at is null or expires_at > coalesce(_at, clock_timestamp()))))
+      order by created_at desc, id desc limit _limit
+    ) c), '[]'));
+end;

@@ -1,0 +1,55 @@
+-- retain_v1: remove finished jobs past their age, oldest first, with all their facts and keys.
+-- moves:  retain completed | cancelled | dead -> removed
+-- guard:  a dead job goes only with its closed dead letter
+-- uses:   done_finished, dead_letter_closed, stat_minute_pkey
+create or replace function retain_v1(_finished_before timestamptz, _closed_before timestamptz, _limit integer, _stats_before timestamptz default null)
+returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _seqs bigint[];
+begin
+  _seqs := array(
+    select seq from done where finished_at < _finished_before and status <> 'dead'
+    order by finished_at, seq limit _limit for update skip locked);
+  _seqs := _seqs || array(
+    select seq from dead_letter where closed_at < _closed_before
+    order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
+  delete from idempotency_key k using job j
+  where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key and k.seq = j.seq;
+  delete from attempt where seq = any(_seqs);
+  delete from note where seq = any(_seqs);
+  delete from log_line where seq = any(_seqs);
+  delete from done where seq = any(_seqs);
+  delete from dead_letter where seq = any(_seqs);
+  delete from job where seq = any(_seqs);
+  delete from stat_minute where ctid = any(array(
+    select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
+  return json_build_object('jobs', cardinality(_seqs));
+end
+$$;
+
+-- purge_v1: remove everything; for tests.
+create or replace function purge_v1() returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _count bigint := (select count(*) from job);
+begin
+  delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done; delete from dead_letter;
+  delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker; delete from claim_made;
+  delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
+  delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
+  delete from credential; delete from duty; delete from alert; delete from silence;
+  update rolled_up set seq = 0;
+  update told set forgotten = greatest(forgotten, (select max(id) from event)), watched_until = null;
+  delete from event;
+  -- The mark that lets the audit go, for this transaction alone.
+  perform set_config('fairlane.purging', current_schema(), true);
+  delete from audit; delete from audit_seal; delete from audit_unsealed;
+  perform set_config('fairlane.purging', '', true);
+  return json_build_object('jobs', _count);
+end
+$$;

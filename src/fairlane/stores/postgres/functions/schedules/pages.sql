@@ -1,0 +1,19 @@
+-- list_schedules_v1: schedules by name; with `_due` those that are to fire now, by their time.
+-- uses:   schedule_due, schedule_pkey
+create or replace function list_schedules_v1(_due boolean, _limit integer, _at timestamptz default null) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _now timestamptz := coalesce(_at, clock_timestamp());
+begin
+  if _due then
+    return (
+      select json_build_object('schedules', coalesce(json_agg(row_to_json(s) order by s.next_at, s.name), '[]'))
+      from (select * from schedule where paused_at is null and next_at <= _now order by next_at, name limit _limit) s);
+  end if;
+  return (
+    select json_build_object('schedules', coalesce(json_agg(row_to_json(s) order by s.name), '[]'))
+    from (select * from schedule order by name limit _limit) s);
+end
+$$;
