@@ -10,7 +10,7 @@ import httpx
 from bench.api_ground import JOBS, add_waiting, load, served
 from bench.postgres_ground import Bench, bench, clock
 from fairlane import Fairlane
-from fairlane.metrics import scraping
+from fairlane.metrics import scrape as scraping
 
 GOAL_MS = 100.0
 GOAL_ENQUEUES = 500.0

@@ -103,7 +103,7 @@ def serve(dsn: str) -> None:
 
     from fairlane import Fairlane
     from fairlane.api import create_api
-    from fairlane.api.access.issuing import prepared
+    from fairlane.api.auth.credentials import prepared
 
     app = Fairlane(dsn)
 

@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import JobId, Seq, WorkerId, uuid7
 from fairlane.core.job import JobSpec
-from fairlane.core.limit import Limit, Rate
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Enqueue, Renew, Turn, Want
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.memory import MemoryStore

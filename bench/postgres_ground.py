@@ -11,11 +11,11 @@ from msgspec import Raw
 
 from fairlane.core.chance import SystemChance
 from fairlane.core.clock import SystemClock
+from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.core.outcome import Completed
-from fairlane.core.planning import ClaimPlanner
 from fairlane.stores.postgres import PostgresStore
 from tests.servers.postgres import PostgresServer
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from fairlane.core import ops
-from fairlane.core.limit import EVERY_TENANT, Limit, LimitKey, LimitsInForce, StoredLimit
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import Limit, LimitKey, LimitsInForce, StoredLimit
 from tests.model_facts import Record, span
 
 WAITING = ("ready", "scheduled", "held", "leased")

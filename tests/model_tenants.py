@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core import ops
-from fairlane.core.limit import LimitKey, StoredLimit
+from fairlane.core.limits import LimitKey, StoredLimit
 from tests.model_facts import Record
 from tests.model_reads import job_of
 

@@ -1,4 +1,4 @@
-"""Draw the life of a job in docs/concepts/lifecycle.md from the table of moves in `fairlane.core.moves`.
+"""Draw the life of a job in docs/concepts/lifecycle.md from the table of moves in `fairlane.core.lifecycle`.
 
 python tools/lifecycle.py          write the diagram and the table
 python tools/lifecycle.py --check  fail if the page says something else than the code
@@ -11,10 +11,10 @@ import difflib
 import sys
 from pathlib import Path
 
-from fairlane.core.moves import FINAL_PLACES, MOVES, Actor
+from fairlane.core.lifecycle import FINAL_PLACES, MOVES, Actor
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "lifecycle.md"
-BEGIN = "<!-- generated from fairlane.core.moves by `make docs`: do not edit below -->"
+BEGIN = "<!-- generated from fairlane.core.lifecycle by `make docs`: do not edit below -->"
 END = "<!-- end of the generated part -->"
 ACTORS: dict[Actor, str] = {
     "client": "the application that enqueues",
@@ -61,7 +61,7 @@ def main() -> int:
         page.splitlines(), drawn.splitlines(), "as written", "as the moves are", lineterm=""
     )
     print("\n".join(difference), file=sys.stderr)
-    print(f"docs/concepts/{PAGE.name} does not match fairlane.core.moves: run `make docs`", file=sys.stderr)
+    print(f"docs/concepts/{PAGE.name} does not match fairlane.core.lifecycle: run `make docs`", file=sys.stderr)
     return 1
 
 

@@ -20,28 +20,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
-    from fairlane.client.breaking import Breaker as Breaker
+    from fairlane.client.breakers import Breaker as Breaker
     from fairlane.client.context import (
         CurrentJob as CurrentJob,
         all_tenants as all_tenants,
         current_job as current_job,
         tenant as tenant,
     )
+    from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
     from fairlane.client.limiting import NamedLimit as NamedLimit
-    from fairlane.client.preparing import Draft as Draft
-    from fairlane.client.resourcing import AsyncResource as AsyncResource, SyncResource as SyncResource
-    from fairlane.client.settings import Settings as Settings
+    from fairlane.client.resources import AsyncResource as AsyncResource, SyncResource as SyncResource
+    from fairlane.client.settings.model import Settings as Settings
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.core.clock import FakeClock as FakeClock
-    from fairlane.core.cron import Cron as Cron
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
-    from fairlane.core.limit import Limit as Limit, Rate as Rate
+    from fairlane.core.limits import Limit as Limit, Rate as Rate
+    from fairlane.core.payload.validator import PayloadValidator as PayloadValidator
+    from fairlane.core.queues import QueuePolicy as QueuePolicy
     from fairlane.core.retry import Retry as Retry
-    from fairlane.core.routing import QueuePolicy as QueuePolicy
-    from fairlane.core.schedule import Schedule as Schedule
-    from fairlane.core.validator import PayloadValidator as PayloadValidator
+    from fairlane.core.schedules.cron import Cron as Cron
+    from fairlane.core.schedules.schedule import Schedule as Schedule
     from fairlane.errors import (
         AttemptCancelled as AttemptCancelled,
         BadInput as BadInput,
@@ -77,23 +77,23 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fairlane.client.app": ("Fairlane", "Snapshot"),
-    "fairlane.client.breaking": ("Breaker",),
+    "fairlane.client.breakers": ("Breaker",),
     "fairlane.client.context": ("CurrentJob", "all_tenants", "current_job", "tenant"),
     "fairlane.client.handle": ("Handle",),
     "fairlane.client.limiting": ("NamedLimit",),
-    "fairlane.client.preparing": ("Draft",),
-    "fairlane.client.resourcing": ("AsyncResource", "SyncResource"),
-    "fairlane.client.settings": ("Settings",),
+    "fairlane.client.enqueue.prepare": ("Draft",),
+    "fairlane.client.resources": ("AsyncResource", "SyncResource"),
+    "fairlane.client.settings.model": ("Settings",),
     "fairlane.client.task": ("AsyncTask", "Bound", "SyncTask", "Task"),
     "fairlane.client.timeouts": ("timeout",),
     "fairlane.core.clock": ("FakeClock",),
-    "fairlane.core.cron": ("Cron",),
+    "fairlane.core.schedules.cron": ("Cron",),
     "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
-    "fairlane.core.limit": ("Limit", "Rate"),
+    "fairlane.core.limits": ("Limit", "Rate"),
     "fairlane.core.retry": ("Retry",),
-    "fairlane.core.routing": ("QueuePolicy",),
-    "fairlane.core.schedule": ("Schedule",),
-    "fairlane.core.validator": ("PayloadValidator",),
+    "fairlane.core.queues": ("QueuePolicy",),
+    "fairlane.core.schedules.schedule": ("Schedule",),
+    "fairlane.core.payload.validator": ("PayloadValidator",),
     "fairlane.errors": (
         "AttemptCancelled",
         "BadInput",

@@ -10,8 +10,8 @@ from fairlane import Fairlane, Retry, Snooze
 from fairlane.core.clock import FakeClock
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.ops import ALL_TENANTS, Fail, Retain
+from fairlane.core.queues import DEFAULT_QUEUES
 from fairlane.core.retry import DOUBLING
-from fairlane.core.routing import DEFAULT_QUEUES
 from fairlane.errors import InvalidPayload
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due

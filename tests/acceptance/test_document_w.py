@@ -13,7 +13,7 @@ import pytest
 
 from fairlane import DuplicateJob, Fairlane, InvalidPayload, NonRetryable, PayloadValidator
 from fairlane.api import create_api
-from fairlane.api.access.issuing import prepared
+from fairlane.api.auth.credentials import prepared
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Renew, Turn, Want

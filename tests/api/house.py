@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 from fairlane import Fairlane, FakeClock, NonRetryable
 from fairlane.api import create_api
-from fairlane.api.access.failures import FailedGuesses
-from fairlane.api.access.issuing import prepared
+from fairlane.api.auth.admission import FailedGuesses
+from fairlane.api.auth.credentials import prepared
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import (

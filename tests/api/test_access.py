@@ -10,9 +10,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from fairlane.api import Person, create_api
-from fairlane.api.access.failures import BURST, MOST_ADDRESSES, REFILL_S, FailedGuesses
-from fairlane.api.access.secret import has_the_shape, hash_of, new_secret
-from fairlane.api.access.sessions import COOKIE, LOOPBACK_COOKIE, SESSION_S
+from fairlane.api.auth.admission import BURST, MOST_ADDRESSES, REFILL_S, FailedGuesses
+from fairlane.api.auth.credentials import has_the_shape, hash_of, new_secret
+from fairlane.api.auth.sessions import COOKIE, LOOPBACK_COOKIE, SESSION_S
 from fairlane.core.chance import SystemChance
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import FindCredential, ListCredentials, Op

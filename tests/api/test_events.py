@@ -15,8 +15,8 @@ import uvicorn
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fairlane.api import Person, streaming
-from fairlane.api.feed import EventFeed
+from fairlane.api import Person, sse
+from fairlane.api.sse import EventFeed
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential, only
 from tests.api.asgi import Stream
 from tests.api.house import CANARY, FOREIGN, OWN, ShopHouse
@@ -116,7 +116,7 @@ def test_a_slow_reader_is_kept_within_bounds_and_misses_nothing(house: ShopHouse
 
     async def story() -> None:
         begin = last_id(house)
-        stream = streaming.lines(
+        stream = sse.lines(
             house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=always, beat_s=0.01
         )
         await anext(stream)
@@ -152,7 +152,7 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
 
     async def story() -> None:
         nonlocal good
-        stream = streaming.lines(
+        stream = sse.lines(
             house.app, feed, only(OWN), after=None, kinds=frozenset(), is_still_good=is_still_good, beat_s=0.001
         )
         await _until(stream, b": still here\n\n: still here\n\n")
@@ -167,7 +167,7 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
 @pytest.mark.parametrize("is_late", [False, True], ids=["as they happen", "from the store"])
 def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHouse, is_late: bool) -> None:
     feed = EventFeed(house.app, poll_s=0.001)
-    good, many = True, 2 * streaming.PAGE + 1
+    good, many = True, 2 * sse.PAGE + 1
 
     async def is_still_good() -> bool:
         return good
@@ -177,13 +177,11 @@ def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHous
         begin = last_id(house)
         for _ in range(many if is_late else 1):
             tell(house, "before")
-        stream = streaming.lines(
-            house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=is_still_good
-        )
+        stream = sse.lines(house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=is_still_good)
         await _until(stream, b"before")
         for _ in range(0 if is_late else many):
             tell(house, "secret")
-        house.clock.advance(streaming.BEAT_S)
+        house.clock.advance(sse.BEAT_S)
         good = False
         more = [line async for line in stream]
         assert len(more) < many - 1, "what is left of one page at most"
@@ -214,7 +212,7 @@ def test_a_stream_goes_on_in_whatever_order_the_host_application_names_the_roles
         async with Stream(house.api, PATH) as stream:
             await stream.text()
             found[0] = Person(name="heidi", roles=("operator", "viewer"), tenant=OWN)
-            house.clock.advance(streaming.BEAT_S)
+            house.clock.advance(sse.BEAT_S)
             tell(house, "known", OWN)
             await stream.until("event: known")
 
@@ -252,11 +250,11 @@ def test_a_stream_of_somebody_the_host_application_knows_ends_once_it_does_not_a
     async def story() -> None:
         async with Stream(house.api, PATH, x_user="heidi") as stream:
             await stream.text()
-            house.clock.advance(streaming.BEAT_S)
+            house.clock.advance(sse.BEAT_S)
             tell(house, "known", OWN)
             await stream.until("event: known")
             found[0] = then
-            house.clock.advance(streaming.BEAT_S)
+            house.clock.advance(sse.BEAT_S)
             tell(house, "secret", OWN)
             assert "secret" not in await stream.rest()
 

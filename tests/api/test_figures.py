@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from fairlane.core.histogram import Spans
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, Renew, StatRow
-from fairlane.core.percentiles import Spans
 from tests.api.house import FOREIGN, OWN, ShopHouse
 
 

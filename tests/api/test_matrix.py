@@ -10,8 +10,8 @@ import pytest
 
 from fairlane import Fairlane
 from fairlane.api import create_api
-from fairlane.api.access.rights import Right, missing_role
-from fairlane.api.routing import GatedRoute, UndeclaredRoute, gated_routes
+from fairlane.api.auth.rights import Right, missing_role
+from fairlane.api.router import GatedRoute, UndeclaredRoute, gated_routes
 from tests.api.asgi import Stream
 from tests.api.house import CANARY, EVERY_ROLE, FOREIGN, OWN, ROLE_SETS, Mine, ShopHouse
 from tests.api.requests import REQUESTS

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fairlane.alerts import register_sinks
+from fairlane.alerts.tasks import WEBHOOK
+from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
-from fairlane.core.sealing import seal
-from fairlane.watch import register_sinks
-from fairlane.watch.tasks import WEBHOOK
 from tests.api.house import EVERY_ROLE, FOREIGN, OWN, ShopHouse, shop
 
 SECRET = "canary-secret-hunter2"

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fairlane import Fairlane
-from fairlane.core.redacting import value_without_secrets
+from fairlane.core.payload.redaction import value_without_secrets
 from fairlane.testing import run_due
 from tests.api.house import EVERY_ROLE, ShopHouse, shop
 

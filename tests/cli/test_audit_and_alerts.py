@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane
+from fairlane.core.audit_chain import seal
 from fairlane.core.ops import Alert, ReadUnsealed, SaveAlerts, SealAudit
-from fairlane.core.sealing import seal
 from tests.cli.conftest import Run
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.client.settings import NAMES
+from fairlane.client.settings.model import NAMES
 from tests.cli.conftest import Command, Run
 
 Answer = Callable[..., Any]

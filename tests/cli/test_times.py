@@ -8,7 +8,7 @@ import click
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.cli import words
+from fairlane.cli import output
 from fairlane.cli.times import instant_ahead, instant_back, span
 
 
@@ -40,7 +40,7 @@ def test_what_is_no_span_is_refused_with_examples(typed: str) -> None:
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=9_000)))
 def test_a_span_as_it_is_shown_can_be_typed_again(length: timedelta) -> None:
-    again = span(words.span(length))
+    again = span(output.span(length))
     off = abs(again - length)
     assert off <= timedelta(seconds=1) or off < length / 24
 

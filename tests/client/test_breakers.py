@@ -87,7 +87,7 @@ def test_only_so_many_probes_are_let_through_at_once(app: Fairlane, clock: FakeC
 
     async def another() -> None:
         # A call of its own, not one inside the probe.
-        from fairlane.client.guarding import permits_in_force
+        from fairlane.client.breakers import permits_in_force
 
         permits_in_force.set(())
         async with app.breaker(SMTP):

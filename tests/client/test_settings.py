@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairlane import ConfigError, Fairlane, InvalidOption, QueuePolicy
-from fairlane.client.loading import load
-from fairlane.client.settings import NAMES, SettingArguments, Settings
+from fairlane.client.settings.load import load
+from fairlane.client.settings.model import NAMES, SettingArguments, Settings
 from fairlane.stores.url import redacted
 
 SECRET = "hunter2"

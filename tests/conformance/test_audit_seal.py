@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.core.audit_chain import Verified, seal, verify
 from fairlane.core.ops import (
     AuditChain,
     AuditLink,
@@ -16,7 +17,6 @@ from fairlane.core.ops import (
     ReadUnsealed,
     SealAudit,
 )
-from fairlane.core.sealing import Verified, seal, verify
 from tests.support.acting import Scene
 
 pytestmark = pytest.mark.requirement("W12")

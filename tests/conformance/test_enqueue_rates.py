@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from fairlane.core.limit import NO_LIMIT, Limit
+from fairlane.core.limits import NO_LIMIT, Limit
 from fairlane.core.ops import TakeTokens, TokensTaken
 from tests.support.acting import Scene
 from tests.support.limiting import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlane.core.limit import NO_LIMIT, Limit, StoredLimit
+from fairlane.core.limits import NO_LIMIT, Limit, StoredLimit
 from fairlane.core.ops import Limits, ListLimits, Purge
 from tests.support.acting import Scene
 from tests.support.limiting import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.core.limit import NO_LIMIT, Limit
+from fairlane.core.limits import NO_LIMIT, Limit
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import (
     BOTH_QUEUES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import TakeTokens
 from tests.support.acting import Scene
 from tests.support.limiting import claimed, every_tenant, rate, set_limit, tenant, unhold, why

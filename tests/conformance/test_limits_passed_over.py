@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import PauseClaims, Take
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import (

@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.outcome import Snoozed
 from tests.support.acting import Scene
 from tests.support.limiting import queue, rate, task, tenant

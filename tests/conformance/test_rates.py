@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlane.core.job import Lease
-from fairlane.core.limit import NO_LIMIT, Limit, LimitKey, LimitsInForce
+from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, LimitsInForce
 from fairlane.core.ops import ALL_TENANTS, Lapse, Reset, Start, Take
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import (

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.ops import Declared, Fire, Fired
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 from tests.support.acting import Scene
 from tests.support.making import NOON, completed
 from tests.support.scheduling import HOUR, declare, fire, firing, listed, names, spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.core.limit import NO_LIMIT, Limit
+from fairlane.core.limits import NO_LIMIT, Limit
 from fairlane.core.ops import EnqueueResult, LimitHit
 from tests.support.acting import Scene
 from tests.support.holding import full_at, held_ids, hit, hold, jobs, put

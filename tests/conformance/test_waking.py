@@ -11,7 +11,7 @@ from fairlane.core.ops import ALL_TENANTS, Lapse, Renew, Reset, ResumeClaims
 from fairlane.core.ops.pauses import PauseClaims
 from fairlane.core.outcome import Crashed
 from fairlane.stores.base import Listener
-from fairlane.stores.sqlite.waking import SqliteListener
+from fairlane.stores.sqlite.listener import SqliteListener
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import clear_limit, queue, set_limit, task, tenant, unhold
 from tests.support.making import completed, released, retried

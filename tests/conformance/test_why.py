@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import NO_LIMIT
+from fairlane.core.limits import NO_LIMIT
 from fairlane.core.ops import TENANT_COUNT_CAP, Age, LimitState, PauseClaims, Renew, Why, only
 from tests.support.acting import Scene
 from tests.support.limiting import (

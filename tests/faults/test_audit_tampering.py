@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from fairlane.core.audit_chain import BrokenLink, seal, verify
 from fairlane.core.ops import PauseClaims, Purge, ReadAuditChain, ReadUnsealed, SealAudit
-from fairlane.core.sealing import BrokenLink, seal, verify
 from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from fairlane import Fairlane, NonRetryable, Retry, current_job
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import gated_routes
+from fairlane.api.auth.rights import Right
+from fairlane.api.router import gated_routes
 from fairlane.cli.main import cli
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job

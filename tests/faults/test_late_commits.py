@@ -8,9 +8,9 @@ from typing import TypeVar
 import psycopg
 import pytest
 
+from fairlane.core.audit_chain import seal, verify
 from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Op, ReadAuditChain, ReadUnsealed, SealAudit
-from fairlane.core.sealing import seal, verify
 from fairlane.stores.base import Store
 from fairlane.stores.postgres.calls import call_for
 from tests.support.making import Making

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from fairlane.core.limit import Limit, Rate
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place

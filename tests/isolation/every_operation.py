@@ -10,7 +10,7 @@ from uuid import UUID
 from fairlane.core import ops
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import Op, Scope
 from fairlane.stores.postgres.calls import call_for
 from tests.support.making import Making

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.stores.postgres import PostgresStore
 from tests.plans.conftest import Session
 from tests.support.stores import SCHEMA_TEMPLATE, Ground

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.limiting import claim_limits
 from tests.servers.postgres import PostgresServer

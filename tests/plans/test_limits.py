@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairlane.core.limit import Limit, Rate
+from fairlane.core.limits import Limit, Rate
 from tests.plans.conftest import WORKER, Session
 from tests.plans.test_pauses_and_schedules import rename
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from fairlane.client.stepping import Steps
+from fairlane.client.steps import Steps
 from fairlane.core.ops import ALL_TENANTS, GetStats, Op, Scope, Stats, only
 from fairlane.metrics.gauges import TenantCounts, look
 from fairlane.stores.postgres.calls import call_for

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from fairlane.core.audit_chain import seal
 from fairlane.core.ops import (
     ALL_TENANTS,
     DeadLetterFilter,
@@ -21,7 +22,6 @@ from fairlane.core.ops import (
     SealAudit,
     only,
 )
-from fairlane.core.sealing import seal
 from fairlane.stores.postgres.calls import call_for
 from fairlane.stores.sqlite import SqliteStore
 from tests.plans.conftest import Session

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from fairlane.core.audit_chain import seal
 from fairlane.core.ids import JobId
 from fairlane.core.ops import (
     ALL_TENANTS,
@@ -23,7 +24,6 @@ from fairlane.core.ops import (
     SealAudit,
     TakeDuty,
 )
-from fairlane.core.sealing import seal
 from fairlane.stores.base import Store
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, TakeTokens, Turn
 from fairlane.stores.base import Store
 from tests.support.acting import wanting

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fairlane.core.audit_chain import seal, verify
 from fairlane.core.clock import SystemClock
 from fairlane.core.ops import (
     ALL_TENANTS,
@@ -21,7 +22,6 @@ from fairlane.core.ops import (
     SaveAlerts,
     SealAudit,
 )
-from fairlane.core.sealing import seal, verify
 from tests.races.track import Track
 from tests.support.acting import Scene
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlane.core.clock import SystemClock
-from fairlane.core.limit import Limit, Rate
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import SetLimit
 from tests.races.track import Track
 from tests.support.acting import Scene

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import Raw
 from msgspec.structs import replace
 
+from fairlane.core.audit_chain import seal, verify
 from fairlane.core.ids import Seq
 from fairlane.core.ops import (
     ALL_TENANTS,
@@ -46,7 +47,6 @@ from fairlane.core.ops import (
     SilenceAlerts,
     TakeDuty,
 )
-from fairlane.core.sealing import seal, verify
 from tests.stateful.drawing import QUEUES, TENANTS, TYPES, scopes
 from tests.stateful.side_by_side import SideBySide
 from tests.support.acting import Runs

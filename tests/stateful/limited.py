@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import NO_LIMIT, FullPolicy, Limit, LimitKey, LimitKind, Rate
+from fairlane.core.limits import NO_LIMIT, FullPolicy, Limit, LimitKey, LimitKind, Rate
 from fairlane.core.ops import (
     AddTenants,
     Age,

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import FINAL, Job, JobSpec, Lease
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import (
     ALL_TENANTS,
     Acknowledge,

@@ -33,7 +33,7 @@ from fairlane.core.ops import (
     RunSchedule,
     Turn,
 )
-from fairlane.core.schedule import Schedule, ScheduleSpec
+from fairlane.core.schedules.schedule import Schedule, ScheduleSpec
 from tests.stateful.side_by_side import SideBySide
 from tests.support.acting import Runs, wanting
 from tests.support.making import NOON, Making, completed

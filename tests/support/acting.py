@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Attempt, DeadLetter, Job, JobSpec, Lease, Status
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import (
     ALL_TENANTS,
     Acknowledge,

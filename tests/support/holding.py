@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import EnqueueResult, LimitHit
 from tests.support.acting import Scene
 from tests.support.limiting import tenant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.ids import JobId
-from fairlane.core.limit import Limit, LimitKind, Rate
+from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops import ALL_TENANTS, ClearLimit, LimitPaused, Limits, PauseLimit, SetLimit, Unhold, Waiting, Why
 from tests.support.acting import Scene
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Declared, DeclareSchedules, Fire, Fired, ListSchedules, Planned
-from fairlane.core.schedule import Schedule, ScheduleSource, ScheduleSpec
+from fairlane.core.schedules.schedule import Schedule, ScheduleSource, ScheduleSpec
 from tests.support.acting import Scene
 from tests.support.making import NOON
 

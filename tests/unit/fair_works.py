@@ -10,7 +10,7 @@ from fairlane.core.chance import FixedChance
 from fairlane.core.clock import FakeClock
 from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec, Lease
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.memory import MemoryStore

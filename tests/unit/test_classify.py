@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.classify import Classifier, http_status, retry_after
+from fairlane.core.error_classes import Classifier, http_status, retry_after
 from fairlane.errors import (
     InvalidOption,
     InvalidPayload,

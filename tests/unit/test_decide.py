@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import Raw
 
-from fairlane.core.classify import Classifier
-from fairlane.core.decide import Policy, completed, decide
+from fairlane.core.error_classes import Classifier
 from fairlane.core.job import ErrorClass, Lease
 from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Released, Retried, Snoozed
-from fairlane.core.retry import LONGEST_DELAY_S, Retry
+from fairlane.core.retry import LONGEST_DELAY_S, Policy, Retry, completed, decide
 from fairlane.errors import (
     AttemptCancelled,
     Cancel,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fairlane.core.accounts import Accounts
-from fairlane.core.planning import just_before
+from fairlane.core.fairness.accounts import Accounts
+from fairlane.core.fairness.plan import just_before
 from tests.unit.fair_works import FairWorks, jain
 
 FIFTY_MS = 0.05

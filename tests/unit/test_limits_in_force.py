@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.limit import (
-    EVERY_TENANT,
-    LIMIT_KINDS,
-    NO_LIMIT,
-    Limit,
-    LimitKey,
-    LimitsInForce,
-    Rate,
-    StoredLimit,
-    TenantTerms,
-)
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import LIMIT_KINDS, NO_LIMIT, Limit, LimitKey, LimitsInForce, Rate, StoredLimit, TenantTerms
 
 pytestmark = pytest.mark.requirement("I2", "I5")
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.core import ops
 from fairlane.core.ids import WorkerId
-from fairlane.core.limit import LimitKey
+from fairlane.core.limits import LimitKey
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.errors import StoreRefused
 from fairlane.stores.memory import MemoryStore

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane.core import ops
-from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, Limit, LimitKey, Rate
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, Rate
 from fairlane.stores.memory import MemoryStore
 from tests.model import Model
 from tests.unit.test_memory_against_model import QUEUES, TENANTS, TYPES, Wanderer

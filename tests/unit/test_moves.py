@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.moves import FINAL_PLACES, MOVES, Place, is_legal, targets
+from fairlane.core.lifecycle import FINAL_PLACES, MOVES, Place, is_legal, targets
 
 PLACES: tuple[Place, ...] = get_args(Place)
 

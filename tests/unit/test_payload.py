@@ -16,8 +16,8 @@ import pydantic
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.payload import decode, encode, is_plain, size_warning
-from fairlane.core.scan import Limits, scan
+from fairlane.core.payload.codec import decode, encode, is_plain, size_warning
+from fairlane.core.payload.json_scan import Limits, scan
 from fairlane.errors import InvalidPayload
 
 safe_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from fairlane.core.percentiles import Spans, cumulative, percentile_s, upper_s
+from fairlane.core.histogram import Spans, cumulative, percentile_s, upper_s
 
 
 @pytest.mark.requirement("L13")

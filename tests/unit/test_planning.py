@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from fairlane.core.chance import FixedChance
+from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Released
-from fairlane.core.planning import ClaimPlanner
 from fairlane.stores.memory import MemoryStore
 from tests.support.making import Raw
 

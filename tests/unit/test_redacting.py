@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.redacting import without_secrets
-from fairlane.core.storable import failure, format_traceback, safe_str
+from fairlane.core.payload.redaction import without_secrets
+from fairlane.core.payload.storable import failure, format_traceback, safe_str
 
 SECRET = "hunter2-canary"
 TEXTS = [

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy, Router
 from fairlane.core.retry import Retry
-from fairlane.core.routing import CATEGORIES, DEFAULT_QUEUES, QueuePolicy, Router
 from fairlane.errors import ConfigError, InvalidOption
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
+from fairlane.core.audit_chain import GENESIS, canonical_text, seal, verify
 from fairlane.core.ops import AuditLink, AuditRecord, SealedRecord
-from fairlane.core.sealing import GENESIS, canonical_text, seal, verify
 from tests.support.making import NOON
 
 pytestmark = pytest.mark.requirement("W12")

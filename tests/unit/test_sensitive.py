@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.sensitive import REDACTED, find, redact
-from fairlane.core.sensitive_values import passes_luhn
+from fairlane.core.payload.secrets import REDACTED, find, passes_luhn, redact
 
 
 def listed(names: str) -> list[str]:

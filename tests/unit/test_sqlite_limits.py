@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops import ClearLimit, Enqueue, Renew, Reset, SetLimit, Turn, Unhold
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
-from fairlane.stores.sqlite.waking import SqliteListener
+from fairlane.stores.sqlite.listener import SqliteListener
 from tests.support.acting import Scene, wanting
 from tests.support.limiting import clear_limit, queue, rate, set_limit, task, tenant
 

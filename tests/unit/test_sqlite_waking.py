@@ -15,7 +15,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.core.ops.enqueue import Notify
 from fairlane.stores.sqlite import SqliteStore
-from fairlane.stores.sqlite.waking import SqliteListener
+from fairlane.stores.sqlite.listener import SqliteListener
 from tests.support.acting import wanting
 from tests.support.making import Making
 

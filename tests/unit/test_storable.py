@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.storable import (
+from fairlane.core.payload.storable import (
     UnstorableResult,
     clean_text,
     encode_result,

@@ -9,9 +9,9 @@ import msgspec
 import pydantic
 import pytest
 
-from fairlane.core.routing import CATEGORIES
-from fairlane.core.scan import Limits
-from fairlane.core.validator import PayloadValidator
+from fairlane.core.payload.json_scan import Limits
+from fairlane.core.payload.validator import PayloadValidator
+from fairlane.core.queues import CATEGORIES
 
 CORRELATION = "550e8400-e29b-41d4-a716-446655440000"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.versions import Upcasters, check_version
+from fairlane.core.payload.versions import Upcasters, check_version
 from fairlane.errors import InvalidOption, InvalidPayload
 
 

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from fairlane import Fairlane, FakeClock, NonRetryable
+from fairlane.alerts import AlertDuty
+from fairlane.alerts.duty import EVERY_S
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, Renew
 from fairlane.stores.memory import MemoryStore
-from fairlane.watch import AlertDuty
-from fairlane.watch.duty import EVERY_S
 from tests.support.making import NOON
 
 

@@ -12,7 +12,7 @@ from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, Renew, StatRow
 from fairlane.metrics import exposition
-from fairlane.metrics.scraping import KEPT_S
+from fairlane.metrics.scrape import KEPT_S
 from fairlane.stores.memory import MemoryStore
 from tests.support.making import NOON
 

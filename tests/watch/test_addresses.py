@@ -12,10 +12,10 @@ import httpx
 import pytest
 from msgspec.structs import force_setattr
 
-from fairlane.client.alert_settings import WebhookSettings
+from fairlane.alerts.addresses import find_target, is_public, read_address
+from fairlane.alerts.webhook import post
+from fairlane.client.settings.alerts import WebhookSettings
 from fairlane.errors import AddressRefused, NonRetryable
-from fairlane.watch.addresses import find_target, is_public, read_address
-from fairlane.watch.webhook import post
 from tests.support.making import NOON
 
 SECRET = "a secret of this test"
@@ -171,7 +171,7 @@ def test_redirects_are_not_followed(listener: Listener, scheme: str) -> None:
 
 
 def test_a_receiver_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlane.watch.webhook.WITHIN_S", 0.1)
+    monkeypatch.setattr("fairlane.alerts.webhook.WITHIN_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hook = webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", allow=("127.0.0.0/8",))
         with pytest.raises((TimeoutError, httpx.TimeoutException)):

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from fairlane import Fairlane, FakeClock
+from fairlane.alerts import AlertDuty
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew, Report, Turn, Want
 from fairlane.stores.memory import MemoryStore
-from fairlane.watch import AlertDuty
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties.reclaiming import Reclaimer
 from fairlane.worker.engine import Engine
-from fairlane.worker.foreman.accounting import Ending, account_for
+from fairlane.worker.foreman.losses import Ending, account_for
 from fairlane.worker.lanes import ANY, Lane
 from tests.support.making import NOON
 from tests.watch.test_sinks import SECRET, Receiver, hooks, receiver as receiver

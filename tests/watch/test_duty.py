@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fairlane import FakeClock
-from fairlane.core.alerting import MOST_ABOUT, OTHER
+from fairlane.alerts.duty import EVERY_S
+from fairlane.core.alerts.evaluation import MOST_ABOUT, OTHER
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import (
     ALL_TENANTS,
@@ -28,7 +29,6 @@ from fairlane.core.ops import (
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
-from fairlane.watch.duty import EVERY_S
 from tests.support.making import NOON
 from tests.watch.post import Post
 

@@ -15,7 +15,7 @@ from fairlane.core.ops import GetStats, Op, ReadStats, Report, Retain, RollUpEnq
 from fairlane.errors import StoreUnavailable
 from fairlane.metrics import CONTENT_TYPE, aexposition, exposition
 from fairlane.metrics.busiest import OTHER
-from fairlane.metrics.scraping import KEPT_S, WHOLE_EVERY_S
+from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
 from tests.support.making import NOON

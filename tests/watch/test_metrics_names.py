@@ -13,8 +13,8 @@ from fairlane.core.ops import StatRow
 from fairlane.errors import PermissionDenied
 from fairlane.metrics import exposition
 from fairlane.metrics.busiest import OTHER
-from fairlane.metrics.scraping import KEPT_S, WHOLE_EVERY_S
-from fairlane.metrics.tally import MOST_PAIRS, Tally
+from fairlane.metrics.counters import MOST_PAIRS, Tally
+from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
 from tests.support.making import NOON
 from tests.watch.shop import Shop, read, series, value
 

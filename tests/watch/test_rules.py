@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from fairlane.client.alert_settings import AlertSettings
-from fairlane.client.loading import load
-from fairlane.core.alert_rules import DEFAULT_RULES, Rule, RuleChange, Watched, rules_in_force
-from fairlane.core.alerting import MOST_ABOUT, OTHER, Change, Observation, evaluate
+from fairlane.client.settings.alerts import AlertSettings
+from fairlane.client.settings.load import load
+from fairlane.core.alerts.evaluation import MOST_ABOUT, OTHER, Change, Observation, evaluate
+from fairlane.core.alerts.rules import DEFAULT_RULES, Rule, RuleChange, Watched, rules_in_force
 from fairlane.core.ops import Alert
 from fairlane.errors import ConfigError, InvalidOption
 from tests.support.making import NOON

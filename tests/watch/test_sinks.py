@@ -16,15 +16,15 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from fairlane import Fairlane, FakeClock
+from fairlane.alerts import AlertDuty, register_sinks
+from fairlane.alerts.duty import EVERY_S
+from fairlane.alerts.signatures import is_signed, signed_headers
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, PageJobs, Report
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
-from fairlane.watch import AlertDuty, register_sinks
-from fairlane.watch.duty import EVERY_S
-from fairlane.watch.signing import is_signed, signed_headers
 from tests.servers.ports import free_port
 from tests.support.making import NOON
 from tests.watch.test_duty import Flaky

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from fairlane import Fairlane
+from fairlane.alerts import AlertDuty
+from fairlane.alerts.duty import NAME
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, AddStats, Check, ReadAlerts, ReadEvents, Renew, Report, StatRow, TakeDuty
 from fairlane.metrics import aexposition
-from fairlane.watch import AlertDuty
-from fairlane.watch.duty import NAME
 from tests.support.stores import Ground, open_at
 from tests.watch.shop import read, value
 

@@ -18,15 +18,14 @@ from fairlane.core.ops import AddStats, ReadStats, Renew, StatRow, Turn, Want
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties import Report
 from fairlane.worker.duties.fast_lane import FastLaneWatcher
 from fairlane.worker.duties.loop import DutyLoop
 from fairlane.worker.duties.promoting import Promoter
 from fairlane.worker.duties.reclaiming import Reclaimer
 from fairlane.worker.duties.retaining import STEP, Retainer
-from fairlane.worker.lanes import ANY, Lane
-from fairlane.worker.slot import Slot
+from fairlane.worker.lanes import ANY, Lane, Slot
+from fairlane.worker.state import Desk
 from tests.support.making import NOON, completed
 from tests.worker.conftest import Works, eventually
 

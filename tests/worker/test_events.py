@@ -10,7 +10,7 @@ import pytest
 from fairlane import Breaker, Retry
 from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
 from fairlane.errors import StoreUnavailable
-from fairlane.worker import telling
+from fairlane.worker import events as telling
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 

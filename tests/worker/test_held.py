@@ -11,7 +11,7 @@ from fairlane.client.handle import Handle
 from fairlane.core.clock import SystemClock
 from fairlane.core.ops import Reclaim
 from fairlane.stores.memory import MemoryStore
-from fairlane.worker import watching
+from fairlane.worker import watchdog
 from fairlane.worker.engine import Engine
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
@@ -66,7 +66,7 @@ class Clogged:
 def test_jobs_claimed_ahead_go_back_when_no_slot_gets_free_and_another_worker_runs_them(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "HELD_S", 0.1)
+    monkeypatch.setattr(watchdog, "HELD_S", 0.1)
 
     async def story() -> None:
         lane = Clogged(works)
@@ -86,7 +86,7 @@ def test_jobs_claimed_ahead_go_back_when_no_slot_gets_free_and_another_worker_ru
 def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "HELD_S", 3600.0)
+    monkeypatch.setattr(watchdog, "HELD_S", 3600.0)
 
     async def story() -> None:
         lane = Clogged(works)

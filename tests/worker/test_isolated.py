@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from fairlane.worker import filling
+from fairlane.worker import runner
 from fairlane.worker.isolated.children import STARTING, Child, ChildNotStarted, Children
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
@@ -216,7 +216,7 @@ def test_waiting_for_a_process_is_not_an_attempts_time(works: Works, monkeypatch
         return child
 
     monkeypatch.setattr(Children, "_start", start_slowly)
-    monkeypatch.setattr(filling, "PUT_OFF_S", put_off_s)
+    monkeypatch.setattr(runner, "PUT_OFF_S", put_off_s)
     handle = works.task("alone").using(timeout=0.5).enqueue()
 
     async def story() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.limit import Limit, Rate
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Renew, SetLimit, Turn, Want
 from fairlane.worker.lanes import ANY, Lane
-from fairlane.worker.limiting import LimitWatch
+from fairlane.worker.limits import LimitWatch
 from tests.worker.conftest import Works, eventually
 
 QUEUES = ("critical", "default", "bulk")

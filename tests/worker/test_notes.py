@@ -11,7 +11,7 @@ import pytest
 from fairlane import AttemptCancelled, Fairlane, LeaseLost, Retry, current_job
 from fairlane.core.ops import LOG_LINES, Note, Op
 from fairlane.stores.memory import MemoryStore
-from fairlane.worker import noting
+from fairlane.worker import progress
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker import studio
 from tests.worker.conftest import Works, eventually
@@ -114,7 +114,7 @@ def test_an_isolated_job_speaks_and_has_resources_like_any_other(works: Works) -
 
 
 def test_an_attempt_that_lost_its_lease_writes_nothing_and_stops(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noting, "NOTE_S", 0.01)
+    monkeypatch.setattr(progress, "NOTE_S", 0.01)
     stopped: list[str] = []
 
     @works.app.task(name="linger", max_attempts=5)

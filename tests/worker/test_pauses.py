@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from fairlane.worker import heeding
+from fairlane.worker import pauses
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 
 @pytest.mark.requirement("L15")
 def test_what_was_claimed_ahead_of_a_pause_goes_back(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heeding, "HEED_S", 0.02)
+    monkeypatch.setattr(pauses, "HEED_S", 0.02)
     go_on = asyncio.Event()
     ran: list[int] = []
 

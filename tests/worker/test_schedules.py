@@ -16,10 +16,18 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane import Fairlane, FakeClock
-from fairlane.core.cron import Cron
-from fairlane.core.cron_firing import NOMINAL_HEADER, SCHEDULE_HEADER, firing_of, nominal_text
 from fairlane.core.ops import ALL_TENANTS, DeclareSchedules, JobFilter, PageJobs, Planned
-from fairlane.core.schedule import CatchUp, Overlap, Schedule, ScheduleSpec
+from fairlane.core.schedules.cron import Cron
+from fairlane.core.schedules.schedule import (
+    NOMINAL_HEADER,
+    SCHEDULE_HEADER,
+    CatchUp,
+    Overlap,
+    Schedule,
+    ScheduleSpec,
+    firing_of,
+    nominal_text,
+)
 from fairlane.stores.memory import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.duties.declaring import Declarer

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlane.core.limit import Limit
+from fairlane.core.audit_chain import verify
+from fairlane.core.limits import Limit
 from fairlane.core.ops import (
     ALL_TENANTS,
     AddEvents,
@@ -19,8 +20,7 @@ from fairlane.core.ops import (
     SetLimit,
     SetTenant,
 )
-from fairlane.core.routing import QueuePolicy
-from fairlane.core.sealing import verify
+from fairlane.core.queues import QueuePolicy
 from fairlane.stores.memory import MemoryStore
 from fairlane.worker.duties.aging import Ager
 from fairlane.worker.duties.forgetting import EVENTS_KEPT, Forgetter

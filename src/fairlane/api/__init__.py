@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.api.access.caller import Person as Person, UsersHook as UsersHook
 from fairlane.api.app import create_api as create_api
+from fairlane.api.auth.caller import Person as Person, UsersHook as UsersHook
 
 __all__ = ["Person", "UsersHook", "create_api"]

@@ -1,4 +1,7 @@
-"""The API itself: every route, gated, in one FastAPI application."""
+"""The API itself: every route, gated, in one FastAPI application.
+
+Every route there is, in the order in which they are matched.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,66 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from fairlane.api.access.admission import Door
-from fairlane.api.access.caller import UsersHook
-from fairlane.api.description import describe
-from fairlane.api.every_route import EVERY_ROUTE
-from fairlane.api.feed import POLL_S, EventFeed
+from fairlane.api.auth.admission import Door
+from fairlane.api.auth.caller import UsersHook
+from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
+from fairlane.api.openapi import describe
 from fairlane.api.problems import handle_problems
-from fairlane.api.routing import gated_routes
-from fairlane.api.visit import House
-from fairlane.api.wrapping import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
+from fairlane.api.request import House
+from fairlane.api.router import Routes, gated_routes
+from fairlane.api.routes import (
+    alerts,
+    audit,
+    breakers,
+    dead_letters,
+    dead_letters_many,
+    enqueue,
+    events,
+    health,
+    home,
+    job_acts,
+    jobs,
+    limits,
+    metrics,
+    pauses,
+    queues,
+    schedules,
+    session,
+    statistics,
+    tenants,
+    tokens,
+    workers,
+)
+from fairlane.api.sse import POLL_S, EventFeed
 from fairlane.client.app import Fairlane
+
+EVERY_ROUTE: tuple[Routes, ...] = (
+    health.routes,
+    home.routes,
+    session.routes,
+    session.api_routes,
+    enqueue.routes,
+    jobs.routes,
+    jobs.admin_routes,
+    job_acts.routes,
+    dead_letters_many.routes,  # before `{id}/`, which would take "groups" for one
+    dead_letters.routes,
+    queues.routes,
+    queues.admin_routes,
+    metrics.routes,
+    metrics.tenant_routes,  # before `{name}/`, for a name may hold slashes
+    tenants.routes,
+    pauses.routes,
+    limits.routes,
+    breakers.routes,
+    schedules.routes,
+    workers.routes,
+    audit.routes,
+    events.routes,
+    alerts.routes,
+    statistics.routes,
+    tokens.routes,
+)
 
 
 def create_api(

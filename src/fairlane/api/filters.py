@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from fairlane.api.words import Body, Instant, Key, Name, TenantName
+from fairlane.api.fields import Body, Instant, Key, Name, TenantName
 from fairlane.core.ids import JobId
 from fairlane.core.job import DeadLetterStatus, ErrorClass, Status
 from fairlane.core.ops import DeadLetterFilter, JobFilter

@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field
 
+from fairlane.api.fields import Act
 from fairlane.api.paging import NextCursor, next_cursor, seq_at
-from fairlane.api.words import Act
 from fairlane.core.ids import Seq
 from fairlane.core.ops import MAX_PAGE
 from fairlane.errors import DeadLetterNotFound, InvalidOption, JobNotFound, NotAllowed

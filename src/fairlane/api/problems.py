@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fairlane import errors
-from fairlane.api.access.sessions import forget_cookie
+from fairlane.api.auth.sessions import forget_cookie
 
 MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS = 20

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from fairlane.api.visit import Visit
+from fairlane.api.request import Visit
 from fairlane.core.ids import Seq
 from fairlane.core.job import Job
 from fairlane.core.ops import DeadLetterAct, GetDeadLetter, Reprocess

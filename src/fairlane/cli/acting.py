@@ -9,10 +9,9 @@ from uuid import UUID
 import click
 
 from fairlane.cli.exits import exit_code_of
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, confirmed, in_scope, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import one_line, plural
+from fairlane.cli.output import Printer, one_line, plural
+from fairlane.cli.target import At
 from fairlane.core.ids import JobId
 from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, JobNotFound, NotAllowed
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from fairlane.client.definition import Definition
-from fairlane.client.preparing import Preparer
+from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.signature import Signature
+from fairlane.client.task import Definition
 from fairlane.core.job import DEFAULT_PRIORITY
 from fairlane.core.names import check_task_name
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from fairlane.cli.words import one_line
+from fairlane.cli.output import one_line
 from fairlane.errors import (
     BadInput,
     DeadLetterNotFound,

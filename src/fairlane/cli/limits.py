@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fairlane.cli.words import instant
-from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, Limit, StoredLimit
-from fairlane.core.limit_reading import rate_text
+from fairlane.cli.output import instant
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import NO_LIMIT, Limit, StoredLimit, rate_text
 
 TITLES = (
     "of",

@@ -11,7 +11,7 @@ import click
 
 from fairlane.cli.exits import INTERRUPTED, USAGE, explained
 from fairlane.cli.lazy import Entry, LazyGroup
-from fairlane.cli.words import one_line
+from fairlane.cli.output import one_line
 from fairlane.errors import FairlaneError
 
 COMMANDS = {
@@ -20,7 +20,7 @@ COMMANDS = {
     "dashboard": Entry("fairlane.cli.commands.dashboard:dashboard", "Serve the HTTP API."),
     "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
-    "dlq": Entry("fairlane.cli.commands.dlq:dlq", "Review dead letters: jobs that failed for the last time."),
+    "dlq": Entry("fairlane.cli.commands.dead_letters:dlq", "Review dead letters: jobs that failed for the last time."),
     "queues": Entry("fairlane.cli.commands.queues:queues", "Count jobs by queue and status."),
     "schedules": Entry(
         "fairlane.cli.commands.schedules:schedules", "List schedules, look at one, add, pause, run or remove it."

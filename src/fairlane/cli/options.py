@@ -12,9 +12,9 @@ import click
 from click.core import ParameterSource
 
 from fairlane.cli.exits import USAGE, Failed
-from fairlane.cli.opening import At
-from fairlane.cli.printing import Printer
-from fairlane.core.redacting import without_secrets
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
+from fairlane.core.payload.redaction import without_secrets
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from fairlane.core.payload import decode
-from fairlane.core.scan import Limits
+from fairlane.core.payload.codec import decode
+from fairlane.core.payload.json_scan import Limits
 from fairlane.errors import InvalidOption
 
 STDIN = "-"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from fairlane.errors import ConfigError, SchemaOutOfDate
 
 if TYPE_CHECKING:
-    from fairlane.client.settings import Settings
+    from fairlane.client.settings.model import Settings
     from fairlane.stores.base import Migration, Store
 
 _SET_VERSION = "insert or replace into fairlane_meta values ('schema_version', {});"
@@ -33,7 +33,7 @@ class Schema(Protocol):
 
 
 def schema_of(settings: Settings) -> Schema:
-    from fairlane.cli.opening import sqlite_file
+    from fairlane.cli.target import sqlite_file
     from fairlane.stores.url import store_named_by
 
     named = store_named_by(settings.url)
@@ -57,7 +57,7 @@ class SqliteSchema:
     def current(self) -> int:
         if not self._file.exists():
             return 0
-        from fairlane.stores.sqlite.database import load
+        from fairlane.stores.sqlite.connection import load
         from fairlane.stores.sqlite.migrating import current_version
 
         connect, _ = load(self._settings.sqlite_library)

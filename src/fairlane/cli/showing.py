@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from fairlane.cli.documents import indented
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, one_line, shortened, span
+from fairlane.cli.output import Printer, indented, instant, one_line, shortened, span
 from fairlane.core.job import FINAL, Attempt, DeadLetter, Job
 from fairlane.core.ops import JobDetail
 

@@ -6,19 +6,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from fairlane.client.asking import Ask, both
+from fairlane.client.enqueue.options import job_id, row_id, seconds
 from fairlane.client.handle import BY_DEFAULT, Handle
-from fairlane.client.options import job_id, row_id, seconds
-from fairlane.client.scoping import in_scope
+from fairlane.client.steps import Ask, both
+from fairlane.client.tenant_scope import in_scope
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DeadLetter, Job
 from fairlane.core.names import check_key
 from fairlane.core.ops import Acknowledge, Bury, Cancel, DeadLetterAct, Discard, Fail, JobAct, Reprocess, Reset, Resolve
-from fairlane.core.redacting import without_secrets
+from fairlane.core.payload.redaction import without_secrets
 from fairlane.errors import DeadLetterNotFound, InvalidOption, JobNotFound, NotAllowed
 
 if TYPE_CHECKING:
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
 
 JobLike = Handle[Any] | Job | UUID | str
 DeadLetterLike = DeadLetter | int

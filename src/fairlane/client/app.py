@@ -10,39 +10,37 @@ from typing import Any, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 import msgspec
 
 from fairlane.client.acting import Acting, JobLike
-from fairlane.client.breaking import PROFILE_POLICIES, Breaking
-from fairlane.client.definition import Definition, TaskOptions
-from fairlane.client.depth import waiting
-from fairlane.client.enqueuing import Enqueuer
+from fairlane.client.breakers import PROFILE_POLICIES, Breaking, Circuits
+from fairlane.client.enqueue.depth import waiting
+from fairlane.client.enqueue.enqueuer import Enqueuer
+from fairlane.client.enqueue.options import job_id
+from fairlane.client.enqueue.prepare import EnqueueHook, Preparer
 from fairlane.client.exceptions import LastExceptions
 from fairlane.client.explaining import Explaining
-from fairlane.client.guarding import Circuits
 from fairlane.client.handle import Handle, Surroundings
 from fairlane.client.inspecting import Inspecting
 from fairlane.client.limiting import CodeLimits, Limiting
-from fairlane.client.loading import load
-from fairlane.client.opening import StoreAccess
-from fairlane.client.options import job_id
 from fairlane.client.pausing import Pausing
-from fairlane.client.preparing import EnqueueHook, Preparer
 from fairlane.client.principals import Principals
-from fairlane.client.resourcing import Resourcing
+from fairlane.client.resources import Resourcing
 from fairlane.client.running import Running
 from fairlane.client.scheduling import OPTIONS as SCHEDULE_OPTIONS, CodeSchedules
 from fairlane.client.scheduling_acts import Scheduling
-from fairlane.client.scoping import in_scope, require_all_tenants
-from fairlane.client.settings import SettingArguments, Settings
-from fairlane.client.task import AsyncTask, Bound, SyncTask, Task, TaskDecorator
+from fairlane.client.settings.load import load
+from fairlane.client.settings.model import SettingArguments, Settings
+from fairlane.client.store_access import StoreAccess
+from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task, TaskDecorator, TaskOptions
+from fairlane.client.tenant_scope import in_scope, require_all_tenants
 from fairlane.client.tenanting import Tenanting
 from fairlane.client.waiting import Pause, SystemPause
 from fairlane.core.chance import Chance, SystemChance
-from fairlane.core.classify import Classifier
 from fairlane.core.clock import Clock, SystemClock
-from fairlane.core.decide import Policy
+from fairlane.core.error_classes import Classifier
 from fairlane.core.ids import JobId
 from fairlane.core.job import ErrorClass
 from fairlane.core.ops import GetStats, Purge, Stats
-from fairlane.core.validator import PayloadValidator
+from fairlane.core.payload.validator import PayloadValidator
+from fairlane.core.retry import Policy
 from fairlane.errors import InvalidOption, NotAllowed, UnknownTask
 from fairlane.stores.base import Store
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from fairlane.client.noting import NoteTaker, check_progress, log_line
+from fairlane.client.progress import NoteTaker, check_progress, log_line
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId
 from fairlane.core.job import Lease

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fairlane.client.acting import JobLike
-from fairlane.client.options import job_id
-from fairlane.client.scoping import in_scope
-from fairlane.client.stepping import Steps, arun_steps, run_steps
+from fairlane.client.enqueue.options import job_id
+from fairlane.client.steps import Steps, arun_steps, run_steps
+from fairlane.client.tenant_scope import in_scope
 from fairlane.core.breaker import Breaker as BreakerRecord
-from fairlane.core.limit_reading import rate_text
+from fairlane.core.limits import rate_text
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
 from fairlane.errors import JobNotFound
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
     from fairlane.client.task import Task
-    from fairlane.core.limit import Limit
+    from fairlane.core.limits import Limit
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
 from fairlane.client.waiting import Pause, growing_pauses
 from fairlane.core.clock import Clock
 from fairlane.core.ids import JobId

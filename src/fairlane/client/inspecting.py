@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 from uuid import UUID
 
 from fairlane.client.acting import JobLike
-from fairlane.client.asking import Ask, both
-from fairlane.client.options import job_id, row_id
+from fairlane.client.enqueue.options import job_id, row_id
 from fairlane.client.paging import page_size
-from fairlane.client.scoping import in_scope
+from fairlane.client.steps import Ask, both
+from fairlane.client.tenant_scope import in_scope
 from fairlane.core.ids import Seq
 from fairlane.core.job import STATUSES, DeadLetterStatus, ErrorClass, Job, Status
 from fairlane.core.names import check_words
@@ -38,7 +38,7 @@ from fairlane.core.ops import (
 from fairlane.errors import InvalidOption, nearest
 
 if TYPE_CHECKING:
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
 
 
 class JobFilters(TypedDict, total=False):

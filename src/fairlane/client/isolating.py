@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from fairlane.client.context import tenant_in_force
-from fairlane.client.scoping import in_scope
+from fairlane.client.tenant_scope import in_scope
 from fairlane.errors import InvalidOption
 
 C = TypeVar("C")

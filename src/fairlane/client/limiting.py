@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fairlane.client.asking import Ask, both
 from fairlane.client.context import job_in_force
+from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT
-from fairlane.client.options import seconds
-from fairlane.client.scoping import in_scope, require_tenant
-from fairlane.client.settings import Settings
-from fairlane.core.limit import EVERY_TENANT, FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit
-from fairlane.core.limit_reading import check_limit, read_rate
+from fairlane.client.settings.model import Settings
+from fairlane.client.steps import Ask, both
+from fairlane.client.tenant_scope import in_scope, require_tenant
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit, check_limit, read_rate
 from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from fairlane.client.definition import Definition
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
+    from fairlane.client.task import Definition
 
 _CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name}
 RateLike = str | int | Rate

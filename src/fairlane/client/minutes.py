@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fairlane.client.stepping import Steps
+from fairlane.client.steps import Steps
 from fairlane.core.ops import ReadStats, StatRow
 
 ROWS_A_READ = 10_000

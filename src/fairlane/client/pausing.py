@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairlane.client.asking import Ask, both
+from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT, Surroundings
-from fairlane.client.options import seconds
-from fairlane.client.scoping import in_scope, require_tenant
+from fairlane.client.steps import Ask, both
+from fairlane.client.tenant_scope import in_scope, require_tenant
 from fairlane.client.waiting import growing_pauses
 from fairlane.core.names import check_key, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import (
@@ -28,7 +28,7 @@ from fairlane.core.ops import (
 from fairlane.errors import InvalidOption, StillRunning
 
 if TYPE_CHECKING:
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
 
 QUIET_S = 3.0
 """Nothing may run for so long before something counts as drained. A worker gives back what it claimed ahead within two seconds of a pause."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
-from fairlane.client.settings import Settings
+from fairlane.client.settings.model import Settings
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.errors import InvalidOption, MissingPrincipal
 

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, get_args
 
 from fairlane.client.context import tenant_in_force
-from fairlane.client.envelope import refs_of
-from fairlane.client.options import Options
+from fairlane.client.enqueue.options import Options
+from fairlane.client.enqueue.prepare import refs_of
 from fairlane.client.task import Bound, Task
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.names import check_task_name
-from fairlane.core.schedule import CatchUp, Overlap, ScheduleSpec
+from fairlane.core.schedules.schedule import CatchUp, Overlap, ScheduleSpec
 from fairlane.errors import InvalidOption, nearest
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fairlane.client.preparing import Preparer
+    from fairlane.client.enqueue.prepare import Preparer
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -66,7 +66,7 @@ class CodeSchedules:
 
 def schedule_spec(preparer: Preparer, name: object, call: Bound[Any], given: Mapping[str, Any]) -> ScheduleSpec:
     """A call and its timetable as a checked schedule; `using(…)` on the task says whose it is, how urgent and where."""
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
 
     name = schedule_name(name)
     _refuse_unknown(given)
@@ -101,7 +101,7 @@ def scheduled_job(
     """The job of one firing. Its task need not be registered here: a worker that knows it will run it."""
     import msgspec
 
-    from fairlane.core.cron_firing import job_of
+    from fairlane.core.schedules.schedule import job_of
 
     task = tasks.get(spec.type)
     refs = {}

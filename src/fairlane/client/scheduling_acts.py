@@ -15,8 +15,8 @@ from fairlane.client.scheduling import (
     schedule_spec,
     scheduled_job,
 )
-from fairlane.client.scoping import in_scope
 from fairlane.client.task import Bound, Task
+from fairlane.client.tenant_scope import in_scope
 from fairlane.core.names import check_key
 from fairlane.core.ops import (
     Check,
@@ -29,12 +29,12 @@ from fairlane.core.ops import (
     RunSchedule,
     ScheduleAct,
 )
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 from fairlane.errors import InvalidOption, NotAllowed, PermissionDenied, ScheduleNotFound
 
 if TYPE_CHECKING:
-    from fairlane.client.opening import StoreAccess
-    from fairlane.client.preparing import Preparer
+    from fairlane.client.enqueue.prepare import Preparer
+    from fairlane.client.store_access import StoreAccess
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def _add(
     **options: Unpack[ScheduleOptions],
 ) -> Steps[Schedule]:
     """Add a schedule at run time, or change the words of one added before: `app.schedule_add("digest", task.bind(7), cron=…)`."""
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
 
     if isinstance(call, Task):
         call = call.bind()
@@ -124,7 +124,7 @@ def _pause(self: Scheduling, name: str, *, by: str = BY_DEFAULT, notes: str | No
 
 def _resume(self: Scheduling, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
     """Let a paused schedule fire again, from its next time on: what it missed meanwhile was not wanted."""
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
 
     by, schedule = check_key("by", by), (yield from _found(schedule_name(name)))
     now = (yield Check()).now

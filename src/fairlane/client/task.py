@@ -1,22 +1,167 @@
-"""Tasks: registered functions that can be enqueued, and still be called."""
+"""Tasks: registered functions that can be enqueued, and still be called.
+
+What a task is: its function, its name and the policies beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from msgspec import Raw
 
+from fairlane.client.breakers import Breaker, breaker_named
 from fairlane.client.context import running
-from fairlane.client.definition import Definition
-from fairlane.client.enqueuing import Enqueuer
+from fairlane.client.enqueue.enqueuer import Enqueuer
+from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
 from fairlane.client.handle import Handle
-from fairlane.client.options import EnqueueOptions, Options
-from fairlane.core.job import Lease
-from fairlane.core.versions import Upcast
+from fairlane.client.limiting import NamedLimit, RateLike, limit_names
+from fairlane.client.signature import Signature
+from fairlane.core.error_classes import Classifier
+from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
+from fairlane.core.limits import read_rate
+from fairlane.core.names import check_queue_name, check_task_name
+from fairlane.core.payload.codec import decode, encode, is_plain
+from fairlane.core.payload.secrets import SensitivePolicy
+from fairlane.core.payload.versions import Upcast, Upcasters, check_version
+from fairlane.core.retry import Retry
+from fairlane.core.schedules.schedule import CatchUp, Overlap
+from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.enqueue.prepare import Preparer
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class TaskOptions(TypedDict, total=False):
+    name: str
+    """Default: module and function, as in `mail.send_welcome`."""
+    queue: str
+    category: str
+    timeout: float | timedelta
+    retry: Retry
+    priority: str | int
+    max_attempts: int
+    version: int
+    """Of the payload's shape: raise it with an upcaster when the parameters change."""
+    required: tuple[str, ...]
+    """Arguments that must be given and not None, though they have a default."""
+    refs: tuple[str, ...]
+    """Arguments that are ids of the objects the job works on: kept as the job's refs too."""
+    errors: Mapping[type[BaseException], ErrorClass]
+    sensitive: SensitivePolicy
+    breaker: str | Breaker
+    """The breaker of what the task calls: while it is open, jobs are snoozed instead of run."""
+    running: int
+    """So many of its jobs at once, over all workers."""
+    rate: RateLike
+    """So many starts in a span, over all workers: `"50/min"`."""
+    limit: str | NamedLimit | tuple[str | NamedLimit, ...]
+    """Limits it shares with other tasks: names, or what `app.limit(…)` returned."""
+    isolated: bool
+    """Run it in a process of its own, which can be killed and has a memory cap."""
+    cron: str
+    """Enqueue it by itself, without arguments, at these times; with `tz`, `catch_up`, `catch_up_limit` and `overlap`."""
+    tz: str
+    catch_up: CatchUp
+    catch_up_limit: int
+    overlap: Overlap
+
+
+class Definition(Generic[R]):
+    """A registered function and how its jobs are to be treated."""
+
+    def __init__(
+        self, function: Callable[..., Any], given: Mapping[str, Any], preparer: Preparer, classifier: Classifier
+    ) -> None:
+        known = TaskOptions.__annotations__
+        for option in given:
+            if option not in known:
+                raise InvalidOption("task option", option, f"one of {', '.join(known)}.{nearest(option, known)}")
+        if not inspect.isroutine(function):
+            raise InvalidOption("task", function, "a function")
+        given = {option: value for option, value in given.items() if value is not None}
+        self.function = function
+        self.name = check_task_name(given["name"]) if "name" in given else name_of(function)
+        self.signature: Signature[R] = Signature(self.name, function)
+        self.is_async = inspect.iscoroutinefunction(function)
+
+        self.queue = check_queue_name(given["queue"]) if "queue" in given else preparer.router.queue_for(self.name)
+        settings = preparer.settings
+        self.category = given.get("category") or preparer.router.category_for(self.name) or settings.default_category
+        if self.category is not None and self.category not in settings.categories:
+            expected = f"one of {', '.join(settings.categories)}.{nearest(self.category, settings.categories)}"
+            raise InvalidOption(f'category of task "{self.name}"', self.category, expected)
+        self.timeout_s = timeout_s(given["timeout"]) if "timeout" in given else None
+        self.retry = retry_policy(given["retry"]) if "retry" in given else None
+        own_attempts = attempts(given["max_attempts"]) if "max_attempts" in given else None
+        self.max_attempts = own_attempts or (self.retry.max_attempts if self.retry else None)
+        self.priority = preparer.priorities.resolve(given.get("priority", DEFAULT_PRIORITY))
+        self.version = check_version(given.get("version", 1))
+        self.required = self._arguments("required", given.get("required", ()))
+        self.refs = self._arguments("refs", given.get("refs", ()))
+        self.sensitive: SensitivePolicy | None = given.get("sensitive")
+        if self.sensitive is not None and self.sensitive not in get_args(SensitivePolicy):
+            raise InvalidOption("sensitive", self.sensitive, f"one of {', '.join(get_args(SensitivePolicy))}")
+        self.breaker = breaker_named(given["breaker"]) if "breaker" in given else None
+        self.running: int | None = given.get("running")
+        self.rate = read_rate(f'rate of task "{self.name}"', given["rate"]) if "rate" in given else None
+        self.limits = limit_names(given["limit"]) if "limit" in given else ()
+        self.isolated = bool(given.get("isolated", False))
+        self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
+
+        self.upcasters = Upcasters()
+        self.is_large = False
+        """Whether its last payload was above the recommended size: a warning is logged once per crossing."""
+        self._payload_limits = settings.limits
+
+    def decode(self, lease: Lease) -> dict[str, Any]:
+        """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
+        signature, payload = self.signature, lease.payload
+        if (
+            signature.needs_all
+            and lease.payload_version == self.version
+            and is_plain(payload, len(signature.names), self._payload_limits)
+        ):
+            try:
+                return signature.read(payload)
+            except InvalidPayload:
+                pass  # all that is wrong with it is found below
+        try:
+            stored = decode(payload, task=self.name, limits=self._payload_limits)
+            if lease.payload_version == self.version:
+                return signature.read(payload)
+            current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
+            return signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))
+        except InvalidPayload as error:
+            raise UnreadablePayload(self.name, error.problems) from None
+
+    def _arguments(self, option: str, names: Any) -> tuple[str, ...]:
+        if isinstance(names, str) or not all(name in self.signature.names for name in names):
+            expected = f"a tuple of argument names out of {', '.join(self.signature.names) or 'none'}"
+            raise InvalidOption(f'{option} of task "{self.name}"', names, expected)
+        return tuple(names)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """`module.function`, the same whether its file is run or imported."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name.removesuffix(".__main__") if spec else Path(file).stem if file else "main"
+    name = f"{module}.{function.__qualname__.replace('<locals>.', '')}"
+    try:
+        return check_task_name(name)
+    except InvalidOption:
+        raise InvalidOption("task name", name, "a name of its own for this function: @app.task(name=…)") from None
 
 
 class Bound(Generic[R]):

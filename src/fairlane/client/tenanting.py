@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.client.asking import Ask, both
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.paging import page_size
-from fairlane.client.scoping import in_scope
+from fairlane.client.steps import Ask, both
+from fairlane.client.tenant_scope import in_scope
 from fairlane.core.names import check_key, check_tenant, check_words
 from fairlane.core.ops import GetTenant, PageTenants, SetTenant, TenantPage, TenantRecord
 from fairlane.errors import InvalidOption, PermissionDenied
 
 if TYPE_CHECKING:
-    from fairlane.client.opening import StoreAccess
+    from fairlane.client.store_access import StoreAccess
 
 HIGHEST_WEIGHT = 1_000.0
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fairlane.client.options import timeout_s
+from fairlane.client.enqueue.options import timeout_s
 from fairlane.errors import AttemptInterrupted, InvalidOption
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ WorkerId = NewType("WorkerId", UUID)
 
 SYSTEM_TENANT = "system"
 """The tenant of jobs enqueued without one."""
+EVERY_TENANT = "*"
+"""Each one but `system`, which has only what is said of it by name."""
 
 
 def uuid7(unix_ms: int, entropy: bytes) -> UUID:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fairlane.core.limit import EVERY_TENANT
+from fairlane.core.ids import EVERY_TENANT
 from fairlane.errors import InvalidOption
 
 MAX_NAME_BYTES = 128

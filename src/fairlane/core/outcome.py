@@ -9,7 +9,7 @@ from fairlane.core.job import ErrorClass
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, already made storable (see `core.storable`)."""
+    """What went wrong, already made storable (see `core.payload.storable`)."""
 
     error_class: ErrorClass
     error_type: str

@@ -1,11 +1,28 @@
-"""When a failed job runs again: a policy as a value."""
+"""When a failed job runs again: a policy as a value.
+
+How an attempt ends: the one place where an exception becomes an outcome.
+
+Snooze, Cancel, a cancel asked for   as they say, uncharged
+non_retryable, or the last attempt   died
+otherwise                            retried after, in this order: the other side's retry-after, the missing data's own time,
+                                     the slow list if rate-limited, the policy of the enqueue call, the task, the queue,
+                                     the error class, the application
+"""
 
 from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
 
-from fairlane.errors import InvalidOption
+from fairlane.core.error_classes import Classifier, retry_after
+from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, ErrorClass, Lease
+from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, Released, Retried, Snoozed
+from fairlane.core.payload.json_scan import LIMITS, Limits
+from fairlane.core.payload.storable import UnstorableResult, encode_result, failure, fingerprint, safe_str
+from fairlane.errors import AttemptCancelled, Cancel, InvalidOption, LeaseLost, MissingData, Snooze
 
 MAX_ATTEMPTS = 32_767
 LONGEST_DELAY_S = 10 * 365 * 86_400.0
@@ -91,3 +108,118 @@ DEFAULT_RETRY = Retry()
 RATE_LIMITED_RETRY = Retry(base_s=60.0)
 DOUBLING = Retry(base_s=1.0, jitter=0.1)
 """1, 2, 4 … 300 s, ±10 %."""
+
+
+UNSTORABLE_RESULT = "unstorable_result"
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """The retry policies that stand behind the one an enqueue call may carry."""
+
+    task: Retry | None = None
+    queue: Retry | None = None
+    by_class: dict[ErrorClass, Retry] = {}
+    app: Retry = DEFAULT_RETRY
+    missing_data_s: float = 1_800.0
+    """When a job that misses data runs again, unless it says when."""
+    retry_after_spread: float = 0.1
+    """How much later than asked, at most: jobs told the same instant must not all come back in it."""
+    longest_retry_after_s: float = 86_400.0
+
+    def max_attempts(self, call: Retry | None = None) -> int:
+        """How many attempts a new job gets: the first policy that says so decides."""
+        for retry in (call, self.task, self.queue, self.app):
+            if retry is not None and retry.max_attempts is not None:
+                return retry.max_attempts
+        return DEFAULT_MAX_ATTEMPTS
+
+    def retry_for(self, call: Retry | None, error_class: ErrorClass) -> Retry:
+        """Whose delays a failure takes."""
+        if error_class == "rate_limited":
+            return self.by_class.get("rate_limited", RATE_LIMITED_RETRY)
+        return call or self.task or self.queue or self.by_class.get(error_class, self.app)
+
+
+def decide(
+    lease: Lease,
+    exc: BaseException,
+    policy: Policy,
+    classifier: Classifier,
+    *,
+    now: datetime,
+    fraction: float,
+    ran_s: float | None,
+) -> Outcome:
+    """The outcome of an attempt that ended with `exc`."""
+    exc = _alone(exc)
+    if isinstance(exc, LeaseLost):
+        return Released(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+    if isinstance(exc, AttemptCancelled):
+        return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, reason=safe_str(exc) or None)
+    if isinstance(exc, Cancel):
+        return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, reason=safe_str(exc.reason) or None)
+    if isinstance(exc, Snooze):
+        if math.isfinite(exc.seconds):
+            return Snoozed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, delay_s=_storable_delay_s(exc.seconds))
+        exc = InvalidOption("Snooze", exc.seconds, "a number of seconds")
+    error_class = classifier.classify(exc)
+    what = failure(exc, error_class, lease.type)
+    failed = lease.attempts + 1
+    if error_class == "non_retryable" or failed >= lease.max_attempts:
+        return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
+    delay_s = _asked_delay_s(exc, policy, now, fraction)
+    if delay_s is None:
+        delay_s = policy.retry_for(_given_at_enqueue(lease), error_class).delay_s(failed, fraction)
+    return Retried(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what, delay_s=_storable_delay_s(delay_s))
+
+
+def completed(lease: Lease, result: object, ran_s: float | None, *, limits: Limits = LIMITS) -> Outcome:
+    """The outcome of an attempt that returned; one whose result cannot be stored died, for it would do so again."""
+    if result is None:
+        return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+    try:
+        text = encode_result(result, limits=limits)
+    except UnstorableResult as error:
+        message = safe_str(error)
+        what = Failure(
+            error_class="non_retryable",
+            error_type=UNSTORABLE_RESULT,
+            message=message,
+            fingerprint=fingerprint(UNSTORABLE_RESULT, message, lease.type),
+        )
+        return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
+    return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, result=text)
+
+
+def _alone(exc: BaseException) -> BaseException:
+    """The one exception inside a group of one: a task group must not hide what its task said."""
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
+        exc = exc.exceptions[0]
+    return exc
+
+
+def _asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: float) -> float | None:
+    """The delay the failure itself asks for."""
+    if isinstance(exc, MissingData):
+        if exc.retry_at is None:
+            return policy.missing_data_s
+        at = exc.retry_at if exc.retry_at.tzinfo else exc.retry_at.replace(tzinfo=UTC)
+        return (at - now).total_seconds()
+    asked = retry_after(exc, now)
+    if asked is None:
+        return None
+    return min(asked, policy.longest_retry_after_s) * (1.0 + policy.retry_after_spread * fraction)
+
+
+def _given_at_enqueue(lease: Lease) -> Retry | None:
+    if lease.retry is None:
+        return None
+    try:
+        return Retry.parse(lease.retry)
+    except InvalidOption:
+        # Written by newer code or straight by SQL: the job still retries, by the next policy in line.
+        return None
+
+
+def _storable_delay_s(delay_s: float) -> float:
+    return min(max(delay_s, 0.0), LONGEST_DELAY_S)

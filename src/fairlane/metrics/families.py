@@ -9,12 +9,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from fairlane.core.breaker import Breaker
-from fairlane.core.lane_use import lane_use
+from fairlane.core.histogram import Spans, cumulative
 from fairlane.core.ops import Alert, Health, Stats, Workers
-from fairlane.core.percentiles import Spans, cumulative
+from fairlane.core.statistics import lane_use
 from fairlane.metrics.busiest import OTHER
-from fairlane.metrics.figures_of_workers import WorkerTally
-from fairlane.metrics.tally import COUNTED, Pair, Sums
+from fairlane.metrics.counters import COUNTED, Pair, Sums, WorkerTally
 
 LONGEST_BUCKET = 22
 """2**22 ms: over an hour. Longer spans are in +Inf alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fairlane.client.stepping import Steps
+from fairlane.client.steps import Steps
 from fairlane.core.breaker import Breaker
 from fairlane.core.ops import (
     ALL_TENANTS,

@@ -14,8 +14,8 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
-from fairlane.worker.attempting import run_here
 from fairlane.worker.exceptions import remember_failure
+from fairlane.worker.runner import run_here
 
 LANE = "run_due"
 LEASE_S = 3600.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fairlane.client.guarding import Permit, Steps, Verdict, permits_in_force
+from fairlane.client.breakers import Permit, Steps, Verdict, permits_in_force
 from fairlane.core.breaker import Breaker
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.errors import BreakerOpen, MissingData
-from fairlane.worker.desk import Desk
+from fairlane.worker.state import Desk
 
 T = TypeVar("T")
 

@@ -25,12 +25,12 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Renew, Retire
 from fairlane.errors import FairlaneError
 from fairlane.worker.config import WorkerConfig, profile_config
-from fairlane.worker.desk import known_queues
 from fairlane.worker.engine import Engine
-from fairlane.worker.figures import FIGURES_S, Figures
-from fairlane.worker.foreman.judging import trusted_s
+from fairlane.worker.foreman.health import trusted_s
 from fairlane.worker.lanes import ANY, Lane
-from fairlane.worker.leaving import run_and_leave
+from fairlane.worker.shutdown import run_and_leave
+from fairlane.worker.state import known_queues
+from fairlane.worker.statistics import FIGURES_S, Figures
 
 log = logging.getLogger("fairlane.worker")
 

@@ -11,22 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
-from fairlane.watch import register_sinks
 from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties import Duties
-from fairlane.worker.filling import Filler
 from fairlane.worker.isolated.children import Children
-from fairlane.worker.leaving import LET_GO_S, end_tasks
+from fairlane.worker.lanes import Slot
+from fairlane.worker.runner import Filler
 from fairlane.worker.services import Services
-from fairlane.worker.slot import Slot
+from fairlane.worker.shutdown import LET_GO_S, end_tasks
+from fairlane.worker.state import Desk
 from fairlane.worker.threads import Threads
-from fairlane.worker.turning import Turner, Unanswered
-from fairlane.worker.waking import Waker
-from fairlane.worker.watching import Watchdog
+from fairlane.worker.turns import Turner, Unanswered
+from fairlane.worker.wakeups import Waker
+from fairlane.worker.watchdog import Watchdog
 
 log = logging.getLogger("fairlane.worker")
 

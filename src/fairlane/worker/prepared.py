@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlane.client.app import Fairlane
-from fairlane.client.scopes import scoped
+from fairlane.client.resources import scoped
 from fairlane.client.task import Task
-from fairlane.core.decide import Policy, completed, decide
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.outcome import Died, Outcome
-from fairlane.core.storable import failure
+from fairlane.core.payload.storable import failure
+from fairlane.core.retry import Policy, completed, decide
 from fairlane.errors import UnreadablePayload
 
 

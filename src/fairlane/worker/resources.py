@@ -8,8 +8,8 @@ import logging
 import threading
 from typing import Any
 
-from fairlane.client.resourcing import AsyncResource, Resource, SyncResource, worker_scope
-from fairlane.core.storable import format_traceback
+from fairlane.client.resources import AsyncResource, Resource, SyncResource, worker_scope
+from fairlane.core.payload.storable import format_traceback
 from fairlane.errors import InvalidOption
 
 log = logging.getLogger("fairlane.worker")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from fairlane.worker.breakers import AttemptGuard
-from fairlane.worker.desk import Desk
-from fairlane.worker.heeding import PauseHeeder
-from fairlane.worker.noting import Noter
+from fairlane.worker.pauses import PauseHeeder
+from fairlane.worker.progress import Noter
 from fairlane.worker.resources import WorkerScope
+from fairlane.worker.state import Desk
 
 
 class Services:

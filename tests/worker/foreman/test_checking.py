@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlane import Fairlane
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreUnavailable, UnknownTask
 from fairlane.worker.config import profile_config
-from fairlane.worker.foreman.checking import check_application
+from fairlane.worker.foreman.child import check_application
 from fairlane.worker.lanes import Lane
 from tests.support.stores import Ground
 

@@ -8,8 +8,8 @@ import pytest
 
 from fairlane.core.ids import Seq
 from fairlane.worker.board import Board, Running, board_file
-from fairlane.worker.foreman.judging import LET_GO_S, START_S, Sight, judge, self_trusted_s, trusted_s
-from fairlane.worker.foreman.restarting import Backoff
+from fairlane.worker.foreman.health import LET_GO_S, START_S, Sight, judge, self_trusted_s, trusted_s
+from fairlane.worker.foreman.place import Backoff
 
 LEASE_S = 15.0
 

@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 from pydantic import BaseModel, Field
 
+from fairlane.api.fields import Seen
 from fairlane.api.paging import NextCursor
-from fairlane.api.words import Seen
 from fairlane.core.job import AttemptOutcome, ErrorClass, Job, Status
 from fairlane.core.ops import JobDetail, JobPage
-from fairlane.core.redacting import value_without_secrets
-from fairlane.core.sensitive import SensitivePolicy
+from fairlane.core.payload.redaction import value_without_secrets
+from fairlane.core.payload.secrets import SensitivePolicy
 
 
 class JobSummary(Seen):

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Act, Name, Seen
-from fairlane.core.alert_rules import require_silenceable
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Name, Seen
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
+from fairlane.core.alerts.rules import require_silenceable
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
 from fairlane.core.ops.watch import AlertState
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Key, Name, RowId, Seen
 from fairlane.api.paging import Cursor, NextCursor, PageSize, next_cursor
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Key, Name, RowId, Seen
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
+from fairlane.core.audit_chain import BrokenLink, verify
 from fairlane.core.ops import AuditLink, PageAudit, ReadAuditChain
-from fairlane.core.sealing import BrokenLink, verify
 from fairlane.errors import InvalidOption
 
 routes = Routes("audit", "/api/jobs/audit/")

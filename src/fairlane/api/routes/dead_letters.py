@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, RowId, TenantName
 from fairlane.api.filters import DeadLettersWhere, dead_letters_where
 from fairlane.api.models.dead_letters import (
     DeadLetterList,
@@ -19,9 +20,8 @@ from fairlane.api.models.dead_letters import (
 )
 from fairlane.api.paging import Cursor, PageSize, next_cursor, seq_at
 from fairlane.api.reprocessing import reprocess
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Act, RowId, TenantName
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import GetDeadLetter, GetStats, PageDeadLetters

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 from fastapi import Depends
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Key, RowId, Seen
 from fairlane.api.filters import DeadLettersWhere, dead_letters_where
 from fairlane.api.many import MOST, Done, Many, each, gathered, require_one
 from fairlane.api.paging import PageSize
 from fairlane.api.reprocessing import reprocess
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Key, RowId, Seen
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
 from fairlane.core.ids import Seq
 from fairlane.core.ops import GroupDeadLetters, PageDeadLetters
 

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Name, Seen
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.streaming import lines
-from fairlane.api.visit import Here
-from fairlane.api.words import Name, Seen
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
+from fairlane.api.sse import lines
 from fairlane.core.ops import ReadEvents
 
 routes = Routes("events", "/api/jobs/events/")

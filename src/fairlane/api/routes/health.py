@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, ThisHouse
-from fairlane.api.words import Seen
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Seen
+from fairlane.api.request import Here, ThisHouse
+from fairlane.api.router import Routes
 from fairlane.core.ops import Check
 
 routes = Routes("health", "")

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from starlette.responses import HTMLResponse
 
-from fairlane.api.access.caller import Caller
-from fairlane.api.access.rights import Right, missing_role
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
+from fairlane.api.auth.caller import Caller
+from fairlane.api.auth.rights import Right, missing_role
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 
 routes = Routes("session", "")
 

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from pydantic import Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Words
 from fairlane.api.filters import JobsWhere
 from fairlane.api.many import MOST, Done, Many, each, gathered, require_one
 from fairlane.api.models.jobs import JobSummary, summary
 from fairlane.api.reprocessing import reprocess
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Act, Words
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Job
 from fairlane.core.ops import GetJob, PageJobs

@@ -9,15 +9,15 @@ from uuid import UUID
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Seen, TenantName
 from fairlane.api.filters import JobsWhere, jobs_where
 from fairlane.api.models.jobs import JobInFull, JobList, JobSummary, in_full, summary
 from fairlane.api.paging import Cursor, PageSize, next_cursor, seq_at
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Seen, TenantName
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
 from fairlane.core.ids import JobId
-from fairlane.core.limit import LimitKind
+from fairlane.core.limits import LimitKind
 from fairlane.core.ops import GetJob, JobFilter, PageJobs
 from fairlane.errors import JobNotFound
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Name, Seen, TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Act, Name, Seen, TenantName
-from fairlane.core.limit import EVERY_TENANT, FullPolicy, Limit, LimitKind, Rate, StoredLimit
-from fairlane.core.limit_reading import check_limit, rate_text, read_rate
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import FullPolicy, Limit, LimitKind, Rate, StoredLimit, check_limit, rate_text, read_rate
 from fairlane.core.ops import ClearLimit, ListLimits, SetLimit
 
 routes = Routes("limits", "/api/jobs/limits/")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import TenantName
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 from fairlane.metrics import CONTENT_TYPE, aexposition
 
 routes = Routes("metrics", "/metrics")

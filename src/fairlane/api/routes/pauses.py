@@ -6,11 +6,11 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Seen, TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Act, Seen, TenantName
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
 from fairlane.core.names import check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, PauseKind, ResumeClaims
 

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Act, Name, Seen
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Name, Seen
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
 from fairlane.core.ops import MAX_PAGE, GetStats, JobFilter, ListPauses, PageJobs, Stats
 
 routes = Routes("queues", "/api/jobs/queues/")

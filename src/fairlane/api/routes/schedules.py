@@ -7,11 +7,11 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, Visit
-from fairlane.api.words import Act, Name
-from fairlane.core.schedule import CatchUp, Overlap, Schedule, ScheduleSource
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Name
+from fairlane.api.request import Here, Visit
+from fairlane.api.router import Routes
+from fairlane.core.schedules.schedule import CatchUp, Overlap, Schedule, ScheduleSource
 from fairlane.errors import ScheduleNotFound
 
 routes = Routes("schedules", "/api/jobs/schedules/")

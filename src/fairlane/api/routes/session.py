@@ -12,14 +12,14 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from fairlane.api.access import sessions
-from fairlane.api.access.admission import address_of
-from fairlane.api.access.caller import Caller
-from fairlane.api.access.origin import is_from_another_site
-from fairlane.api.access.rights import Right
+from fairlane.api.auth import sessions
+from fairlane.api.auth.admission import address_of
+from fairlane.api.auth.caller import Caller
+from fairlane.api.auth.origin import is_from_another_site
+from fairlane.api.auth.rights import Right
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here, ThisHouse
+from fairlane.api.request import Here, ThisHouse
+from fairlane.api.router import Routes
 
 routes = Routes("session", "")
 api_routes = Routes("session", "/api/jobs/")

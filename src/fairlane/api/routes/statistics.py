@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Instant, Name, TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Instant, Name, TenantName
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
+from fairlane.core.histogram import percentile_s
 from fairlane.core.ops import Check, ReadStats, StatRow
-from fairlane.core.percentiles import percentile_s
 
 routes = Routes("statistics", "/api/jobs/statistics/")
 

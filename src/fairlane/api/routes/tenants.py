@@ -8,13 +8,13 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Key, TenantName
 from fairlane.api.paging import PageSize
 from fairlane.api.problems import Problem
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 from fairlane.api.routes.limits import LimitSeen, limits_of
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Act, Key, TenantName
 from fairlane.core.ops import GetTenant, PageTenants, TenantRecord
 
 routes = Routes("tenants", "/api/jobs/tenants/")

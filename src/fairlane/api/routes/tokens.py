@@ -9,12 +9,12 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.issuing import LINK_S, LONGEST_LINK_S, MAX_TTL_S, issue
-from fairlane.api.access.rights import Right
+from fairlane.api.auth.credentials import LINK_S, LONGEST_LINK_S, MAX_TTL_S, issue
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Act, Key, Seen, TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Act, Key, Seen, TenantName
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 from fairlane.core.ops import ListCredentials, RevokeCredential
 
 routes = Routes("tokens", "/api/jobs/tokens/")

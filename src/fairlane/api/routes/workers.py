@@ -7,10 +7,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from fairlane.api.access.rights import Right
-from fairlane.api.routing import Routes
-from fairlane.api.visit import Here
-from fairlane.api.words import Seen
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Seen
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
 
 routes = Routes("workers", "/api/jobs/workers/")
 

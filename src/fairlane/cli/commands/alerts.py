@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer, instant, shortened
+from fairlane.cli.target import At
 from fairlane.cli.times import span
-from fairlane.cli.words import instant, shortened
 
 if TYPE_CHECKING:
     from fairlane.core.ops import Alerts
@@ -62,7 +61,7 @@ def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
 @prints
 def silence(rule: str, length: timedelta, by: str, notes: str | None, at: At, out: Printer) -> None:
     """Tell nobody of RULE's alerts for a while; what it finds is kept all the same."""
-    from fairlane.core.alert_rules import require_silenceable
+    from fairlane.core.alerts.rules import require_silenceable
     from fairlane.core.names import check_key, check_rule_name
     from fairlane.core.ops import SilenceAlerts
 

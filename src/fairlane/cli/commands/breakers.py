@@ -9,10 +9,9 @@ import click
 
 from fairlane.cli.exits import NOT_FOUND, Failed
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import span
+from fairlane.cli.output import Printer, span
+from fairlane.cli.target import At
 from fairlane.errors import nearest
 
 if TYPE_CHECKING:

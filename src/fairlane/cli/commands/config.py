@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import shortened
+from fairlane.cli.output import Printer, shortened
+from fairlane.cli.target import At
 
 WIDEST = 60
 """Tables of queues and the like are cut here; `--json` shows them whole."""

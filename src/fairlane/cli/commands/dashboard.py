@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.exits import Failed
-from fairlane.cli.opening import At, without_fallback
 from fairlane.cli.options import acts
+from fairlane.cli.target import At, without_fallback
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -100,8 +100,8 @@ def _has_credentials(app: Fairlane) -> bool:
 
 
 def _link(app: Fairlane, by: str, notes: str | None) -> str:
-    from fairlane.api.access.issuing import LINK_S, prepared
-    from fairlane.api.access.rights import ROLES
+    from fairlane.api.auth.credentials import LINK_S, prepared
+    from fairlane.api.auth.rights import ROLES
 
     secret, op = prepared(app, "link", by, ROLES, ttl_s=LINK_S, by=by, notes=notes or "printed by fairlane dashboard")
     app.access.run(op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.options import prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
 
 
 @click.command()
@@ -27,6 +27,6 @@ def demo(seconds: float, keep: bool, out: Printer) -> None:
     A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a schedule. Ends by
     itself, or in order after Ctrl-C. Every number shown is read back from the store.
     """
-    from fairlane.cli.demo.running import run_demo
+    from fairlane.cli.demo.play import run_demo
 
     click.get_current_context().exit(run_demo(out, seconds=seconds, keep=keep))

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.exits import FAILED
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import plural
+from fairlane.cli.output import Printer, plural
+from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.cli.doctor.finding import Finding
+    from fairlane.cli.doctor.checks import Finding
 
 
 @click.command()
@@ -24,7 +23,7 @@ def doctor(at: At, out: Printer) -> None:
 
     Changes nothing. Exits with 1 when a check failed; a warning is no failure.
     """
-    from fairlane.cli.doctor.checking import examine
+    from fairlane.cli.doctor.checks import examine
 
     findings = list(examine(at))
     failed = sum(finding.state == "fail" for finding in findings)

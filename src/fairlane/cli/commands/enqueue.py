@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 from fairlane.cli.times import instant_ahead, span
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def _enqueued(
 ) -> Handle[Any]:
     from fairlane.cli.by_name import TaskByName
     from fairlane.cli.payloads import read_payload
-    from fairlane.client.definition import Definition
-    from fairlane.client.enqueuing import Enqueuer
+    from fairlane.client.enqueue.enqueuer import Enqueuer
+    from fairlane.client.enqueue.options import Options
     from fairlane.client.handle import Surroundings
-    from fairlane.client.options import Options
+    from fairlane.client.task import Definition
     from fairlane.client.waiting import SystemPause
 
     preparer = (application or client).preparer

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.exits import Failed
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import one_line
+from fairlane.cli.output import Printer, one_line
+from fairlane.cli.target import At
 
 ANSWER_S = 5.0
 LONGEST_ANSWER = 8192

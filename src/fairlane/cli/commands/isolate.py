@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.client.settings import Settings
+    from fairlane.client.settings.model import Settings
     from fairlane.stores.postgres.isolating import PostgresIsolator
 
 

@@ -11,9 +11,9 @@ import click
 from fairlane.cli.acting import act_on_several, of_several, read_job_id
 from fairlane.cli.filters import JOB_FILTERS, for_client, merged, read_words
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, in_scope, paged, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 from fairlane.cli.times import instant_back, span
 from fairlane.errors import JobNotFound
 
@@ -110,7 +110,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Say why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
     from fairlane.client.explaining import explain
-    from fairlane.client.stepping import run_steps
+    from fairlane.client.steps import run_steps
 
     target = read_job_id(job_id)
     app = at.application()

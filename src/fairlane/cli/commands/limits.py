@@ -9,9 +9,9 @@ import click
 
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.limits import limit_rows
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,9 +9,9 @@ import click
 from fairlane.cli.commands.isolate import isolate
 from fairlane.cli.exits import FAILED
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.cli.schema import Schema

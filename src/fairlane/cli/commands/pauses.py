@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, listing, prints
+from fairlane.cli.output import Printer, instant, shortened
 from fairlane.cli.pausing import act_on_one, draining, gives_up, pause_one, resume_one
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, shortened
+from fairlane.cli.target import At
 
 TITLES = ("what", "name", "since", "by", "notes")
 

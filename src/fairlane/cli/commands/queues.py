@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, in_scope, listing, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import count, span
+from fairlane.cli.output import Printer, count, span
+from fairlane.cli.target import At
 
 TITLES = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest waits")
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, span
+from fairlane.cli.output import Printer, instant, span
+from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from fairlane.client.app import Fairlane
     from fairlane.client.task import Bound
-    from fairlane.core.cron import Cron
-    from fairlane.core.schedule import Schedule
+    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules.schedule import Schedule
 
 TITLES = ("name", "type", "when", "next", "last", "state", "source")
 
@@ -55,7 +54,7 @@ def list_schedules(at: At, out: Printer) -> None:
 @prints
 def show(name: str, runs: int, at: At, out: Printer) -> None:
     """Show one schedule and its next times."""
-    from fairlane.cli.documents import indented
+    from fairlane.cli.output import indented
     from fairlane.errors import ScheduleNotFound
 
     with at.client() as client:
@@ -98,7 +97,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
 def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
     """Say in words what a cron line means, and when it would fire next."""
     from fairlane.core.clock import SystemClock
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
 
     line = Cron(cron, tz)
     times = line.next_runs(runs, SystemClock().now())
@@ -213,7 +212,7 @@ def _call(
 ) -> Bound[Any]:
     from fairlane.cli.by_name import TaskByName
     from fairlane.cli.payloads import read_payload
-    from fairlane.client.options import Options
+    from fairlane.client.enqueue.options import Options
     from fairlane.client.task import Bound
 
     preparer = (application or client).preparer
@@ -256,7 +255,7 @@ def _words(schedule: Schedule) -> str:
 
 def _cron(schedule: Schedule) -> Cron | None:
     """Its line; None for one that was written straight by SQL and means nothing."""
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
     from fairlane.errors import BadInput
 
     try:

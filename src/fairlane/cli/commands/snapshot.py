@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer
+from fairlane.cli.target import At
 
 
 @click.command()

@@ -10,11 +10,10 @@ import click
 
 from fairlane.cli.lazy import SuggestingGroup
 from fairlane.cli.limits import limit_rows
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.output import Printer, count, instant
 from fairlane.cli.pausing import act_on_one, draining, gives_up, pause_one, resume_one
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import count, instant
+from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.core.ops import TenantRecord

@@ -10,11 +10,10 @@ import click
 
 from fairlane.cli.exits import NOT_FOUND, Failed
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.printing import Printer
+from fairlane.cli.output import Printer, instant
+from fairlane.cli.target import At
 from fairlane.cli.times import span
-from fairlane.cli.words import instant
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -48,7 +47,7 @@ def create(
     out: Printer,
 ) -> None:
     """Make a token for NAME, a program. The secret is printed this once."""
-    from fairlane.api.access.issuing import prepared
+    from fairlane.api.auth.credentials import prepared
 
     with at.client(creates=True) as client:
         ttl_s = None if ttl is None else ttl.total_seconds()
@@ -80,7 +79,7 @@ def link(
     out: Printer,
 ) -> None:
     """Make a link by which NAME, a person, logs in once."""
-    from fairlane.api.access.issuing import prepared
+    from fairlane.api.auth.credentials import prepared
 
     with at.client(creates=True) as client:
         ttl_s = ttl.total_seconds()

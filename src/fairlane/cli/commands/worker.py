@@ -119,7 +119,7 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
     import asyncio
     import logging
 
-    from fairlane.client.loading import load
+    from fairlane.client.settings.load import load
     from fairlane.worker.foreman.foreman import CannotRun, Foreman, ForemanConfig
     from fairlane.worker.foreman.messages import LOG_FORMAT
 

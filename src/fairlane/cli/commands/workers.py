@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.opening import At
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import shortened, span
+from fairlane.cli.output import Printer, shortened, span
+from fairlane.cli.target import At
 
 TITLES = ("id", "name", "state", "jobs", "up", "heard of", "queues", "figures")
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fairlane.cli.demo.watching import Look, process_of
-from fairlane.cli.words import shortened
+from fairlane.cli.demo.snapshot import Look, process_of
+from fairlane.cli.output import shortened
 from fairlane.client.app import Fairlane
 from fairlane.core.breaker import Breaker
 from fairlane.core.job import Job
 from fairlane.core.ops import WorkerRecord
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 
 GATHER_S = 1.0
 """Jobs that went well at once are told by the second: there are many."""

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from fairlane.cli.demo.events import Event
+from fairlane.cli.demo.snapshot import Look, process_of
 from fairlane.cli.demo.story import TENANTS
-from fairlane.cli.demo.watching import Look, process_of
-from fairlane.cli.printing import STYLES, Printer
-from fairlane.cli.words import span
+from fairlane.cli.output import STYLES, Printer, span
 from fairlane.core.breaker import Breaker
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -145,7 +144,7 @@ def _until(breaker: Breaker, look: Look) -> str:
 
 
 def _timetable(schedule: Schedule, look: Look) -> str:
-    from fairlane.core.cron import Cron
+    from fairlane.core.schedules.cron import Cron
 
     words = Cron(schedule.spec.cron, schedule.spec.timezone).explain()
     if schedule.next_at is None:

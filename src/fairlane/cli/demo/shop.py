@@ -8,7 +8,7 @@ from __future__ import annotations
 from fairlane.cli.demo.story import DIGEST_FOR
 from fairlane.cli.demo.tasks import register
 from fairlane.client.app import Fairlane
-from fairlane.client.loading import load
+from fairlane.client.settings.load import load
 
 app = Fairlane(settings=load(environ={}))
 register(app, digest_for=DIGEST_FOR)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fairlane.cli.demo.tasks import DIGEST, Tasks, outage_of
 from fairlane.client.app import Fairlane
-from fairlane.core.cron import Cron
 from fairlane.core.ops import DeclareSchedules, Planned
+from fairlane.core.schedules.cron import Cron
 from fairlane.errors import NotAllowed
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")

@@ -9,15 +9,14 @@ from textwrap import fill
 
 from msgspec import Struct
 
+from fairlane.cli.demo.snapshot import all_jobs
 from fairlane.cli.demo.story import FLOODING, TENANTS
 from fairlane.cli.demo.tasks import CODE, CRM, DIGEST
-from fairlane.cli.demo.watching import all_jobs
-from fairlane.cli.printing import Printer
-from fairlane.cli.words import instant, plural
+from fairlane.cli.output import Printer, instant, plural
 from fairlane.client.app import Fairlane
 from fairlane.core.job import STATUSES, Job
 from fairlane.core.ops import JobDetail
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 
 NEXT = (
     "queues",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlane.client.app import Fairlane
-from fairlane.client.breaking import Breaker
+from fairlane.client.breakers import Breaker
 from fairlane.client.context import current_job
 from fairlane.client.task import Task
 from fairlane.core.retry import Retry

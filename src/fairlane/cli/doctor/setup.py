@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fairlane.cli.doctor.finding import Finding
-from fairlane.cli.words import plural
+from fairlane.cli.doctor.checks import Finding
+from fairlane.cli.output import plural
 from fairlane.stores.url import redacted
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
-    from fairlane.client.settings import Settings
+    from fairlane.client.settings.model import Settings
 
 
 def versions() -> Iterator[Finding]:

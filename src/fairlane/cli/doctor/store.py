@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fairlane.cli.doctor.finding import Finding, State, from_sentence
-from fairlane.cli.opening import sqlite_file
+from fairlane.cli.doctor.checks import Finding, State, from_sentence
+from fairlane.cli.output import one_line
 from fairlane.cli.schema import schema_of
-from fairlane.cli.words import one_line
+from fairlane.cli.target import sqlite_file
 from fairlane.errors import FairlaneError, SchemaOutOfDate, StoreError, nearest
 from fairlane.stores.url import store_named_by
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
-    from fairlane.client.settings import Settings
+    from fairlane.client.settings.model import Settings
 
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
@@ -44,7 +44,7 @@ def schema(settings: Settings) -> Iterator[Finding]:
 
 def sqlite_place(settings: Settings) -> Iterator[Finding]:
     """The library, the journal and the file system of a SQLite store."""
-    from fairlane.stores.sqlite.database import FIRST_SAFE_WAL, load
+    from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL, load
     from fairlane.stores.sqlite.location import filesystem_of
 
     file = sqlite_file(settings)

@@ -9,19 +9,6 @@ access   tokens, links, sessions            events  what happened, for those who
 watch    duties done once, alerts, the audit's seal, groups of dead letters
 """
 
-from fairlane.core.ops.access import (
-    Credential as Credential,
-    CredentialAct as CredentialAct,
-    CredentialKind as CredentialKind,
-    CredentialPage as CredentialPage,
-    CredentialsSeen as CredentialsSeen,
-    FindCredential as FindCredential,
-    IssueCredential as IssueCredential,
-    ListCredentials as ListCredentials,
-    RedeemLink as RedeemLink,
-    RevokeCredential as RevokeCredential,
-    SeeCredentials as SeeCredentials,
-)
 from fairlane.core.ops.act import (
     Acknowledge as Acknowledge,
     Bury as Bury,
@@ -43,6 +30,19 @@ from fairlane.core.ops.breakers import (
     ListBreakers as ListBreakers,
     Report as Report,
     ResetBreaker as ResetBreaker,
+)
+from fairlane.core.ops.credentials import (
+    Credential as Credential,
+    CredentialAct as CredentialAct,
+    CredentialKind as CredentialKind,
+    CredentialPage as CredentialPage,
+    CredentialsSeen as CredentialsSeen,
+    FindCredential as FindCredential,
+    IssueCredential as IssueCredential,
+    ListCredentials as ListCredentials,
+    RedeemLink as RedeemLink,
+    RevokeCredential as RevokeCredential,
+    SeeCredentials as SeeCredentials,
 )
 from fairlane.core.ops.enqueue import (
     Enqueue as Enqueue,

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
-from fairlane.core.limit import FullPolicy, Limit
+from fairlane.core.limits import FullPolicy, Limit
 from fairlane.core.ops.base import Op
 
 Disposition = Literal["created", "replayed", "duplicate", "conflict"]

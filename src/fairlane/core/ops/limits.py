@@ -1,7 +1,7 @@
 """Limits and tenants: what people set at run time, and what is counted.
 
 Limits come from two sides: the code's travel with each operation that heeds them (`limits`), people's are kept in the store. How the
-two go together is said by `core.limit.LimitsInForce`. A claim counts under every key that `LimitsInForce.keys_of` names.
+two go together is said by `core.limits.LimitsInForce`. A claim counts under every key that `LimitsInForce.keys_of` names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from fairlane.core.ids import JobId
 from fairlane.core.job import Job
-from fairlane.core.limit import Limit, LimitKind, Rate, StoredLimit
+from fairlane.core.limits import Limit, LimitKind, Rate, StoredLimit
 from fairlane.core.ops.base import Act, Op, Scope
 from fairlane.core.ops.pauses import Pause
 

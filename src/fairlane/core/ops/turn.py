@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
-from fairlane.core.limit import Limit
+from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Op
 from fairlane.core.outcome import Outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlane.core.job import JobSpec
-from fairlane.core.limit import LimitsInForce, TenantTerms
+from fairlane.core.limits import LimitsInForce, TenantTerms
 from fairlane.core.ops import LimitHit
 from fairlane.stores.memory.census import Census
 from fairlane.stores.memory.facts import Facts

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fairlane.core.limit import LimitKey
+from fairlane.core.limits import LimitKey
 
 if TYPE_CHECKING:
     from fairlane.stores.memory.facts import Row

@@ -17,10 +17,10 @@ from msgspec import Struct
 from fairlane.core.breaker import Breaker
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import AttemptOutcome, DeadLetterStatus, JobSpec
-from fairlane.core.limit import LimitKey, StoredLimit
+from fairlane.core.limits import LimitKey, StoredLimit
 from fairlane.core.ops import AuditRecord, LogLine, Pause, PauseKind, Renew, StatRow
 from fairlane.core.outcome import Failure
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.schedule import Schedule
 from fairlane.stores.memory.beside import Beside
 from fairlane.stores.memory.census import Census, Running
 from fairlane.stores.memory.lines import LineKey, Ready

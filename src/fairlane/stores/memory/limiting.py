@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from fairlane.core.limit import EVERY_TENANT, NO_LIMIT, Limit, LimitKey, StoredLimit
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, StoredLimit
 from fairlane.core.ops import (
     ClearLimit,
     LimitPaused,

@@ -8,7 +8,7 @@ from heapq import heappush
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec
-from fairlane.core.limit import LimitKey
+from fairlane.core.limits import LimitKey
 from fairlane.core.outcome import Failure
 from fairlane.stores.memory.facts import Facts, FinalPlace, Letter, Row, Try, Worker
 from fairlane.stores.memory.moments import as_utc as as_utc, earlier as earlier, later as later

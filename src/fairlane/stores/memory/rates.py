@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from datetime import datetime
 from operator import itemgetter
 
-from fairlane.core.limit import LimitKey, Rate
+from fairlane.core.limits import LimitKey, Rate
 from fairlane.stores.memory.moments import earlier, later
 
 Counted = tuple[datetime, int, int]

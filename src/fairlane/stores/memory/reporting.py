@@ -20,7 +20,7 @@ from fairlane.core.ops import (
     WorkerRecord,
     Workers,
 )
-from fairlane.core.summing import summed
+from fairlane.core.statistics import summed
 from fairlane.stores.memory.facts import Facts, Said, Worker
 from fairlane.stores.memory.moving import as_utc
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain
 
 from fairlane.core.job import Lease
-from fairlane.core.limit import Limit, LimitKey
+from fairlane.core.limits import Limit, LimitKey
 from fairlane.stores.memory.census import Running
 from fairlane.stores.memory.facts import Facts, Row, Try
 from fairlane.stores.memory.rates import Counted

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from fairlane.core.limit import Limit, LimitKey, LimitsInForce, Rate, StoredLimit
+from fairlane.core.limits import Limit, LimitKey, LimitsInForce, Rate, StoredLimit
 from fairlane.stores.memory.census import aspect_of
 
 _MANY = 10_000

@@ -20,7 +20,7 @@ from fairlane.core.ops import (
     ScheduleAct,
     Schedules,
 )
-from fairlane.core.schedule import Schedule, ScheduleSpec
+from fairlane.core.schedules.schedule import Schedule, ScheduleSpec
 from fairlane.stores.memory.acting import record_act
 from fairlane.stores.memory.enqueueing import put, read
 from fairlane.stores.memory.facts import FINAL_PLACES, Facts

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlane.core.job import JobSpec
-from fairlane.core.limit import Limit, LimitsInForce, TenantTerms
+from fairlane.core.limits import Limit, LimitsInForce, TenantTerms
 from fairlane.core.ops import (
     MAX_PAGE,
     TENANT_COUNT_CAP,

@@ -7,7 +7,7 @@ import msgspec
 from fairlane.core import breaker as rules
 from fairlane.core.breaker import Admission, Breaker
 from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker
-from fairlane.stores.sqlite.auditing import write_audit
+from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fairlane.core.ids import Seq
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import Acknowledge, DeadLetterAct, Discard, Reprocess, Resolve
-from fairlane.stores.sqlite.auditing import write_audit
+from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.instants import after
-from fairlane.stores.sqlite.reading import find_job, has_dead_letter, read_dead_letter, read_job
+from fairlane.stores.sqlite.jobs import find_job, has_dead_letter, read_dead_letter, read_job
 from fairlane.stores.sqlite.transaction import Transaction, text_of
 
 _CLOSE = "update fairlane_dead_letter set status = ?, closed_by = ?, closed_at = ?, notes = ? where seq = ?"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlane.core.outcome import Failure
-from fairlane.stores.sqlite.counted import note_freed
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.limits.leased import note_freed
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 REASON_LIMIT = 2000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClaims
-from fairlane.stores.sqlite.auditing import write_audit
+from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.instants import from_us
+from fairlane.stores.sqlite.listener import wake_for_ready
 from fairlane.stores.sqlite.transaction import Transaction
-from fairlane.stores.sqlite.waking import wake_for_ready
 
 _KNOWN = "select 1 from fairlane_pause where kind = ? and name = ?"
 

@@ -20,12 +20,12 @@ from fairlane.core.ops import (
     ScheduleAct,
     Schedules,
 )
-from fairlane.core.schedule import Schedule
-from fairlane.stores.sqlite.auditing import write_audit
-from fairlane.stores.sqlite.enqueueing import put
+from fairlane.core.schedules.schedule import Schedule
+from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.enqueue import put
 from fairlane.stores.sqlite.instants import from_us, to_us
+from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction
-from fairlane.stores.sqlite.waking import addresses_to_wake
 
 _decode = msgspec.json.Decoder(Schedule).decode
 _UNFINISHED = """

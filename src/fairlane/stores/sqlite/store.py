@@ -17,38 +17,36 @@ from fairlane.core.ops import Op
 from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
 from fairlane.stores.base import Capability
 from fairlane.stores.sqlite import (
-    accessing,
-    acting,
-    aging,
-    borrowing,
+    alerts,
+    audit,
+    borrowed as borrowing,
     breakers,
-    counting,
+    credentials,
     dead_letters,
-    enqueueing,
-    explaining,
-    figures,
-    holding,
-    keeping,
-    limits,
-    noting,
-    paging,
+    enqueue,
+    events,
+    held,
+    job_acts,
+    jobs,
+    lines,
+    listener,
+    listings,
     pauses,
-    rates,
-    reading,
-    reclaiming,
+    progress,
+    reclaim,
+    retention,
     schedules,
-    sealing,
-    telling,
+    statistics,
     tenants,
-    turning,
-    waking,
-    watching,
+    turn,
+    why,
     workers,
 )
-from fairlane.stores.sqlite.database import Database
+from fairlane.stores.sqlite.connection import Database
 from fairlane.stores.sqlite.driver import Driver, Library
-from fairlane.stores.sqlite.heeding import LimitMemory
 from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.sqlite.limits import rates, stored
+from fairlane.stores.sqlite.limits.in_force import LimitMemory
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrating import SqliteMigrator
 from fairlane.stores.sqlite.transaction import StoreClock, Transaction
@@ -57,23 +55,23 @@ T = TypeVar("T")
 Handler = Callable[[Transaction, Any], object]
 
 CHANGES: dict[type, Handler] = {
-    ops.Enqueue: enqueueing.enqueue,
-    ops.Turn: turning.turn,
-    ops.Renew: turning.renew,
-    ops.Retire: turning.retire,
-    ops.Promote: turning.promote,
-    ops.Reclaim: reclaiming.reclaim,
-    ops.Cancel: acting.cancel,
-    ops.Fail: acting.fail,
-    ops.Bury: acting.bury,
-    ops.Reset: acting.reset,
+    ops.Enqueue: enqueue.enqueue,
+    ops.Turn: turn.turn,
+    ops.Renew: turn.renew,
+    ops.Retire: turn.retire,
+    ops.Promote: turn.promote,
+    ops.Reclaim: reclaim.reclaim,
+    ops.Cancel: job_acts.cancel,
+    ops.Fail: job_acts.fail,
+    ops.Bury: job_acts.bury,
+    ops.Reset: job_acts.reset,
     ops.Reprocess: dead_letters.reprocess,
     ops.Discard: dead_letters.discard,
     ops.Resolve: dead_letters.resolve,
     ops.Acknowledge: dead_letters.acknowledge,
     ops.Lapse: workers.lapse,
-    ops.Note: noting.note,
-    ops.AddStats: figures.add_stats,
+    ops.Note: progress.note,
+    ops.AddStats: statistics.add_stats,
     ops.Admit: breakers.admit,
     ops.Report: breakers.report,
     ops.ResetBreaker: breakers.reset,
@@ -85,52 +83,52 @@ CHANGES: dict[type, Handler] = {
     ops.RemoveSchedule: schedules.remove,
     ops.PauseClaims: pauses.pause,
     ops.ResumeClaims: pauses.resume,
-    ops.Retain: keeping.retain,
-    ops.Purge: keeping.purge,
-    ops.SetLimit: limits.set_limit,
-    ops.ClearLimit: limits.clear_limit,
-    ops.PauseLimit: limits.pause_limit,
+    ops.Retain: retention.retain,
+    ops.Purge: retention.purge,
+    ops.SetLimit: stored.set_limit,
+    ops.ClearLimit: stored.clear_limit,
+    ops.PauseLimit: stored.pause_limit,
     ops.TakeTokens: rates.take_tokens,
-    ops.Unhold: holding.unhold,
-    ops.Age: aging.age,
+    ops.Unhold: held.unhold,
+    ops.Age: lines.age,
     ops.SetTenant: tenants.set_tenant,
     ops.AddTenants: tenants.add_tenants,
-    ops.IssueCredential: accessing.issue,
-    ops.RedeemLink: accessing.redeem,
-    ops.RevokeCredential: accessing.revoke,
-    ops.SeeCredentials: accessing.see,
-    ops.AddEvents: telling.add,
-    ops.ForgetOld: telling.forget,
-    ops.TakeDuty: watching.take_duty,
-    ops.SaveAlerts: watching.save_alerts,
-    ops.SilenceAlerts: watching.silence,
-    ops.RollUpEnqueued: watching.roll_up,
-    ops.SealAudit: sealing.seal,
+    ops.IssueCredential: credentials.issue,
+    ops.RedeemLink: credentials.redeem,
+    ops.RevokeCredential: credentials.revoke,
+    ops.SeeCredentials: credentials.see,
+    ops.AddEvents: events.add,
+    ops.ForgetOld: events.forget,
+    ops.TakeDuty: alerts.take_duty,
+    ops.SaveAlerts: alerts.save_alerts,
+    ops.SilenceAlerts: alerts.silence,
+    ops.RollUpEnqueued: alerts.roll_up,
+    ops.SealAudit: audit.seal,
 }
 READS: dict[type, Handler] = {
-    ops.GetJob: reading.get_job,
-    ops.GetDeadLetter: reading.get_dead_letter,
-    ops.PageJobs: paging.page_jobs,
-    ops.PageDeadLetters: paging.page_dead_letters,
-    ops.PageAudit: paging.page_audit,
-    ops.GetStats: counting.get_stats,
+    ops.GetJob: jobs.get_job,
+    ops.GetDeadLetter: jobs.get_dead_letter,
+    ops.PageJobs: listings.page_jobs,
+    ops.PageDeadLetters: listings.page_dead_letters,
+    ops.PageAudit: listings.page_audit,
+    ops.GetStats: statistics.get_stats,
     ops.ListBreakers: breakers.list_breakers,
     ops.ListSchedules: schedules.list_schedules,
     ops.ListPauses: pauses.list_pauses,
     ops.ListWorkers: workers.list_workers,
-    ops.ReadStats: figures.read_stats,
-    ops.ListLimits: limits.list_limits,
+    ops.ReadStats: statistics.read_stats,
+    ops.ListLimits: stored.list_limits,
     ops.GetTenant: tenants.get_tenant,
     ops.PageTenants: tenants.page_tenants,
     ops.ReadWeights: tenants.read_weights,
-    ops.Why: explaining.why,
-    ops.FindCredential: accessing.find,
-    ops.ListCredentials: accessing.list_credentials,
-    ops.ReadEvents: telling.read,
-    ops.ReadAlerts: watching.read_alerts,
-    ops.GroupDeadLetters: watching.group_dead_letters,
-    ops.ReadUnsealed: sealing.read_unsealed,
-    ops.ReadAuditChain: sealing.read_chain,
+    ops.Why: why.why,
+    ops.FindCredential: credentials.find,
+    ops.ListCredentials: credentials.list_credentials,
+    ops.ReadEvents: events.read,
+    ops.ReadAlerts: alerts.read_alerts,
+    ops.GroupDeadLetters: alerts.group_dead_letters,
+    ops.ReadUnsealed: audit.read_unsealed,
+    ops.ReadAuditChain: audit.read_chain,
 }
 OPERATIONS = {*CHANGES, *READS, ops.Check}
 
@@ -184,8 +182,8 @@ class SqliteStore:
             return self.run(op, on=on)
         return await asyncio.get_running_loop().run_in_executor(self._executor(), lambda: self.run(op))
 
-    def listener(self, worker: WorkerId) -> waking.SqliteListener:
-        return waking.SqliteListener(self._db.place, worker, self._db.data_version, self._executor)
+    def listener(self, worker: WorkerId) -> listener.SqliteListener:
+        return listener.SqliteListener(self._db.place, worker, self._db.data_version, self._executor)
 
     def migrator(self) -> SqliteMigrator:
         return SqliteMigrator(self._db.change_any_schema)
@@ -203,7 +201,7 @@ class SqliteStore:
     def _change(self, op: Op[Any]) -> object:
         answer, wakes = self._db.change(lambda db: self._handle(db, op, writing=True))
         if wakes:
-            waking.wake(wakes)
+            listener.wake(wakes)
         return answer
 
     def _borrow(self, op: Op[Any], on: object) -> object:
@@ -223,11 +221,11 @@ class SqliteStore:
         handler = CHANGES.get(type(op)) or READS[type(op)]
         answer = handler(tx, op)
         if tx.freed or tx.gave_back:
-            waking.wake_for_ready(tx)
+            listener.wake_for_ready(tx)
         return answer, tx.wakes
 
     def _check(self, tx: Transaction) -> ops.Health:
-        return keeping.health(
+        return retention.health(
             tx,
             self._db.sqlite_version,
             wants_wal=self._db.journal_mode == "wal",

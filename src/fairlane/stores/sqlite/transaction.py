@@ -14,7 +14,7 @@ from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.instants import to_us
 
 if TYPE_CHECKING:
-    from fairlane.stores.sqlite.heeding import LimitMemory
+    from fairlane.stores.sqlite.limits.in_force import LimitMemory
 
 _KEEP_LATEST_EVERY_US = 1_000_000
 

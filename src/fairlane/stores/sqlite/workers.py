@@ -9,8 +9,8 @@ import msgspec
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Lapse, ListWorkers, ReclaimResult, WorkerRecord, Workers
 from fairlane.stores.sqlite.instants import from_us
-from fairlane.stores.sqlite.reclaiming import reclaim_all_of
-from fairlane.stores.sqlite.settling import start
+from fairlane.stores.sqlite.reclaim import reclaim_all_of
+from fairlane.stores.sqlite.settle import start
 from fairlane.stores.sqlite.transaction import Transaction
 
 _LIST = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fairlane.alerts import AlertDuty
 from fairlane.client.app import Fairlane
-from fairlane.watch import AlertDuty
 from fairlane.worker.duties.report import Report
 
 

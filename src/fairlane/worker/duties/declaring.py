@@ -22,7 +22,7 @@ class Declarer:
         app, specs = self._app, tuple(self._app.code_schedules.specs.values())
         if not specs and not app.settings.prune_schedules:
             return Report(next_s=None)
-        from fairlane.core.cron import Cron
+        from fairlane.core.schedules.cron import Cron
 
         at = (await app.access.arun(Check())).now
         planned = tuple(Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(at)) for spec in specs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties.report import Report
+from fairlane.worker.state import Desk
 from fairlane.worker.statistics import LONG_S
 
 log = logging.getLogger("fairlane.worker")

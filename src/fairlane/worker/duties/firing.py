@@ -7,10 +7,9 @@ from datetime import datetime
 
 from fairlane.client.app import Fairlane
 from fairlane.client.scheduling import scheduled_job
-from fairlane.core.cron import Cron
-from fairlane.core.cron_firing import firing_of
 from fairlane.core.ops import Check, Fire, Fired, ListSchedules
-from fairlane.core.schedule import Schedule
+from fairlane.core.schedules.cron import Cron
+from fairlane.core.schedules.schedule import Schedule, firing_of
 from fairlane.errors import BadInput
 from fairlane.worker.duties.report import Report, until_minute_s
 

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from datetime import datetime
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, StatRow

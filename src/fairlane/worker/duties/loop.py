@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties import forgetting, meeting, rolling, sealing
 from fairlane.worker.duties.aging import Ager
 from fairlane.worker.duties.alerting import AlertKeeper
@@ -28,6 +27,7 @@ from fairlane.worker.duties.sealing import Sealer
 from fairlane.worker.duties.telling import EventFlusher
 from fairlane.worker.duties.unholding import Unholder
 from fairlane.worker.duties.weighing import Weigher
+from fairlane.worker.state import Desk
 
 log = logging.getLogger("fairlane.worker")
 

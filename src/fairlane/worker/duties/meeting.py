@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
 from fairlane.core.ops import AddTenants
 from fairlane.worker.duties.report import Report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
 from fairlane.core.ops import Promote
 from fairlane.core.ops.turn import PROMOTE_LIMIT
 from fairlane.worker.duties.report import Report

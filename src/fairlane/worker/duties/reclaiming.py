@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
 from fairlane.core.ops import AddEvents, Reclaim
 from fairlane.core.ops.turn import RECLAIM_LIMIT
 from fairlane.worker.duties.report import Report
-from fairlane.worker.losses import losses
+from fairlane.worker.events import losses
 
 log = logging.getLogger("fairlane.worker")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from fairlane.client.opening import StoreAccess
-from fairlane.client.settings import Settings
+from fairlane.client.settings.model import Settings
+from fairlane.client.store_access import StoreAccess
 from fairlane.core.ops import Check, Retain
 from fairlane.worker.duties.report import Report
 

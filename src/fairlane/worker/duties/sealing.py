@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlane.client.opening import StoreAccess
+from fairlane.client.store_access import StoreAccess
+from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
-from fairlane.core.sealing import seal
 from fairlane.worker.duties.report import Report
 
 EVERY_S = 20.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties.report import Report
+from fairlane.worker.state import Desk
 
 WATCHED_EVERY_S = 1.0
 EVERY_S = 3.0

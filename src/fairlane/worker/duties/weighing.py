@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from fairlane.core.ops import ListLimits, ReadWeights
-from fairlane.worker.desk import Desk
 from fairlane.worker.duties.report import Report
+from fairlane.worker.state import Desk
 
 EVERY_S = 3.0
 

@@ -1,4 +1,9 @@
-"""A worker process under a foreman: `python -m fairlane.worker.foreman.child SOCKET BOARD PARENT`."""
+"""A worker process under a foreman: `python -m fairlane.worker.foreman.child SOCKET BOARD PARENT`.
+
+What a worker says of itself, twice a second.
+
+Whether an application can be run as asked: every mistake ends in one clear line before anything is claimed.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +18,99 @@ from importlib.util import find_spec
 from typing import Literal
 
 from fairlane.client.app import Fairlane
-from fairlane.core.clock import SystemClock
-from fairlane.errors import FairlaneError
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.ops import Check
+from fairlane.errors import ConfigError, FairlaneError, SchemaOutOfDate, StoreUnavailable, UnknownTask, nearest
+from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
 from fairlane.worker.board import Board
-from fairlane.worker.desk import known_queues
+from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
-from fairlane.worker.foreman.checking import check_application, store_place
+from fairlane.worker.foreman.code_changes import loaded_files
 from fairlane.worker.foreman.heap import write_dump
-from fairlane.worker.foreman.messages import LOG_FORMAT, Dump, Hello, Left, Refused, Registered, Setup, Stop, ToWorker
-from fairlane.worker.foreman.reloading import loaded_files
+from fairlane.worker.foreman.messages import (
+    LOG_FORMAT,
+    Dump,
+    Hello,
+    Left,
+    Refused,
+    Registered,
+    Setup,
+    Stop,
+    StorePlace,
+    Tick,
+    ToWorker,
+)
 from fairlane.worker.foreman.tether import Tether
-from fairlane.worker.foreman.ticking import TICK_S, Ticker
 from fairlane.worker.isolated.child import die_with
-from fairlane.worker.leaving import run_and_leave
+from fairlane.worker.lanes import ANY
+from fairlane.worker.shutdown import run_and_leave
+from fairlane.worker.state import known_queues
+from fairlane.worker.statistics import Figures
+
+
+def check_application(app: Fairlane, config: WorkerConfig) -> None:
+    """Raises what is wrong with the application, its flags or its store."""
+    if not app.tasks:
+        raise ConfigError(
+            f'app = "{config.app}" has no tasks: nothing would ever run; did you import the modules that define them?'
+        )
+    for name in config.types:
+        if name not in app.tasks:
+            raise UnknownTask(name, app.tasks)
+    known = known_queues(app, (ANY,))
+    for lane in config.lanes:
+        for queue in lane.queues:
+            if queue != ANY and queue not in known:
+                raise ConfigError(
+                    f'lane "{lane.name}": no queue "{queue}" among those of settings and tasks '
+                    f"({', '.join(known)}).{nearest(queue, known)}"
+                )
+    if app.settings.url.lower().startswith("memory:"):
+        raise ConfigError(
+            f"url = {app.settings.url} ({app.settings.source('url')}) lives in one process, and workers have processes of "
+            "their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
+        )
+    health, migrator = app.store.run(Check()), app.store.migrator()
+    if migrator is not None and health.schema_version < migrator.needed:
+        # A newer schema is fine: old workers go on while new ones are rolled out.
+        raise SchemaOutOfDate(health.schema_version, migrator.needed)
+    if app.store.name == "memory":
+        raise StoreUnavailable(
+            app.settings.url.partition(":")[0],
+            f"{redacted(app.settings.url)} did not answer, and a worker does not fall back to memory",
+        )
+
+
+def store_place(app: Fairlane) -> StorePlace:
+    settings = app.settings
+    return StorePlace(
+        url=settings.url,
+        schema=settings.schema,
+        sqlite_library=settings.sqlite_library,
+        statement_timeout_s=settings.statement_timeout_s,
+    )
+
+
+TICK_S = 0.5
+
+
+class Ticker:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine, self._clock, self._figures = engine, clock, Figures(engine, clock)
+
+    def tick(self) -> Tick:
+        engine, now_s = self._engine, self._clock.monotonic()
+        self._figures.measure_if_old()
+        return Tick(
+            wake_address=engine.wake_address,
+            running=sum(state.running for state in engine.desk.lanes),
+            held=sum(len(state.held) for state in engine.desk.lanes),
+            abandoned=engine.threads.abandoned if engine.threads is not None else 0,
+            answered_ago_s=now_s - engine.turner.answered_s,
+            figures=self._figures.latest,
+        )
+
 
 log = logging.getLogger("fairlane.worker")
 

@@ -16,10 +16,10 @@ from fairlane.core.ids import WorkerId, uuid7
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
+from fairlane.worker.foreman.code_changes import FileWatcher
 from fairlane.worker.foreman.messages import Dump, Hello, Refused, Setup
 from fairlane.worker.foreman.place import Place
-from fairlane.worker.foreman.probing import Prober
-from fairlane.worker.foreman.reloading import FileWatcher
+from fairlane.worker.foreman.probes import Prober
 
 log = logging.getLogger("fairlane.foreman")
 

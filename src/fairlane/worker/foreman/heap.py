@@ -10,7 +10,7 @@ import tracemalloc
 from collections import Counter
 from pathlib import Path
 
-from fairlane.worker.foreman.processes import own_memory_mb
+from fairlane.worker.foreman.process import own_memory_mb
 
 SHOWN = 30
 

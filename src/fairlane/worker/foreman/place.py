@@ -1,4 +1,7 @@
-"""One place for a worker: whoever dies, leaves or is worn out there is replaced, until the foreman says no more."""
+"""One place for a worker: whoever dies, leaves or is worn out there is replaced, until the foreman says no more.
+
+How soon a worker that died is started again.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,30 @@ from typing import Protocol
 from fairlane.core.clock import Clock
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.foreman.accounting import Ending, account_for
-from fairlane.worker.foreman.judging import judge
+from fairlane.worker.foreman.health import judge
+from fairlane.worker.foreman.heartbeat import Renewer
+from fairlane.worker.foreman.losses import Ending, account_for
 from fairlane.worker.foreman.messages import Hello, Refused, Setup
-from fairlane.worker.foreman.process import WorkerProcess
-from fairlane.worker.foreman.processes import ending as in_words
-from fairlane.worker.foreman.renewing import Renewer
-from fairlane.worker.foreman.restarting import Backoff
+from fairlane.worker.foreman.process import WorkerProcess, ending as in_words
+
+FIRST_S, LONGEST_S, SETTLED_S = 1.0, 30.0, 60.0
+
+
+class Backoff:
+    """The first death is answered at once; more of them in short order after 1 s, 2 s, 4 s … 30 s."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+
+    def died_after(self, lived_s: float) -> float:
+        """How long to wait before the next start."""
+        if lived_s >= SETTLED_S:
+            self._deaths = 0
+        self._deaths += 1
+        if self._deaths == 1:
+            return 0.0
+        return min(FIRST_S * 2.0 ** min(self._deaths - 2, 10), LONGEST_S)
+
 
 log = logging.getLogger("fairlane.foreman")
 

@@ -1,4 +1,7 @@
-"""One worker process as its foreman has it: started, heard, told to stop, ended."""
+"""One worker process as its foreman has it: started, heard, told to stop, ended.
+
+What the system says of a process: its memory, whether it was halted, and how it ended.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.worker.board import Board, board_file
-from fairlane.worker.foreman.accounting import Ending
-from fairlane.worker.foreman.judging import Sight
+from fairlane.worker.foreman.health import Sight
+from fairlane.worker.foreman.losses import Ending
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
     Hello,
@@ -28,8 +32,49 @@ from fairlane.worker.foreman.messages import (
     from_worker,
     line,
 )
-from fairlane.worker.foreman.processes import is_halted, memory_mb
 from fairlane.worker.foreman.tether import UNTRUSTED
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_mb(pid: int) -> float | None:
+    """Resident memory; None where the system does not say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return pages * _PAGE / 2**20
+
+
+def own_memory_mb() -> float:
+    """Resident memory of this process, or its peak where the system says no more."""
+    resident = memory_mb(os.getpid())
+    if resident is not None:
+        return resident
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def is_halted(pid: int) -> bool:
+    """Stopped by SIGSTOP, a terminal or a debugger. Elsewhere than on Linux: not known, so no."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in {"T", "t"}
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None or code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
 
 log = logging.getLogger("fairlane.foreman")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from fairlane.core.clock import Clock
 from fairlane.worker.board import Board
-from fairlane.worker.foreman.judging import self_trusted_s
+from fairlane.worker.foreman.health import self_trusted_s
 from fairlane.worker.foreman.messages import FromWorker, Setup, Tick, ToWorker, line, to_worker
 
 log = logging.getLogger("fairlane.worker")

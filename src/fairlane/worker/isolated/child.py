@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from fairlane.core.job import Lease
 from fairlane.worker.application import load_application
-from fairlane.worker.attempting import run_here
 from fairlane.worker.isolated.frames import read_frame, write_frame
 from fairlane.worker.isolated.messages import READY, Said, read_call, write_answer, write_said
+from fairlane.worker.runner import run_here
 
 PR_SET_PDEATHSIG = 1
 

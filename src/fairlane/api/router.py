@@ -1,0 +1,167 @@
+"""Routes that declare their right. One that does not cannot be built; one that does checks it before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairlane.api.auth.rights import Right
+from fairlane.api.body_limits import body_limits, read_body
+from fairlane.api.problems import MEDIA_TYPE, FieldError, Problem
+from fairlane.errors import nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DECLARED = "__fairlane_right__"
+_MEANINGS = {
+    400: "the body is not JSON as we take it",
+    401: "not authenticated",
+    403: "a role is missing, or another site's page asks",
+    404: "no such thing, or another tenant's",
+    409: "not from where it is now, or taken",
+    413: "the body is too large",
+    415: "the body is encoded, or not said to be JSON",
+    422: "something in the request was not accepted",
+    429: "too many: Retry-After says when to come again",
+    503: "the store cannot be used now",
+}
+
+
+class Declared(NamedTuple):
+    """What a route asks of its callers."""
+
+    right: Right
+    is_house_wide: bool
+    """It concerns all tenants: nobody bound to one may use it."""
+
+
+class UndeclaredRoute(TypeError):
+    def __init__(self, route: object) -> None:
+        super().__init__(f"{route} declares no right: make it with fairlane.api.router.Routes, which asks for one")
+
+
+class GatedRoute(APIRoute):
+    """Lets its caller in, reads the body within its limits, and only then parses anything."""
+
+    @property
+    def declared(self) -> Declared:
+        found: Declared | None = getattr(self.endpoint, _DECLARED, None)
+        if found is None:
+            raise UndeclaredRoute(self.path)
+        return found
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, declared = super().get_route_handler(), self.declared
+        known = frozenset(_query_names(self.dependant))
+
+        async def gated(request: Request) -> Response:
+            house = request.app.state.house
+            request.state.caller = await house.door.admit(request, declared.right, is_house_wide=declared.is_house_wide)
+            _refuse_unknown(request, known)
+            if self.body_field is None:
+                return await handle(request)
+            body = await read_body(request, body_limits(house.app.settings.limits))
+
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            return await handle(Request(request.scope, receive))
+
+        return gated
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (param.alias for param in dependant.query_params)
+    for other in dependant.dependencies:
+        yield from _query_names(other)
+
+
+def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
+    """A filter that is mistyped must not list everything."""
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "unknown_parameter",
+            f"{len(unknown)} of the query's parameters are not known here; there are: {', '.join(sorted(known)) or 'none'}",
+            errors=[
+                FieldError(where=f"query.{name[:100]}", message=f"unknown.{nearest(name, known)}") for name in unknown
+            ],
+        )
+
+
+class Routes:
+    """The routes of one resource, collected as they are written: `@routes.get("{id}/", Right.READ)`."""
+
+    def __init__(self, tag: str, base: str) -> None:
+        self.tag, self.base = tag, base
+        self._written: list[tuple[str, str, Callable[..., Any], dict[str, Any]]] = []
+
+    def get(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("GET", path, right, house_wide, attributes)
+
+    def post(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("POST", path, right, house_wide, attributes)
+
+    def put(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("PUT", path, right, house_wide, attributes)
+
+    def delete(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("DELETE", path, right, house_wide, attributes)
+
+    def add_to(self, api: FastAPI, base_path: str) -> None:
+        for method, path, endpoint, attributes in self._written:
+            # Made here and not by include_router, which keeps a route's own class only in some versions.
+            api.router.add_api_route(
+                f"{base_path}{self.base}{path}",
+                endpoint,
+                methods=[method],
+                tags=[self.tag],
+                route_class_override=GatedRoute,
+                **attributes,
+            )
+
+    def _route(
+        self, method: str, path: str, right: Right, house_wide: bool, attributes: dict[str, Any]
+    ) -> Callable[[F], F]:
+        def declare(endpoint: F) -> F:
+            setattr(endpoint, _DECLARED, Declared(right, house_wide))
+            problems = _problems_of(method, self.base + path, right)
+            given = {**attributes, "responses": {**problems, **attributes.get("responses", {})}}
+            given.setdefault("operation_id", endpoint.__name__)
+            given.setdefault("summary", (endpoint.__doc__ or "").strip().partition("\n")[0])
+            given.setdefault("description", (endpoint.__doc__ or "").strip().partition("\n")[2].strip())
+            self._written.append((method, path, endpoint, given))
+            return endpoint
+
+        return declare
+
+
+def gated_routes(api: FastAPI) -> list[GatedRoute]:
+    """Every route of an API; raises `UndeclaredRoute` for one that asks nothing of its callers."""
+    found: list[GatedRoute] = []
+    for route in api.routes:
+        if not isinstance(route, GatedRoute):
+            raise UndeclaredRoute(route)
+        _ = route.declared
+        found.append(route)
+    return found
+
+
+def _problems_of(method: str, path: str, right: Right) -> dict[int | str, dict[str, Any]]:
+    statuses = {422, 429, 503}
+    if right is not Right.OPEN:
+        statuses |= {401, 403}
+    if "{" in path:
+        statuses.add(404)
+    if method != "GET":
+        statuses |= {400, 404, 409, 413, 415}
+    schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
+    return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in sorted(statuses)}

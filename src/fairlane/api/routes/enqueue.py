@@ -1,0 +1,96 @@
+"""Putting jobs in. Only registered tasks, by all the application's rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from fairlane.alerts.tasks import BUILT_IN
+from fairlane.api.auth.rights import Right
+from fairlane.api.fields import Body, Instant, Key, Name, TenantName
+from fairlane.api.problems import Problem
+from fairlane.api.request import Here
+from fairlane.api.router import Routes
+from fairlane.core.ids import JobId
+from fairlane.core.ops import GetJob
+from fairlane.errors import JobNotFound, UnknownTask
+
+routes = Routes("jobs", "/api/jobs/")
+
+Span = Annotated[float, Field(ge=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
+
+
+class NewJob(Body):
+    type: Name = Field(description="The task's name.", examples=["email_ingestion_fetch"])
+    payload: dict[str, Any] = Field(
+        default={}, description="The task's arguments by name.", examples=[{"connection_id": 456}]
+    )
+    tenant: TenantName | None = Field(default=None, examples=["123"])
+    queue: Name | None = None
+    priority: Annotated[int, Field(ge=0, le=32_767)] | Name | None = Field(default=None, examples=["high"])
+    delay_s: Span | None = None
+    run_at: Instant | None = None
+    idempotency_key: Key | None = Field(default=None, examples=["email_fetch_conn_456_msg_789"])
+    dedup_key: Key | None = None
+    correlation_id: Key | None = None
+    parent_id: UUID | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
+    timeout_s: Span | None = None
+    refs: dict[Key, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Key] = Field(default={}, max_length=100)
+    headers: dict[Key, Key] = Field(default={}, max_length=100)
+    on_duplicate: Literal["return", "raise"] = Field(
+        default="return", description="A taken key: give the job that is there, or answer 409 with its id."
+    )
+
+
+class EnqueuedJob(BaseModel):
+    id: UUID
+    duplicate: bool = Field(description="The key was taken: this is the job that was there, nothing was enqueued.")
+
+
+@routes.post(
+    "",
+    Right.ACT,
+    status_code=201,
+    responses={200: {"model": EnqueuedJob, "description": "the key was taken: the job that was there"}},
+)
+async def enqueue_job(here: Here, body: NewJob, response: Response) -> EnqueuedJob:
+    """Enqueue one job; it is stored when this answers.
+
+    429 with Retry-After where the store, the tenant's queue or its rate is full. Who enqueues signs it as `created_by`.
+    """
+    if here.tenant is not None and body.tenant not in {None, here.tenant}:
+        raise Problem(404, "tenant_not_found", "no such tenant here; nothing was enqueued")
+    if body.parent_id is not None:
+        found = await here.ask(GetJob(scope=here.scope, id=JobId(body.parent_id)))
+        if found is None:
+            raise JobNotFound(body.parent_id)
+    options = {
+        "tenant": here.tenant or body.tenant,
+        "queue": body.queue,
+        "priority": body.priority,
+        "delay": body.delay_s,
+        "run_at": body.run_at,
+        "idempotency_key": body.idempotency_key,
+        "dedup_key": body.dedup_key,
+        "correlation_id": body.correlation_id,
+        "parent": body.parent_id,
+        "max_attempts": body.max_attempts,
+        "timeout": body.timeout_s,
+        "refs": body.refs or None,
+        "headers": body.headers or None,
+        "on_duplicate": body.on_duplicate,
+        "created_by": here.by,
+    }
+    if body.type in BUILT_IN:
+        # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
+        raise UnknownTask(body.type, [name for name in here.app.tasks if name not in BUILT_IN])
+    task = here.app.require_task(body.type)
+    chosen: Any = {name: value for name, value in options.items() if value is not None}
+    handle = await task.using(**chosen).aenqueue(**body.payload)
+    if handle.duplicate:
+        response.status_code = 200
+    return EnqueuedJob(id=handle.id, duplicate=handle.duplicate)

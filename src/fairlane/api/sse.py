@@ -1,0 +1,207 @@
+"""Events as they happen: the store is asked once for the whole process, and every watcher gets a copy.
+
+    store ──ReadEvents(watch)── EventFeed ──┬── Watcher (a few hundred events at most) ── one reader
+                                            └── Watcher …
+
+A reader too slow for its watcher loses nothing: it is behind, and catches up from the store.
+
+Server-sent events: the lines of one reader's stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from fairlane.client.app import Fairlane
+from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
+from fairlane.errors import StoreError
+
+POLL_S = 1.0
+WATCH_S = 10.0
+"""How often a poll also says that somebody watches: that is a write, which the store remembers for thrice as long."""
+PAGE = 1_000
+MOST_BUFFERED = 500
+MOST_WATCHERS = 200
+BEYOND = 2**62
+"""Behind every event there will be: only asks how far they have come."""
+
+
+class Watcher:
+    """What one reader has still to see."""
+
+    def __init__(self, scope: Scope, kinds: frozenset[str], most: int) -> None:
+        self._scope, self._kinds, self._most = scope, kinds, most
+        self._waiting: deque[Event] = deque()
+        self._woken = asyncio.Event()
+        self.is_behind = False
+        """Events were left out: read them from the store, after `catch_up`."""
+        self.is_over = False
+
+    def offer(self, event: Event) -> None:
+        if self.is_behind or not self._wants(event):
+            return
+        if len(self._waiting) >= self._most:
+            self.is_behind = True
+            self._waiting.clear()
+        else:
+            self._waiting.append(event)
+        self._woken.set()
+
+    def catch_up(self) -> None:
+        """From now on take events in again. Call it before the store is read, or those in between are missed."""
+        self._waiting.clear()
+        self.is_behind = False
+
+    def end(self) -> None:
+        self.is_over = True
+        self._woken.set()
+
+    async def take(self, within_s: float) -> list[Event]:
+        """What has come in; nothing after so many seconds without any."""
+        if not self._waiting and not self.is_behind and not self.is_over:
+            self._woken.clear()
+            try:
+                await asyncio.wait_for(self._woken.wait(), within_s)
+            except TimeoutError:
+                return []
+        taken = list(self._waiting)
+        self._waiting.clear()
+        return taken
+
+    def _wants(self, event: Event) -> bool:
+        if self._scope.tenant is not None and event.tenant != self._scope.tenant:
+            return False
+        return not self._kinds or event.kind in self._kinds
+
+
+class EventFeed:
+    """Reads the store while anybody watches, and not otherwise. Lives on one event loop."""
+
+    def __init__(self, app: Fairlane, *, poll_s: float = POLL_S, most_buffered: int = MOST_BUFFERED) -> None:
+        self._app, self._poll_s, self._most_buffered = app, poll_s, most_buffered
+        self._watchers: set[Watcher] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._watchers) >= MOST_WATCHERS
+
+    async def join(self, scope: Scope, kinds: frozenset[str] = frozenset()) -> Watcher:
+        """A watcher that gets every event committed from now on; earlier ones are in the store."""
+        watcher = Watcher(scope, kinds, self._most_buffered)
+        self._watchers.add(watcher)
+        if self._task is None or self._task.done():
+            self._ready = asyncio.Event()
+            self._task = asyncio.create_task(self._run(), name="fairlane event feed")
+        try:
+            await self._ready.wait()
+        except BaseException:
+            self.leave(watcher)
+            raise
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def stop(self) -> None:
+        """End every stream: the process is about to leave."""
+        for watcher in list(self._watchers):
+            watcher.end()
+
+    async def _run(self) -> None:
+        last, said_s = -1, -math.inf
+        try:
+            while True:
+                now_s = self._app.clock.monotonic()
+                watch = now_s - said_s >= WATCH_S
+                try:
+                    op = ReadEvents(scope=ALL_TENANTS, after=BEYOND if last < 0 else last, limit=PAGE, watch=watch)
+                    page = await self._app.access.arun(op)
+                except StoreError:
+                    await asyncio.sleep(self._poll_s)
+                    continue
+                said_s = now_s if watch else said_s
+                for event in page.events:
+                    for watcher in self._watchers:
+                        watcher.offer(event)
+                last = page.events[-1].id if page.events else page.last if last < 0 else last
+                self._ready.set()
+                if len(page.events) < PAGE:
+                    await asyncio.sleep(self._poll_s)
+        finally:
+            self._ready.set()
+            for watcher in self._watchers:
+                watcher.end()
+
+
+BEAT_S = 15.0
+"""A comment is sent after so much silence: proxies keep the connection, and a revoked credential ends it."""
+STREAM_PAGE = 200
+
+
+async def lines(
+    app: Fairlane,
+    feed: EventFeed,
+    scope: Scope,
+    *,
+    after: int | None,
+    kinds: frozenset[str],
+    is_still_good: Callable[[], Awaitable[bool]],
+    beat_s: float = BEAT_S,
+) -> AsyncIterator[bytes]:
+    """Events behind `after` (None: from now on), each once and in order, for as long as somebody reads."""
+    watcher = await feed.join(scope, kinds)
+    asked_s = app.clock.monotonic()
+
+    async def may_go_on(*, is_silent: bool = False) -> bool:
+        # Not in silence alone: where events never cease, nobody would ever ask.
+        nonlocal asked_s
+        now_s = app.clock.monotonic()
+        if not is_silent and now_s - asked_s < beat_s:
+            return True
+        asked_s = now_s
+        return await is_still_good()
+
+    try:
+        yield b": these are Fairlane's events\n\n"
+        last = (await app.access.arun(ReadEvents(scope=scope, after=2**62, limit=1))).last if after is None else after
+        while not watcher.is_over:
+            watcher.catch_up()
+            while page := await _behind(app, scope, last, kinds):
+                if not await may_go_on():
+                    return
+                for event in page:
+                    yield line_of(event)
+                last = page[-1].id
+            while not watcher.is_behind and not watcher.is_over:
+                taken = await watcher.take(beat_s)
+                is_silent = not taken and not watcher.is_behind
+                if not await may_go_on(is_silent=is_silent):
+                    return
+                for event in taken:
+                    if event.id > last:
+                        yield line_of(event)
+                        last = event.id
+                if is_silent:
+                    yield b": still here\n\n"
+    finally:
+        feed.leave(watcher)
+
+
+def line_of(event: Event) -> bytes:
+    kind = event.kind.replace("\r", " ").replace("\n", " ")
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, kind.encode(), msgspec.json.encode(event))
+
+
+async def _behind(app: Fairlane, scope: Scope, last: int, kinds: frozenset[str]) -> tuple[Event, ...]:
+    op = ReadEvents(scope=scope, after=last, kinds=tuple(sorted(kinds)), limit=STREAM_PAGE)
+    return (await app.access.arun(op)).events

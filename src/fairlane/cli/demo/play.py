@@ -1,0 +1,77 @@
+"""Plays the story: start a foreman, enqueue, look, until everything has ended or the time is up."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from fairlane.cli.demo import summary
+from fairlane.cli.demo.crew import Crew
+from fairlane.cli.demo.events import Event, Teller
+from fairlane.cli.demo.interrupts import Interrupts
+from fairlane.cli.demo.screen import screen_for
+from fairlane.cli.demo.snapshot import look_at
+from fairlane.cli.demo.story import DIGEST_FOR, declare_missed, scenes
+from fairlane.cli.demo.tasks import Tasks, register
+from fairlane.cli.output import Printer
+from fairlane.client.app import Fairlane
+from fairlane.client.settings.model import Settings
+from fairlane.client.waiting import SystemPause
+from fairlane.core.job import FINAL
+
+TICK_S = 0.15
+
+
+def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
+    """Run it, show it, end with its summary; the exit code. Interrupted, it ends in order, too."""
+    with Interrupts() as interrupts:
+        directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
+        try:
+            # Settings of its own: the demonstration is the same in every directory.
+            url = f"sqlite:///{directory}/demo.db"
+            with Fairlane(settings=Settings(url=url)) as app:
+                tasks = register(app, digest_for=DIGEST_FOR)
+                declare_missed(app)
+                with Crew(directory, url, SystemPause()) as crew:
+                    if not out.as_json:
+                        out.note("starting a foreman with two workers on a SQLite file of its own")
+                    crew.wait_until_ready(app, interrupts)
+                    ran_s = play(app, tasks, crew, out, seconds, interrupts)
+                # Nothing runs any more: what is read now stays true.
+                told = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
+        finally:
+            if not keep:
+                shutil.rmtree(directory, ignore_errors=True)
+        summary.show(told, out)
+        return interrupts.exit_code
+
+
+def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
+    """The story, and the foreman's end; how long the story took."""
+    teller, pause, coming = Teller(app), SystemPause(), scenes(app, tasks)
+    began_s = app.clock.monotonic()
+    elapsed_s = 0.0
+    with screen_for(out, seconds) as screen:
+        while elapsed_s < seconds and not interrupts.heard:
+            due = [scene for scene in coming if scene.at_s <= elapsed_s and scene.is_time()]
+            said = [scene.play() for scene in due]
+            coming = [scene for scene in coming if scene not in due]
+            look = look_at(app)
+            happened: list[Event | str] = [*teller.tell(look, elapsed_s), *(line for line in said if line is not None)]
+            screen.show(elapsed_s, look, happened)
+            if not coming and all(job.status in FINAL for job in look.jobs):
+                break
+            crew.require_alive()
+            pause.sleep(TICK_S)
+            elapsed_s = app.clock.monotonic() - began_s
+        ran_s = elapsed_s
+        why = "interrupted: the foreman is told to stop" if interrupts.heard else "the foreman is told to stop"
+        screen.show(elapsed_s, look_at(app), [why])
+        interrupts.ending()
+        crew.stop(interrupts)
+        elapsed_s = app.clock.monotonic() - began_s
+        look = look_at(app)
+        last: list[Event | str] = [*teller.tell(look, elapsed_s), *teller.rest(), "the foreman has left"]
+        screen.show(elapsed_s, look, last)
+    return ran_s

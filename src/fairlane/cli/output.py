@@ -1,0 +1,196 @@
+"""Printing: data on stdout as a table, as lines or as JSON; everything else on stderr.
+
+Values as people read them: instants, spans, counts, and text that cannot harm a terminal.
+
+What commands print as JSON: values as they are, payloads and results as the JSON they hold.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from msgspec import Raw
+
+from fairlane.core.job import Job
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with escape sequences, direction marks and other control characters made visible; tabs and newlines stay."""
+    return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    line = one_line(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def instant(at: datetime | None) -> str:
+    """UTC, to the second: `2026-01-01T12:00:00Z`."""
+    return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(length: timedelta) -> str:
+    """At most two units, as the options take it: `1h30m`, `45s`."""
+    left = max(round(length.total_seconds()), 0)
+    parts = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def count(number: int, cap: int) -> str:
+    """A count that stops at `cap`, which then means that many or more."""
+    return f"{number}+" if number >= cap else str(number)
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+STYLES = {
+    "pending": "cyan",
+    "processing": "bold cyan",
+    "completed": "green",
+    "failed": "yellow",
+    "dead": "bold red",
+    "cancelled": "bright_black",
+    "pending_review": "bold red",
+    "retried": "yellow",
+    "resolved": "green",
+    "discarded": "bright_black",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+"""Colour only repeats what the word says."""
+
+
+class Printer:
+    """Where a command's words go. Rich tables on a terminal, plain columns anywhere else."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+
+    @cached_property
+    def console(self) -> Console | None:
+        """None: not a terminal, a dumb one, or NO_COLOR."""
+        if not sys.stdout.isatty():
+            return None
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=False)
+        return None if console.no_color or console.is_dumb_terminal else console
+
+    def data(self, value: object) -> None:
+        """The answer as JSON, in UTF-8 whatever the terminal speaks: one line, indented on a terminal."""
+
+        click.echo(encoded(value, indented=sys.stdout.isatty()))
+
+    def line(self, text: str) -> None:
+        click.echo(printable(text))
+
+    def note(self, text: str) -> None:
+        """For the person at the terminal, never for the next program."""
+        click.echo(printable(text), err=True)
+
+    def table(self, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
+        if self.console is not None:
+            self._rich_table(self.console, titles, cells)
+            return
+        widths = [max(len(row[at]) for row in [list(titles), *cells]) for at in range(len(titles))]
+        for row in [[title.upper() for title in titles], *cells]:
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
+        """One `name  value` line each; empty values are left out."""
+        shown = [(name, printable(str(value))) for name, value in pairs if value is not None and str(value)]
+        width = max((len(name) for name, _ in shown), default=0)
+        for name, value in shown:
+            first, *rest = value.split("\n")
+            self._fact(name.ljust(width), first)
+            for line in rest:
+                self._fact(" " * width, line)
+
+    def _fact(self, name: str, value: str) -> None:
+        if self.console is None:
+            click.echo(f"{name}  {value}".rstrip())
+            return
+        from rich.text import Text
+
+        self.console.print(Text.assemble((name, "bold"), "  ", (value, STYLES.get(value, ""))), soft_wrap=True)
+
+    @staticmethod
+    def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, header_style="bold underline", padding=(0, 2, 0, 0))
+        for title in titles:
+            # An id is there to be copied: never cut, never broken.
+            table.add_column(title, no_wrap=title == "id", overflow="fold")
+        for row in rows:
+            table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
+        console.print(table)
+
+
+def document(value: object) -> Any:
+    """A value of core as plain data. Stored JSON text stays exactly as it is, large numbers included."""
+    if isinstance(value, Job):
+        return {**_fields(value), "payload": _stored(value.payload), "result": _stored(value.result)}
+    if isinstance(value, msgspec.Struct):
+        return _fields(value)
+    if isinstance(value, (list, tuple)):
+        return [document(item) for item in value]
+    if isinstance(value, dict):
+        return {name: document(item) for name, item in value.items()}
+    return value
+
+
+def encoded(value: object, *, indented: bool) -> bytes:
+    text = msgspec.json.encode(document(value))
+    return msgspec.json.format(text, indent=2) if indented else text
+
+
+def indented(text: str) -> str:
+    """Stored JSON text for reading; what is no JSON stays as it is."""
+    try:
+        return msgspec.json.format(text.encode(), indent=2).decode()
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: document(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _stored(text: str | None) -> Raw | str | None:
+    """Rows may have been written straight by SQL: what is no JSON is shown as the text it is."""
+    if text is None:
+        return None
+    try:
+        raw = text.encode()
+        msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return text.encode(errors="backslashreplace").decode()
+    return Raw(raw)

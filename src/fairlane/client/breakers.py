@@ -1,0 +1,343 @@
+"""Circuit breakers for an application: what they are called, when they open, and the guard around a call.
+
+The state is the store's and every process's; `core.breaker` holds the rules. A process looks at most every `FRESH_S`
+seconds while a breaker is closed and nothing fails: calls in between cost no question to the store.
+
+Guarding calls by breakers: what a process knows of them, when it asks the store, and what it reports.
+
+Questions to the store are yielded, so that sync and async code share every decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fairlane.client.context import job_in_force
+from fairlane.client.enqueue.options import seconds
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Ask, both
+from fairlane.client.store_access import StoreAccess
+from fairlane.client.tenant_scope import require_all_tenants
+from fairlane.core.breaker import Admission, Breaker as BreakerRecord, BreakerPolicy
+from fairlane.core.chance import Chance
+from fairlane.core.clock import Clock
+from fairlane.core.error_classes import Classifier
+from fairlane.core.names import check_breaker_name, check_key
+from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
+from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, Snooze, StoreError
+
+if TYPE_CHECKING:
+    from fairlane.client.store_access import StoreAccess
+
+
+PROFILE_POLICIES = {
+    "development": BreakerPolicy(threshold=3, cooldown_s=30.0),
+    "production": BreakerPolicy(threshold=5, cooldown_s=60.0),
+}
+
+
+class Breaker(Struct, frozen=True):
+    """A breaker by name, with its own figures where they differ from the profile's: `Breaker("smtp", threshold=3, cooldown=30)`."""
+
+    name: str
+    threshold: int | None = None
+    """Failures in a row that open it."""
+    cooldown: float | timedelta | None = None
+    """Seconds it stays open before a call is tried."""
+    probes: int | None = None
+    """Calls tried at once while half open, and successes that close it."""
+
+    def __post_init__(self) -> None:
+        check_breaker_name(self.name)
+        self.over(BreakerPolicy())
+
+    @property
+    def has_figures(self) -> bool:
+        return (self.threshold, self.cooldown, self.probes) != (None, None, None)
+
+    def over(self, policy: BreakerPolicy) -> BreakerPolicy:
+        """The given policy with this breaker's own figures in place of its."""
+        given = {
+            "threshold": self.threshold,
+            "cooldown_s": None if self.cooldown is None else seconds("cooldown", self.cooldown),
+            "probes": self.probes,
+        }
+        # `replace` would pass by the checks of the constructor.
+        changed = replace(policy, **{name: value for name, value in given.items() if value is not None})
+        return BreakerPolicy(threshold=changed.threshold, cooldown_s=changed.cooldown_s, probes=changed.probes)
+
+
+def breaker_named(given: object) -> Breaker:
+    if isinstance(given, Breaker):
+        return given
+    if isinstance(given, str):
+        return Breaker(given)
+    raise InvalidOption("breaker", given, 'a name, or Breaker("smtp", threshold=5, …)')
+
+
+def _breakers() -> Ask[Breakers, tuple[BreakerRecord, ...]]:
+    """Every breaker that has been used, by name, as all processes see it."""
+    return Ask(ListBreakers(), lambda answer: answer.breakers)
+
+
+def _reset_breaker(
+    breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
+) -> Ask[BreakerAct, BreakerRecord]:
+    """Close a breaker by hand. Processes notice within two seconds; jobs it put off run when their time comes."""
+    require_all_tenants("closing a breaker by hand")
+    op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+    return Ask(op, lambda act: act.breaker)
+
+
+def _force_breaker(
+    breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
+) -> Ask[BreakerAct, BreakerRecord]:
+    """Open a breaker by hand: it stays open until somebody resets it. Processes notice within two seconds."""
+    require_all_tenants("opening a breaker by hand")
+    op = ForceBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+    return Ask(op, lambda act: act.breaker)
+
+
+class Breaking:
+    """The verbs of `Fairlane` about breakers."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def access(self) -> StoreAccess: ...
+
+        circuits: Circuits
+
+    breakers, abreakers = both(_breakers)
+    reset_breaker, areset_breaker = both(_reset_breaker)
+    force_breaker, aforce_breaker = both(_force_breaker)
+
+    def breaker(self, breaker: str | Breaker) -> Guard:
+        """A guard for `with` or `async with`, in any code: raises `BreakerOpen` instead of letting a call begin.
+
+        An exception that leaves the block counts as a failure unless it is `non_retryable`. Inside a job `BreakerOpen` snoozes the
+        job, uncharged. Around a block guarded by the same breaker already, it does nothing.
+        """
+        return self.circuits.guard(breaker)
+
+
+logger = logging.getLogger("fairlane.breakers")
+
+T = TypeVar("T")
+Steps = Generator[Op[Any], Any, T]
+"""Yields operations, is sent their answers (None: the store could not be asked), returns T."""
+
+Verdict = Literal["success", "failure", "neither"]
+
+FRESH_S = 2.0
+"""How long a process trusts what it last heard of a breaker."""
+SPREAD = 0.1
+"""Jobs put off by one breaker come back over this share of its cooldown, not all at once."""
+
+
+class Permit(NamedTuple):
+    """A call may begin; a probe's outcome is always reported, for others wait for it."""
+
+    name: str
+    is_probe: bool = False
+
+
+permits_in_force: ContextVar[tuple[tuple[str, Permit | None], ...]] = ContextVar("fairlane_permits", default=())
+"""The guards around this code, outermost first; None where an outer one of the same breaker speaks for it."""
+
+
+class Known:
+    """What this process last heard of one breaker."""
+
+    __slots__ = ("failures", "heard_s", "is_closed", "retry_at")
+
+    def __init__(self) -> None:
+        self.is_closed = True
+        self.failures = 0
+        self.retry_at: datetime | None = None
+        self.heard_s: float | None = None
+        """None: ask before the next call."""
+
+
+class Circuits:
+    """The breakers of one application, as this process knows them. Safe to share between threads and loops."""
+
+    def __init__(
+        self, access: StoreAccess, clock: Clock, chance: Chance, classifier: Classifier, policy: BreakerPolicy
+    ) -> None:
+        self._access, self._clock, self._chance, self._classifier = access, clock, chance, classifier
+        self.policy = policy
+        """For breakers that name no figures of their own."""
+        self._declared: dict[str, Breaker] = {}
+        self._known: dict[str, Known] = {}
+
+    def declare(self, given: str | Breaker) -> str:
+        """Note a breaker's figures, once for each name; its name."""
+        breaker = breaker_named(given)
+        if breaker.has_figures:
+            first = self._declared.setdefault(breaker.name, breaker)
+            if first != breaker:
+                raise InvalidOption("breaker", breaker, f"the same figures everywhere: it was {first} before")
+        return breaker.name
+
+    def policy_of(self, name: str) -> BreakerPolicy:
+        declared = self._declared.get(name)
+        return self.policy if declared is None else declared.over(self.policy)
+
+    def guard(self, given: str | Breaker) -> Guard:
+        return Guard(self, self.declare(given))
+
+    def entering(self, name: str) -> Steps[Permit]:
+        """May a call begin? Raises `BreakerOpen` if not."""
+        known = self._known.setdefault(name, Known())
+        now_s = self._clock.monotonic()
+        is_fresh = known.heard_s is not None and now_s - known.heard_s < FRESH_S
+        if known.is_closed and not is_fresh:
+            if known.heard_s is not None:
+                known.heard_s = now_s  # One look is enough: calls that begin meanwhile go by what was known.
+            self._learn(known, (yield Report(name=name, policy=self.policy_of(name))))
+        if known.is_closed:
+            return Permit(name)
+        if is_fresh:
+            raise self._open(name, known.retry_at)
+        known.heard_s = now_s
+        admission: Admission | None = yield Admit(name=name, policy=self.policy_of(name))
+        if admission is None:
+            if known.retry_at is not None and known.retry_at <= self._clock.now():
+                return Permit(name)
+            raise self._open(name, known.retry_at)
+        if not admission.admitted:
+            known.retry_at = admission.retry_at
+            raise self._open(name, admission.retry_at)
+        known.heard_s = None
+        known.is_closed = admission.state == "closed"
+        return Permit(name, is_probe=not known.is_closed)
+
+    def leaving(self, permit: Permit, verdict: Verdict) -> Steps[None]:
+        """A call ended. A success is worth a report only where it changes something."""
+        known = self._known[permit.name]
+        policy = self.policy_of(permit.name)
+        if verdict == "failure":
+            self._learn(known, (yield Report(name=permit.name, policy=policy, failures=1)))
+        elif verdict == "success" and (permit.is_probe or known.failures):
+            self._learn(known, (yield Report(name=permit.name, policy=policy, successes=1)))
+
+    def verdict(self, error: BaseException | None) -> Verdict:
+        """Does what a block raised speak against the dependency?"""
+        if error is None:
+            return "success"
+        if not isinstance(error, Exception):
+            # Cancelled from outside, which says nothing, unless it is because the call took too long.
+            job = job_in_force.get()
+            return "failure" if job is not None and job.stopping == "timeout" else "neither"
+        if isinstance(error, (Cancel, MissingData, Snooze)):
+            return "neither"
+        return "neither" if self._classifier.classify(error) == "non_retryable" else "failure"
+
+    def run(self, steps: Steps[T]) -> T:
+        try:
+            op, answer = next(steps), None
+            while True:
+                try:
+                    answer = self._access.run(op)
+                except StoreError as error:
+                    self._warn(error)
+                    answer = None
+                op = steps.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def arun(self, steps: Steps[T]) -> T:
+        try:
+            op, answer = next(steps), None
+            while True:
+                try:
+                    answer = await self._access.arun(op)
+                except StoreError as error:
+                    self._warn(error)
+                    answer = None
+                op = steps.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _warn(self, error: StoreError) -> None:
+        # A breaker spares a dependency; it is no reason to stop work while the store is away.
+        logger.warning("breakers go by what they last heard: %s", error)
+
+    def _learn(self, known: Known, breaker: BreakerRecord | None) -> None:
+        if breaker is None:
+            return
+        known.is_closed = breaker.state == "closed"
+        known.failures, known.retry_at = breaker.failures, breaker.retry_at
+        known.heard_s = None if breaker.state == "half_open" else self._clock.monotonic()
+
+    def _open(self, name: str, retry_at: datetime | None) -> BreakerOpen:
+        # The instant is the store's, this clock is ours: no more than a cooldown, however far they are apart.
+        cooldown_s = self.policy_of(name).cooldown_s
+        left_s = cooldown_s if retry_at is None else (retry_at - self._clock.now()).total_seconds()
+        wait_s = min(max(left_s, 0.0), cooldown_s) + SPREAD * cooldown_s * self._chance.fraction()
+        return BreakerOpen(name, wait_s, retry_at)
+
+
+@contextmanager
+def around_by_caller(breaker: str | None) -> Iterator[None]:
+    """Somebody else, in another process perhaps, asks this breaker and reports: guards of it inside the block do nothing."""
+    token = permits_in_force.set(() if breaker is None else ((breaker, None),))
+    try:
+        yield
+    finally:
+        permits_in_force.reset(token)
+
+
+class Guard:
+    """One breaker around calls. Made once, it may be entered again and again, also at the same time."""
+
+    __slots__ = ("_circuits", "name")
+
+    def __init__(self, circuits: Circuits, name: str) -> None:
+        self._circuits, self.name = circuits, name
+
+    def __enter__(self) -> Self:
+        permit = None if self._is_held() else self._circuits.run(self._circuits.entering(self.name))
+        self._hold(permit)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if (permit := self._let_go()) is not None:
+            self._circuits.run(self._circuits.leaving(permit, self._circuits.verdict(error)))
+
+    async def __aenter__(self) -> Self:
+        permit = None if self._is_held() else await self._circuits.arun(self._circuits.entering(self.name))
+        self._hold(permit)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if (permit := self._let_go()) is not None:
+            await self._circuits.arun(self._circuits.leaving(permit, self._circuits.verdict(error)))
+
+    def __repr__(self) -> str:
+        return f"<breaker {self.name}>"
+
+    def _is_held(self) -> bool:
+        return any(name == self.name for name, _ in permits_in_force.get())
+
+    def _hold(self, permit: Permit | None) -> None:
+        permits_in_force.set((*permits_in_force.get(), (self.name, permit)))
+
+    def _let_go(self) -> Permit | None:
+        *outer, (_, permit) = permits_in_force.get()
+        permits_in_force.set(tuple(outer))
+        return permit

@@ -1,0 +1,273 @@
+"""Prepares jobs: from a call's arguments and options to a checked `JobSpec`.
+
+The fields every job carries beside its arguments, checked by the strict rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
+from fairlane.client.enqueue.options import Options, seconds
+from fairlane.client.settings.model import Settings
+from fairlane.core.chance import Chance
+from fairlane.core.clock import Clock
+from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
+from fairlane.core.job import JobSpec
+from fairlane.core.payload import secrets
+from fairlane.core.payload.codec import encode_value, size_warning
+from fairlane.core.payload.validator import PayloadValidator
+from fairlane.core.priority import Priorities
+from fairlane.core.queues import Router
+from fairlane.core.retry import Policy
+from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied
+
+if TYPE_CHECKING:
+    from fairlane.client.task import Definition
+
+
+_PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
+"""Stands for the job's own id, which is what a correlation id or key left out becomes."""
+
+
+class Envelope:
+    """Checks tenant, correlation id, idempotency key, category and references together with the arguments.
+
+    With `strict_payload` each of them must have been given or inherited. Else their defaults count as given, and
+    only the validator's own required fields and schemas can refuse.
+    """
+
+    def __init__(self, settings: Settings, validator: PayloadValidator | None) -> None:
+        self._settings = settings
+        self._validator = validator or PayloadValidator(
+            categories=settings.categories, limits=settings.limits, sensitive="allow"
+        )
+
+    def problems(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> list[str]:
+        around = job_in_force.get()
+        tenant = options.tenant or tenant_in_force.get()
+        correlation = options.correlation_id or (around.correlation_id if around else None)
+        key = options.idempotency_key
+        if not self._settings.strict_payload:
+            tenant, correlation, key = tenant or self._settings.default_tenant, _PLACEHOLDER_ID, key or _PLACEHOLDER_ID
+        named = {"tenant_id": tenant, "correlation_id": correlation, "idempotency_key": key}
+        text, _ = encode_value(args, limits=self._settings.limits)
+        document = {
+            **refs_of(task, options, args),
+            **({} if text is None else msgspec.json.decode(text)),
+            **{name: value for name, value in named.items() if value is not None},
+        }
+        return self._validator.validate_payload(document, task.category, task=task.name)[1]
+
+
+def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> dict[str, int | str]:
+    """The ids a job works on: the task's own arguments among them, then what the call added."""
+    if not task.refs:
+        return options.refs
+    own = {name: _ref(name, args[name]) for name in task.refs if args.get(name) is not None}
+    return {**own, **options.refs}
+
+
+def _ref(name: str, value: object) -> int | str:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise InvalidOption(f"refs[{name!r}]", value, "an id: a whole number, text or a UUID")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidOption(f"refs[{name!r}]", value, "a whole number of 64 bits; give larger ones as text")
+    return value
+
+
+logger = logging.getLogger("fairlane.client")
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """A job about to be enqueued, as an enqueue hook sees it."""
+
+    type: str
+    tenant: str
+    queue: str
+    args: Mapping[str, Any]
+    priority: int
+    delay_s: float | None = None
+    run_at: datetime | None = None
+
+    def change(self, *, priority: int | str | None = None, delay: float | None = None) -> Draft:
+        """A copy with another priority (number or label) or delay in seconds; a delay takes the place of `run_at`."""
+        changes: dict[str, Any] = {}
+        if priority is not None:
+            changes["priority"] = priority
+        if delay is not None:
+            changes.update(delay_s=seconds("delay", delay), run_at=None)
+        return replace(self, **changes)
+
+
+EnqueueHook = Callable[[Draft], Draft | None]
+"""Sees each job before it is enqueued and may change its priority and delay; None leaves it as it is."""
+
+
+class Preparer:
+    """Applies an application's rules to what callers ask for."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, chance: Chance, validator: PayloadValidator | None = None
+    ) -> None:
+        self.settings, self._clock, self._chance = settings, clock, chance
+        self.priorities = Priorities(settings.priorities)
+        self.router = Router(settings.routes, settings.queues, settings.category_routes)
+        self.hooks: list[EnqueueHook] = []
+        self._limits = settings.limits
+        self._policies: dict[tuple[str, str], Policy] = {}
+        self._envelope: Envelope | None = None
+        if settings.strict_payload or validator is not None:
+            self._envelope = Envelope(settings, validator)
+
+    def new_id(self) -> JobId:
+        return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))
+
+    def policy(self, task: Definition[Any], queue: str) -> Policy:
+        """Whose retries a job of this task in this queue follows."""
+        found = self._policies.get((task.name, queue))
+        if found is None:
+            retry = self.router.policy_for(queue).retry
+            found = Policy(task=task.retry, queue=retry, missing_data_s=self.settings.missing_data_retry_s)
+            self._policies[task.name, queue] = found
+        return found
+
+    def job(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> JobSpec:
+        """One call as a checked job. Refused with every problem of payload and required fields at once."""
+        if self._envelope is None:
+            return self.spec(task, options, args, self.payload(task, args))
+        missing = self._envelope.problems(task, options, args)
+        try:
+            payload = self.payload(task, args)
+        except InvalidPayload as error:
+            raise InvalidPayload(task.name, [*missing, *error.problems]) from None
+        if missing:
+            raise InvalidPayload(task.name, missing)
+        return self.spec(task, options, args, payload)
+
+    def bound_job(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
+        """The same for a call whose payload was checked when it was bound."""
+        if self._envelope is not None and (missing := self._envelope.problems(task, options, args)):
+            raise InvalidPayload(task.name, missing)
+        return self.spec(task, options, args, payload)
+
+    def payload(self, task: Definition[Any], args: dict[str, Any]) -> Raw:
+        """The arguments as the exact text to store. Refused with every problem at once."""
+        text, problems = encode_value(args, limits=self._limits)
+        if problems := [problem.replace("$.", "", 1) for problem in problems]:
+            raise InvalidPayload(task.name, problems)
+        assert text is not None
+        policy = task.sensitive or self.settings.sensitive
+        if policy != "allow":
+            text, problems = self._without_secrets(text, policy)
+        problems += [f"{name}: required" for name in task.required if args.get(name) is None]
+        if problems:
+            raise InvalidPayload(task.name, problems)
+        task.signature.check(text)
+        self._warn_of_size(task, text)
+        return Raw(text)
+
+    def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
+        """One job as a store will keep it: what the call said, then what surrounds it, then the task, queue and settings."""
+        around = job_in_force.get()
+        tenant = self._tenant(options.tenant, around)
+        queue = options.queue or task.queue
+        priority = task.priority if options.priority is None else options.priority
+        delay_s, run_at = options.delay, options.run_at
+        if self.hooks:
+            priority, delay_s, run_at = self._hooked(
+                Draft(
+                    type=task.name,
+                    tenant=tenant or self.settings.default_tenant,
+                    queue=queue,
+                    args=args,
+                    priority=priority,
+                    delay_s=delay_s,
+                    run_at=run_at,
+                )
+            )
+        return JobSpec(
+            id=options.id or self.new_id(),
+            type=task.name,
+            payload=payload,
+            payload_version=task.version,
+            tenant=tenant or self.settings.default_tenant,
+            queue=queue,
+            priority=priority,
+            priority_scope=self.router.policy_for(queue).priority_scope,
+            category=task.category,
+            idempotency_key=options.idempotency_key,
+            dedup_key=options.dedup_key,
+            correlation_id=options.correlation_id or (around.correlation_id if around else None),
+            parent_id=options.parent or (around.id if around else None),
+            created_by=options.created_by,
+            refs=refs_of(task, options, args),
+            headers=self._headers(task, options.headers) if options.headers else {},
+            max_attempts=(
+                options.max_attempts
+                or (options.retry and options.retry.max_attempts)
+                or task.max_attempts
+                or self.policy(task, queue).max_attempts()
+            ),
+            timeout_s=options.timeout or task.timeout_s,
+            retry=options.retry_json,
+            run_at=run_at,
+            delay_s=delay_s,
+        )
+
+    def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
+        """The call's own, else the one in force. A job of one tenant enqueues for that tenant alone, unless for all is said out loud."""
+        in_force = tenant_in_force.get()
+        if named is None or around is None or in_force in (None, SYSTEM_TENANT, named):
+            return named or in_force
+        raise PermissionDenied(f'a job for tenant "{named}"', around.tenant)
+
+    def _hooked(self, draft: Draft) -> tuple[int, float | None, datetime | None]:
+        for hook in self.hooks:
+            name = getattr(hook, "__qualname__", repr(hook))
+            try:
+                changed = hook(draft)
+            except Exception as error:
+                error.add_note(f'raised by the enqueue hook {name} for "{draft.type}"; nothing was enqueued')
+                raise
+            if changed is None:
+                continue
+            if not isinstance(changed, Draft):
+                raise InvalidOption(f"what the enqueue hook {name} returned", changed, "the draft, changed, or None")
+            draft = changed
+        return self.priorities.resolve(draft.priority), draft.delay_s, draft.run_at
+
+    def _without_secrets(self, text: bytes, policy: str) -> tuple[bytes, list[str]]:
+        content = msgspec.json.decode(text)
+        if policy == "redact":
+            content, paths = secrets.redact(content)
+            return (encode_value(content)[0] or text) if paths else text, []
+        return text, [
+            f"{path}: {why}; pass an id instead, or set sensitive to redact or allow"
+            for path, why in secrets.find(content)
+        ]
+
+    def _headers(self, task: Definition[Any], headers: dict[str, str]) -> dict[str, str]:
+        """Kept, shown and logged like the payload, so held to the same rule."""
+        policy = task.sensitive or self.settings.sensitive
+        if policy == "redact":
+            return secrets.redact(headers)[0]
+        if policy == "refuse" and (found := secrets.find(headers)):
+            raise InvalidPayload(task.name, [f"headers.{path}: {why}" for path, why in found])
+        return headers
+
+    def _warn_of_size(self, task: Definition[Any], text: bytes) -> None:
+        is_large = len(text) > self._limits.warn_bytes
+        if is_large and not task.is_large:
+            logger.warning("%s: %s", task.name, size_warning(text, self._limits))
+        task.is_large = is_large

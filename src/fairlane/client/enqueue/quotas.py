@@ -1,0 +1,95 @@
+"""Tenants' quotas at enqueue: tokens of their rate before, a warning after, an error where a limit refused.
+
+Questions to the store are yielded, so that sync and async code share every decision. They go over the client's own connection, never the
+caller's: a shared row is never written in somebody else's transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from fairlane.client.limiting import CodeLimits
+from fairlane.client.steps import Steps
+from fairlane.core.clock import Clock
+from fairlane.core.job import JobSpec
+from fairlane.core.limits import Limit, LimitsInForce, StoredLimit, rate_text
+from fairlane.core.ops import AddEvents, EnqueueResult, ListLimits, TakeTokens
+from fairlane.core.ops.events import EventDraft
+from fairlane.errors import EnqueueRateReached, TenantLimitReached
+
+logger = logging.getLogger("fairlane.client")
+
+LOOK_EVERY_S = 5.0
+"""How soon a process heeds an enqueue rate that a person set."""
+WARN_EVERY_S = 60.0
+"""A tenant at its limit is told of so often, not for every job."""
+REMEMBERED = 1_000
+
+
+class Quotas:
+    """What one application's enqueues heed of its tenants' limits."""
+
+    def __init__(self, limits: CodeLimits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._look_at_s = float("-inf")
+        self._stored: tuple[StoredLimit, ...] = ()
+        self._warned_s: dict[tuple[str, str], float] = {}
+
+    def for_queues(self, queues: frozenset[str]) -> tuple[Limit, ...]:
+        """The code's limits that an enqueue to these queues runs under."""
+        return tuple(
+            limit
+            for limit in self._limits.gathered()
+            if limit.kind == "tenant"
+            and (not limit.queue or limit.queue in queues)
+            and (limit.waiting is not None or limit.payload_bytes is not None)
+        )
+
+    def before(self, specs: Sequence[JobSpec]) -> Steps[None]:
+        """Take the tokens these jobs need; raises `EnqueueRateReached` where there are not enough."""
+        given = tuple(limit for limit in self._limits.gathered() if limit.enqueue_rate is not None)
+        now_s = self._clock.monotonic()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_EVERY_S
+            self._stored = (yield ListLimits()).limits
+        rated = [stored for stored in self._stored if stored.limit.enqueue_rate is not None]
+        if not given and not rated:
+            return
+        in_force = LimitsInForce(given, rated)
+        asked = Counter(spec.tenant for spec in specs)
+        counts = {tenant: count for tenant, count in asked.items() if in_force.enqueue_rate(tenant) is not None}
+        if not counts:
+            return
+        taken = yield TakeTokens(counts=counts, limits=given)
+        if not taken.granted:
+            wait_s = None if taken.retry_at is None else (taken.retry_at - self._clock.now()).total_seconds()
+            wait_s = None if wait_s is None else max(wait_s, 0.1)
+            raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
+
+    def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
+        """Raise where a limit refused the call; else warn of limits that were reached, with an event where the store may be asked."""
+        if (hit := result.refused) is not None:
+            raise TenantLimitReached(hit.tenant, hit.queue, hit.cause, hit.limit, hit.found)
+        now_s = self._clock.monotonic()
+        events = []
+        for hit in result.hits:
+            if now_s - self._warned_s.get((hit.tenant, hit.queue), float("-inf")) < WARN_EVERY_S:
+                continue
+            if len(self._warned_s) >= REMEMBERED:
+                self._warned_s.clear()
+            self._warned_s[hit.tenant, hit.queue] = now_s
+            what = "held" if hit.policy == "hold" else "queued"
+            logger.warning(
+                'tenant "%s" is at its limit of %d jobs in queue "%s"; further ones are %s',
+                hit.tenant,
+                hit.limit,
+                hit.queue,
+                what,
+                extra={"tenant": hit.tenant, "queue": hit.queue, "limit": hit.limit},
+            )
+            data = {"organization": hit.tenant, "queue": hit.queue, "limit": hit.limit, "policy": hit.policy}
+            events.append(EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data))
+        if events and may_tell:
+            yield AddEvents(events=tuple(events))

@@ -1,0 +1,271 @@
+"""Resources for tasks: opened when a job first asks, closed when the job, or the worker, ends.
+
+    @app.resource
+    async def session() -> AsyncIterator[Session]:
+        async with Session(await engine()) as session:
+            yield session
+
+    @app.task
+    async def send(user_id: int) -> None:
+        db = await session()
+
+A resource is asked for inside the task, not passed as a parameter: parameters are the job's payload and nothing else.
+
+Where open resources live: with one attempt, or with one worker. Closed newest first, each told how the work ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, get_args, overload
+
+from fairlane.core.payload.storable import format_traceback
+from fairlane.errors import InvalidOption, NoCurrentJob
+
+T = TypeVar("T")
+
+ResourceScope = Literal["job", "worker"]
+"""job: one for each attempt, fresh. worker: one for each worker process, shared by its jobs."""
+
+job_scope: ContextVar[Scope | None] = ContextVar("fairlane_job_scope", default=None)
+worker_scope: ContextVar[Scope | None] = ContextVar("fairlane_worker_scope", default=None)
+replacements: ContextVar[dict[Resource[Any], Any]] = ContextVar("fairlane_replacements", default={})  # noqa: B039 - never changed in place
+
+
+class Resource(Generic[T]):
+    """A registered generator function that yields one value and cleans up behind it."""
+
+    def __init__(self, function: Callable[[], Any], scope: ResourceScope) -> None:
+        self.function, self.scope = function, scope
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.__doc__ = function.__doc__
+
+    @contextmanager
+    def replaced(self, value: T) -> Iterator[T]:
+        """Inside the block, everybody who asks gets this value: for tests, with or without a job."""
+        token = replacements.set({**replacements.get(), self: value})
+        try:
+            yield value
+        finally:
+            replacements.reset(token)
+
+    def _scope(self) -> Scope:
+
+        return require_scope(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}, one a {self.scope}>"
+
+
+class SyncResource(Resource[T]):
+    """A resource made of a plain generator function, for any task."""
+
+    def __call__(self) -> T:
+        """Its value for the job that runs here; the first call opens it."""
+        replaced = replacements.get()
+        return cast(T, replaced[self]) if self in replaced else cast(T, self._scope().get(self))
+
+    def open(self) -> Any:
+        return contextmanager(self.function)()
+
+
+class AsyncResource(Resource[T]):
+    """A resource made of an async generator function, for `async def` tasks."""
+
+    async def __call__(self) -> T:
+        """Its value for the job that runs here; the first call opens it."""
+        replaced = replacements.get()
+        return cast(T, replaced[self]) if self in replaced else cast(T, await self._scope().aget(self))
+
+    def open(self) -> Any:
+        return asynccontextmanager(self.function)()
+
+
+class ResourceDecorator:
+    """What `@app.resource(…)` returns: takes the function."""
+
+    def __init__(self, scope: ResourceScope) -> None:
+        if scope not in get_args(ResourceScope):
+            raise InvalidOption("scope", scope, f"one of {', '.join(get_args(ResourceScope))}")
+        self._scope = scope
+
+    @overload
+    def __call__(self, function: Callable[[], AsyncIterator[T]], /) -> AsyncResource[T]: ...
+    @overload
+    def __call__(self, function: Callable[[], Iterator[T]], /) -> SyncResource[T]: ...
+    def __call__(self, function: Callable[[], Any], /) -> Any:
+        return registered(function, self._scope)
+
+
+def registered(function: Callable[[], Any], scope: ResourceScope) -> Resource[Any]:
+    is_async = inspect.isasyncgenfunction(function)
+    if not is_async and not inspect.isgeneratorfunction(function):
+        raise InvalidOption("resource", function, "a function, plain or async, that yields its value once")
+    if any(p.default is p.empty for p in inspect.signature(function).parameters.values()):
+        raise InvalidOption(
+            f"resource {function.__qualname__}", str(inspect.signature(function)), "no parameters to fill"
+        )
+    return AsyncResource(function, scope) if is_async else SyncResource(function, scope)
+
+
+class Resourcing:
+    """The verb of `Fairlane` that registers resources."""
+
+    has_resources = False
+
+    @overload
+    def resource(self, function: Callable[[], AsyncIterator[T]], /) -> AsyncResource[T]: ...
+    @overload
+    def resource(self, function: Callable[[], Iterator[T]], /) -> SyncResource[T]: ...
+    @overload
+    def resource(self, /, *, scope: ResourceScope) -> ResourceDecorator: ...
+    def resource(self, function: Callable[[], Any] | None = None, /, *, scope: ResourceScope = "job") -> Any:
+        """Register a generator function as a resource, one for each job: `@app.resource`, or `@app.resource(scope="worker")`.
+
+        What stands behind its `yield` runs when the job has ended, however it ended: an exception or a cancellation is raised at the
+        `yield` first. A job that returned but whose resource fails to close has failed.
+        """
+        self.has_resources = True
+        decorator = ResourceDecorator(scope)
+        return decorator if function is None else decorator(function)
+
+
+logger = logging.getLogger("fairlane.resources")
+
+
+class Scope(Protocol):
+    def get(self, resource: SyncResource[Any]) -> Any: ...
+
+    async def aget(self, resource: AsyncResource[Any]) -> Any: ...
+
+
+def require_scope(resource: Resource[Any]) -> Scope:
+    """Where a resource that is asked for here lives. Without a worker around the job, all of them live with the job."""
+    scope = job_scope.get()
+    if resource.scope == "worker":
+        scope = worker_scope.get() or scope
+    if scope is None:
+        raise NoCurrentJob(f"resource {resource.name}")
+    return scope
+
+
+class JobScope:
+    """The resources of one attempt."""
+
+    def __init__(self) -> None:
+        self._values: dict[Resource[Any], Any] = {}
+        self._open: list[tuple[Resource[Any], Any]] = []
+        self._lock = threading.RLock()
+        self._opening: dict[Resource[Any], asyncio.Lock] = {}
+        self._is_closed = False
+
+    def get(self, resource: SyncResource[Any]) -> Any:
+        with self._lock:
+            if resource not in self._values:
+                manager = self._manager(resource)
+                self._keep(resource, manager, manager.__enter__())
+            return self._values[resource]
+
+    async def aget(self, resource: AsyncResource[Any]) -> Any:
+        async with self._opening.setdefault(resource, asyncio.Lock()):
+            if resource not in self._values:
+                manager = self._manager(resource)
+                self._keep(resource, manager, await manager.__aenter__())
+            return self._values[resource]
+
+    def close(self, error: BaseException | None) -> None:
+        """Close everything; raises what a closing raised, if the work itself raised nothing."""
+        told = error
+        while (last := self._last()) is not None:
+            resource, manager = last
+            try:
+                manager.__exit__(*_told(told))
+            except BaseException as raised:  # noqa: BLE001 - the others still have to be closed
+                told = _first(told, raised, resource)
+        if error is None and told is not None:
+            raise told
+
+    async def aclose(self, error: BaseException | None) -> None:
+        told = error
+        while (last := self._last()) is not None:
+            resource, manager = last
+            try:
+                if isinstance(resource, AsyncResource):
+                    await manager.__aexit__(*_told(told))
+                else:
+                    manager.__exit__(*_told(told))
+            except BaseException as raised:  # noqa: BLE001 - the others still have to be closed
+                told = _first(told, raised, resource)
+        if error is None and told is not None:
+            raise told
+
+    def _manager(self, resource: SyncResource[Any] | AsyncResource[Any]) -> Any:
+        if self._is_closed:
+            raise NoCurrentJob(f"resource {resource.name}")
+        return resource.open()
+
+    def _keep(self, resource: Resource[Any], manager: Any, value: Any) -> None:
+        self._values[resource] = value
+        self._open.append((resource, manager))
+
+    def _last(self) -> tuple[Resource[Any], Any] | None:
+        if self._open:
+            return self._open.pop()
+        self._is_closed = True
+        return None
+
+
+def scoped(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+    """The function with a scope of its own around each call, closed in the thread or on the loop that ran it."""
+
+    @wraps(function)
+    async def arun(**arguments: Any) -> Any:
+        scope = JobScope()
+        token = job_scope.set(scope)
+        try:
+            try:
+                result = await function(**arguments)
+            except BaseException as error:
+                await scope.aclose(error)
+                raise
+            await scope.aclose(None)
+            return result
+        finally:
+            job_scope.reset(token)
+
+    @wraps(function)
+    def run(**arguments: Any) -> Any:
+        scope = JobScope()
+        token = job_scope.set(scope)
+        try:
+            try:
+                result = function(**arguments)
+            except BaseException as error:
+                scope.close(error)
+                raise
+            scope.close(None)
+            return result
+        finally:
+            job_scope.reset(token)
+
+    return arun if is_async else run
+
+
+def _told(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _first(told: BaseException | None, raised: BaseException, resource: Resource[Any]) -> BaseException:
+    """The work's own exception stands; one that a closing adds to it is only logged."""
+    if told is None:
+        return raised
+    if raised is not told:
+        logger.warning("resource %s could not be closed\n%s", resource.name, format_traceback(raised))
+    return told

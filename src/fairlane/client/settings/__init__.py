@@ -1,0 +1,1 @@
+"""Every setting: its type, its default, and where its value comes from."""

@@ -1,0 +1,221 @@
+"""Loads the settings from file, environment and arguments; reports every problem at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fairlane.client.settings.model import NAMES, Settings
+from fairlane.core.limits import read_rate
+from fairlane.core.names import check_queue_name, check_tenant
+from fairlane.core.queues import DEFAULT_QUEUES, QueuePolicy
+from fairlane.errors import ConfigError, FairlaneError, nearest, shown
+from fairlane.stores.url import redacted, store_named_by
+
+PREFIX = "FAIRLANE_"
+CONFIG_VARIABLE = "FAIRLANE_CONFIG"
+_TABLES = frozenset({"alerts", "priorities", "queues", "routes", "category_routes"})
+
+
+class Given(NamedTuple):
+    """One value as somebody gave it, and where."""
+
+    name: str
+    value: Any
+    where: str
+    is_text: bool = False
+    """From the environment: numbers, truth values and tables arrive as text."""
+
+
+def load(
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Read the settings. `config` names a file to use instead of looking for one."""
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    layers = [
+        *_from_file(config or environ.get(CONFIG_VARIABLE) or None, directory or Path.cwd(), problems),
+        *_from_document_variables(environ, problems),
+        *_from_environment(environ, problems),
+        *(Given(name, value, "argument") for name, value in (arguments or {}).items()),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for given in layers:
+        if given.name not in NAMES:
+            problems.append(f'{given.where}: there is no setting "{given.name}".{nearest(given.name, NAMES)}')
+            continue
+        try:
+            values[given.name] = _converted(given)
+            sources[given.name] = given.where
+        except (msgspec.ValidationError, msgspec.DecodeError, FairlaneError) as error:
+            problems.append(_problem(given, error))
+    if not problems:
+        problems.extend(_contradictions(Settings(**values), sources))
+    if problems:
+        raise ConfigError("settings were not accepted: " + "; ".join(problems))
+    return Settings(**values, sources=sources)
+
+
+def _from_file(config: str | os.PathLike[str] | None, directory: Path, problems: list[str]) -> Iterator[Given]:
+    if config is not None:
+        found = Path(config)
+        if not found.is_file():
+            problems.append(f'"{found}" is not a file; it was named as the configuration')
+            return
+    else:
+        found = next((p for p in (directory / "fairlane.toml", directory / "pyproject.toml") if p.is_file()), Path())
+        if not found.name:
+            return
+    import tomllib
+
+    try:
+        table = tomllib.loads(found.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        problems.append(f"{found.name} cannot be read: {error}")
+        return
+    where = found.name
+    if found.name == "pyproject.toml":
+        table, where = table.get("tool", {}).get("fairlane", {}), "pyproject.toml [tool.fairlane]"
+    yield from (Given(name, value, where) for name, value in table.items())
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
+    for variable in sorted(environ):
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or not environ[variable]:
+            continue
+        if name in NAMES:
+            yield Given(name, environ[variable], f"environment {variable}", is_text=True)
+        elif difflib.get_close_matches(name, NAMES, n=1, cutoff=0.8):
+            # Only what looks like a slip is refused: other versions and tools may have variables of their own.
+            problems.append(f"environment {variable}: there is no such setting.{nearest(name, NAMES)}")
+
+
+def _from_document_variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
+    """USE_REDIS_QUEUE chooses Redis, with memory to fall back on, or memory alone; REDIS_URL alone chooses nothing."""
+    timeout = environ.get("REDIS_HEALTH_CHECK_TIMEOUT")
+    if timeout:
+        yield Given("redis_health_check_timeout_s", timeout, "environment REDIS_HEALTH_CHECK_TIMEOUT", is_text=True)
+    switch = environ.get("USE_REDIS_QUEUE")
+    if not switch:
+        return
+    try:
+        use_redis = _truth(switch)
+    except ValueError:
+        problems.append(f"environment USE_REDIS_QUEUE = {shown(switch)}: expected true or false")
+        return
+    if not use_redis:
+        yield Given("url", "memory://", "environment USE_REDIS_QUEUE")
+        return
+    address = environ.get("REDIS_URL")
+    yield Given(
+        "url", address or "redis://localhost:6379/0", f"environment {'REDIS_URL' if address else 'USE_REDIS_QUEUE'}"
+    )
+    yield Given("fallback", "memory", "environment USE_REDIS_QUEUE")
+
+
+def _truth(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(text)
+
+
+def _converted(given: Given) -> Any:
+    kind, value = _kinds()[given.name], given.value
+    if given.is_text:
+        if kind is bool:
+            try:
+                return _truth(value)
+            except ValueError:
+                raise msgspec.ValidationError("expected true or false") from None
+        if given.name in _TABLES:
+            value = msgspec.json.decode(value)
+        elif given.name == "categories":
+            value = tuple(part.strip() for part in value.split(",") if part.strip())
+    if given.name == "queues":
+        return _queues(value)
+    converted = msgspec.convert(value, kind, strict=not given.is_text, str_keys=True)
+    if given.name == "url":
+        store_named_by(converted)
+    if given.name == "default_tenant":
+        check_tenant(converted)
+    if given.name in ("tenant_rate", "tenant_enqueue_rate") and converted is not None:
+        read_rate(given.name, converted)
+    return converted
+
+
+def _queues(value: Any) -> dict[str, QueuePolicy]:
+    """Queues by name, over the default ones: a table need only name what it changes."""
+    if not isinstance(value, Mapping):
+        raise msgspec.ValidationError("expected a table of queues by name")
+    queues = dict(DEFAULT_QUEUES)
+    for name, policy in value.items():
+        check_queue_name(name)
+        if not isinstance(policy, QueuePolicy):
+            if not isinstance(policy, Mapping):
+                raise msgspec.ValidationError(f'expected a table for queue "{name}"')
+            unknown = [key for key in policy if key not in QueuePolicy.__struct_fields__]
+            if unknown:
+                near = nearest(unknown[0], QueuePolicy.__struct_fields__)
+                raise msgspec.ValidationError(f'queue "{name}" has no "{unknown[0]}".{near}')
+            base = msgspec.to_builtins(queues[name]) if name in queues else {}
+            policy = msgspec.convert({**base, **policy, "name": name}, QueuePolicy)
+        queues[name] = policy
+    return queues
+
+
+def _contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
+    if settings.payload_warn_bytes > settings.payload_max_bytes:
+        yield (
+            f"payload_warn_bytes = {settings.payload_warn_bytes} is above payload_max_bytes = {settings.payload_max_bytes}; "
+            "no payload could be warned about"
+        )
+    for pattern, queue in settings.routes.items():
+        if queue not in settings.queues:
+            yield (
+                f'{sources["routes"]}: routes sends "{pattern}" to "{queue}", which is not among the queues.'
+                f"{nearest(queue, settings.queues)}"
+            )
+
+    categories = [("default_category", settings.default_category)]
+    categories += [("category_routes", category) for category in settings.category_routes.values()]
+    for name, category in categories:
+        if category is not None and category not in settings.categories:
+            yield (
+                f'{sources.get(name, "default")}: {name} names "{category}", which is not among the categories.'
+                f"{nearest(category, settings.categories)}"
+            )
+
+
+def _problem(given: Given, error: Exception) -> str:
+    if given.name == "url" and isinstance(error, ConfigError):
+        return f"{given.where}: {error}"
+    value = shown(redacted(given.value)) if given.name == "url" and isinstance(given.value, str) else shown(given.value)
+    if given.name == "alerts":
+        value = "…"  # passwords and secrets are in there
+    choices = _choices(_kinds()[given.name])
+    expectation = f"expected one of {', '.join(choices)}" if choices else str(error)
+    return f"{given.where}: {given.name} = {value}: {expectation}"
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(Settings, include_extras=True)

@@ -1,0 +1,178 @@
+"""Every setting, read in one place and passed on as values.
+
+    file          fairlane.toml, else [tool.fairlane] in pyproject.toml, in the working directory
+    environment   FAIRLANE_<NAME>, and the variables USE_REDIS_QUEUE, REDIS_URL, REDIS_HEALTH_CHECK_TIMEOUT
+    arguments     Fairlane(<name>=…)
+
+Each later one wins, setting by setting. Spans are in seconds and end in `_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta, Struct, field
+
+from fairlane.client.settings.alerts import AlertSettings
+from fairlane.core.ids import SYSTEM_TENANT
+from fairlane.core.ops.enqueue import Notify
+from fairlane.core.payload.json_scan import Limits
+from fairlane.core.payload.secrets import SensitivePolicy
+from fairlane.core.priority import DEFAULT_LABELS
+from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy
+from fairlane.stores import SqliteLibrary
+from fairlane.stores.url import redacted
+
+Profile = Literal["development", "production"]
+Fallback = Literal["refuse", "memory"]
+
+DEFAULT_URL = "sqlite:///fairlane.db"
+
+_Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+_Days = Annotated[float, Meta(gt=0, le=36_500)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How this application uses Fairlane. Shows itself without the password in its URL."""
+
+    url: str = DEFAULT_URL
+    app: Annotated[str, Meta(min_length=1)] | None = None
+    """Where the command line finds the application, `module:name`; importing it is up to the command line alone."""
+    schema: _Name = "fairlane"
+    """PostgreSQL: where Fairlane's tables and functions live."""
+    key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "fairlane"
+    """Redis: what every key begins with."""
+    profile: Profile = "production"
+    """`development` allows `purge()`."""
+    fallback: Fallback = "refuse"
+    """When the store cannot be opened at start: refuse, or go on in memory with a warning."""
+    sqlite_library: SqliteLibrary = "apsw"
+    """Which SQLite library a process uses; two of them on one file can corrupt it."""
+    statement_timeout_s: _Span = 10.0
+    redis_health_check_timeout_s: _Span = 2.0
+    notify: Notify = "if_waiting"
+
+    default_tenant: str = SYSTEM_TENANT
+    require_principal: bool = True
+    """A job that asks who it acts as is put off while its tenant has nobody; false: it is told None and goes on."""
+    strict_payload: bool = False
+    """Demand tenant, correlation id (a UUID), idempotency key and category on every job."""
+    sensitive: SensitivePolicy = "refuse"
+    payload_warn_bytes: _Count = 10_240
+    payload_max_bytes: _Count = 1_048_576
+    payload_max_depth: Annotated[int, Meta(ge=1, le=512)] = 64
+    payload_max_keys: _Count = 10_000
+    payload_max_digits: Annotated[int, Meta(ge=16, le=4_000)] = 300
+
+    priorities: Mapping[str, Annotated[int, Meta(ge=0, le=32_767)]] = field(default_factory=lambda: DEFAULT_LABELS)
+    categories: tuple[str, ...] = CATEGORIES
+    queues: Mapping[str, QueuePolicy] = field(default_factory=lambda: DEFAULT_QUEUES)
+    routes: Mapping[str, str] = {}
+    """Task name, exact or with `*`, to the queue its jobs go to."""
+    category_routes: Mapping[str, str] = {}
+    """Task name, exact or with `*`, to its category."""
+    default_category: str | None = "maintenance"
+    """The category of tasks that name none."""
+    capacity: _Count | None = None
+    """Jobs that may wait at once; past it an enqueue is refused."""
+    warn_depth: _Count | None = None
+    """Jobs waiting from which a warning is logged, once per crossing."""
+    tenant_running: _Count | None = None
+    """Jobs of one tenant that run at once, over all queues and workers."""
+    tenant_rate: str | None = None
+    """Jobs of one tenant that start, such as `100/min`."""
+    tenant_enqueue_rate: str | None = None
+    """Jobs one tenant may enqueue, such as `1000/min`; past it an enqueue is refused."""
+    tenant_payload_bytes: _Count | None = None
+    """The largest payload of a tenant's job; `payload_max_bytes` holds for everybody."""
+    missing_data_retry_s: _Span = 1_800.0
+    retain_completed_days: _Days = 7.0
+    """How long completed and cancelled jobs are kept, and their idempotency keys with them."""
+    retain_dead_letter_days: _Days = 7.0
+    """How long dead letters are kept once closed; those pending review stay."""
+    retain_stats_days: _Days = 30.0
+    prune_schedules: bool = False
+    """A worker that starts removes schedules its code no longer declares. Only for applications whose workers all run the same code."""
+
+    alerts: AlertSettings = AlertSettings()
+    """Rules changed or added, and who is told: mail, webhooks."""
+    metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
+    """How many tenants, the busiest, have figures of their own in `/metrics`; the rest are together as `other`."""
+
+    sources: Mapping[str, str] = {}
+    """Where each value came from, by name; what is not listed is a default."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            warn_bytes=self.payload_warn_bytes,
+            max_bytes=self.payload_max_bytes,
+            max_depth=self.payload_max_depth,
+            max_keys=self.payload_max_keys,
+            max_digits=self.payload_max_digits,
+        )
+
+    def source(self, name: str) -> str:
+        return self.sources.get(name, "default")
+
+    def shown(self) -> Iterator[tuple[str, Any, str]]:
+        """Name, value and origin of each setting, fit to be printed."""
+        for name in NAMES:
+            value = getattr(self, name)
+            if name == "url":
+                value = redacted(value)
+            elif name == "alerts":
+                value = value.redacted()
+            yield name, value, self.source(name)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value, source in self.shown() if source != "default")
+        return f"Settings({given})"
+
+
+NAMES: tuple[str, ...] = tuple(name for name in Settings.__struct_fields__ if name != "sources")
+
+
+class SettingArguments(TypedDict, total=False):
+    """The same names, as arguments of `Fairlane(…)`."""
+
+    app: str | None
+    schema: str
+    key_prefix: str
+    profile: Profile
+    fallback: Fallback
+    sqlite_library: SqliteLibrary
+    statement_timeout_s: float
+    redis_health_check_timeout_s: float
+    notify: Notify
+    default_tenant: str
+    require_principal: bool
+    strict_payload: bool
+    sensitive: SensitivePolicy
+    payload_warn_bytes: int
+    payload_max_bytes: int
+    payload_max_depth: int
+    payload_max_keys: int
+    payload_max_digits: int
+    priorities: Mapping[str, int]
+    categories: tuple[str, ...]
+    queues: Mapping[str, QueuePolicy]
+    routes: Mapping[str, str]
+    category_routes: Mapping[str, str]
+    default_category: str | None
+    capacity: int | None
+    warn_depth: int | None
+    tenant_running: int | None
+    tenant_rate: str | None
+    tenant_enqueue_rate: str | None
+    tenant_payload_bytes: int | None
+    missing_data_retry_s: float
+    retain_completed_days: float
+    retain_dead_letter_days: float
+    retain_stats_days: float
+    prune_schedules: bool
+    alerts: AlertSettings | Mapping[str, Any]
+    metrics_tenants: int

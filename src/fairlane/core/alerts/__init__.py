@@ -1,0 +1,1 @@
+"""Alert rules as values, and when an alert fires and ends."""

@@ -1,0 +1,1 @@
+"""Fair claiming over tenants: accounts, and what a lane asks for next."""

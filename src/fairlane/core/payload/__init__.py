@@ -1,0 +1,1 @@
+"""Payloads and results as JSON text: encoding, validation, secrets, versions."""

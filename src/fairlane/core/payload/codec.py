@@ -1,0 +1,202 @@
+"""The one codec of payloads and results: Python values to exact JSON text and back.
+
+The same values are accepted whatever store is behind: what one of them could not keep is refused here, with all
+problems at once. Nothing in a text names a class or a module to load.
+
+Which Python values have a place in JSON, and what is wrong with those that have none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, Limits, may_break, scan, shown_key
+from fairlane.errors import InvalidPayload, shown
+
+_Waiting = list[tuple[str, object, int]]
+
+
+def plain(value: object) -> Any:
+    """What stands for a value that is not JSON by nature: a pydantic model's own dump, by its method, not its name."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        return dump(mode="json")
+    raise NotImplementedError(f"objects of type {type(value).__qualname__} cannot be stored as JSON")
+
+
+def too_deep(limits: Limits) -> str:
+    return f"nested deeper than {limits.max_depth} levels, or refers to itself"
+
+
+def problems_in(value: object, limits: Limits) -> list[str]:
+    """What keeps a value from being encoded, with the path to each."""
+    problems: list[str] = []
+    waiting: _Waiting = [("$", value, 0)]
+    while waiting and len(problems) < MOST_PROBLEMS:
+        path, item, depth = waiting.pop()
+        if depth > limits.max_depth + 1:
+            return [*problems, f"{path[:200]}: {too_deep(limits)}"]
+        if isinstance(item, dict):
+            problems += _key_problems(path, item)
+            waiting += [
+                (f"{path}.{shown_key(key if isinstance(key, str) else shown(key))}", item[key], depth + 1)
+                for key in reversed(item)
+            ]
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            waiting += [(f"{path}[{at}]", each, depth + 1) for at, each in reversed(list(enumerate(item)))]
+        elif problem := _scalar_problem(item, limits):
+            problems.append(f"{path}: {problem}")
+        elif not isinstance(item, (str, int, float, Raw, type(None))):
+            problem, converted = _converted(item)
+            if problem:
+                problems.append(f"{path}: {problem}")
+            else:
+                waiting.append((path, converted, depth + 1))
+    return problems
+
+
+def _scalar_problem(item: object, limits: Limits) -> str | None:
+    if isinstance(item, float) and not math.isfinite(item):
+        return f"{item} has no place in JSON; use None or text"
+    if isinstance(item, int) and abs(item) >= 10**limits.max_digits:
+        return f"a number of more than {limits.max_digits} digits: use text"
+    return _text_problem(item) if isinstance(item, str) else None
+
+
+def _text_problem(text: str) -> str | None:
+    if "\x00" in text:
+        return "text holds a NUL character, which not every store can keep"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "a lone surrogate is not valid Unicode text"
+    return None
+
+
+def _key_problems(path: str, item: dict[Any, Any]) -> list[str]:
+    problems: list[str] = []
+    written: set[str] = set()
+    for key in item:
+        problem = _text_problem(key) if isinstance(key, str) else None
+        try:
+            text = key if isinstance(key, str) else _key_as_text(key)
+        except (TypeError, NotImplementedError):
+            text, problem = "", f"a key is {type(key).__name__}, expected text"
+        else:
+            if text in written:
+                problem = "this key comes twice once it is text"
+            written.add(text)
+        if problem:
+            problems.append(f"{path}.{shown_key(key if isinstance(key, str) else shown(key))}: {problem}")
+    return problems
+
+
+def _key_as_text(key: object) -> str:
+    if isinstance(key, (bool, float, type(None))):
+        raise TypeError
+    (text,) = msgspec.to_builtins({key: None}, str_keys=True)
+    return str(text)
+
+
+def _converted(item: object) -> tuple[str | None, object]:
+    try:
+        return None, msgspec.to_builtins(item, enc_hook=plain)
+    except RecursionError:
+        return "refers to itself", None
+    except Exception as error:  # noqa: BLE001 - a foreign model's dump may raise anything
+        return str(error)[:200] or type(error).__name__, None
+
+
+_canonical = msgspec.json.Encoder(enc_hook=plain, order="sorted")
+_as_read = msgspec.json.Encoder()
+_read = msgspec.json.Decoder()
+_UNSURE = object()
+
+
+def encode(payload: object, *, task: str = "job", limits: Limits = LIMITS) -> Raw:
+    """The payload as canonical JSON text, one object: equal payloads give equal text.
+
+    Keys are sorted, whitespace is left out. Dates, UUIDs, decimals, enums, dataclasses, msgspec structs and pydantic models are taken.
+    """
+    text, problems = encode_value(payload, limits=limits)
+    if text is not None and not text.startswith(b"{"):
+        problems = [f"expected one object (a dict of named values), got {type(payload).__name__}"]
+    if text is None or problems:
+        raise InvalidPayload(task, problems)
+    return Raw(text)
+
+
+def encode_value(value: object, *, limits: Limits = LIMITS) -> tuple[bytes | None, list[str]]:
+    """Any value as canonical JSON text, or every problem that stands in the way."""
+    try:
+        text = _canonical.encode(value)
+    except RecursionError:
+        return None, [too_deep(limits)]
+    except Exception as error:  # noqa: BLE001 - a foreign model's dump may raise anything
+        text = b""
+        problems = problems_in(value, limits)
+        if not problems:
+            try:
+                text = _canonical.encode(msgspec.to_builtins(value, enc_hook=plain, str_keys=True))
+            except Exception:  # noqa: BLE001 - the same dump again
+                problems = [str(error)]
+        if problems:
+            return None, problems
+    # The encoder writes NaN and the infinities as null.
+    if b"null" in text and (problems := problems_in(value, limits)):
+        return None, problems
+    if _plainly_read(text, limits) is _UNSURE and (problems := scan(text, limits)):
+        return None, problems
+    return text, []
+
+
+def decode(text: bytes | str | Raw, *, task: str = "job", limits: Limits = LIMITS) -> dict[str, Any]:
+    """The payload a stored text holds, checked again: rows may have been written straight by SQL."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    value = _plainly_read(raw, limits)
+    if value is _UNSURE:
+        if problems := scan(raw, limits):
+            raise InvalidPayload(task, problems)
+        value = _read.decode(raw)
+    if not isinstance(value, dict):
+        raise InvalidPayload(task, [f"expected one object, the row holds {type(value).__name__}"])
+    return value
+
+
+def is_plain(text: str, keys: int, limits: Limits = LIMITS) -> bool:
+    """Whether a text that reads as an object of so many keys needs no other look: nothing is nested or escaped in it, and no key came twice."""
+    size = len(text)
+    return (
+        size <= limits.max_digits
+        and 4 * size <= limits.max_bytes
+        and "\\" not in text
+        and "[" not in text
+        and text.count("{") == 1
+        and text.count(":") == keys <= limits.max_keys
+    )
+
+
+def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
+    """A sentence for a payload that is accepted but heavier than it should be."""
+    size = memoryview(text).nbytes
+    if size <= limits.warn_bytes:
+        return None
+    return (
+        f"the payload has {size:,} bytes, more than the recommended {limits.warn_bytes:,}: pass ids instead of content"
+    )
+
+
+def _plainly_read(text: bytes, limits: Limits) -> Any:
+    """The value of a text that the quick looks already clear; `_UNSURE` only means that `scan` has to look."""
+    if may_break(text, limits):
+        return _UNSURE
+    try:
+        value = _read.decode(text)
+        # Written again it is the same, byte for byte: well-formed, and no key came twice.
+        return value if _as_read.encode(value) == text else _UNSURE
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _UNSURE

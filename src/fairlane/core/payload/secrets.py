@@ -1,0 +1,296 @@
+"""Finds content that has no business in a job's payload: secrets, e-mail bodies, documents, card numbers.
+
+By key names, nested, in any letter case and any style of separating words; and by values that give themselves away.
+
+Key names that announce secrets, and the false friends that only sound like them.
+
+Values that give themselves away, whatever their key is called.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from fairlane.core.payload.json_scan import shown_key
+
+REDACTED = "[redacted]"
+
+_SHORTEST = 8
+"""No telling value is shorter: `ab://:p@`."""
+
+_TELLING = re.compile(
+    r"""
+      (?P<private_key> -----BEGIN\ [A-Z0-9 ]{0,30}PRIVATE\ KEY )
+    | (?P<jwt>         (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{8,} )
+    | (?P<aws>         \b(?:AKIA|ASIA)[0-9A-Z]{16}\b )
+    | (?P<provider>    \b(?:gh[pousr]_[A-Za-z0-9]{36} | github_pat_[A-Za-z0-9_]{60} | glpat-[A-Za-z0-9_-]{20}
+                         | xox[abprs]-[A-Za-z0-9-]{10} | [sr]k_live_[A-Za-z0-9]{16} | AIza[A-Za-z0-9_-]{35}
+                         | fl_[A-Za-z0-9_-]{43}) )
+    | (?P<bearer>      \b[Bb]earer\ [A-Za-z0-9._~+/-]{16} )
+    | (?P<url>         \b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{0,100}:[^\s/@]{1,100}@ )
+    """,
+    re.VERBOSE,
+)
+_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "gh", "glpat-", "xox", "k_live_", "AIza", "fl_")
+"""One of them is in every telling value: looking for these first is several times quicker."""
+
+_WHY = {
+    "private_key": "a private key",
+    "jwt": "a JSON web token",
+    "aws": "an AWS access key id",
+    "provider": "a provider's access token",
+    "bearer": "a bearer token",
+    "url": "a password inside a URL",
+}
+
+_CARD_LIKE = re.compile(r"(?<![\w.+-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w]|[-.][0-9])")
+_ISSUERS = re.compile(
+    r"""4(?:\d{12}|\d{15}|\d{18})$                                                      # Visa
+      | (?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}$               # Mastercard
+      | 3[47]\d{13}$                                                                    # American Express
+      | 3(?:0[0-5]|[689]\d)\d{11}$ | 35(?:2[89]|[3-8]\d)\d{12}$                         # Diners Club, JCB
+      | (?:6011|65\d\d|64[4-9]\d|62\d\d)\d{12,15}$                                      # Discover, UnionPay
+      | (?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}$                             # Maestro
+    """,
+    re.VERBOSE,
+)
+
+
+def sensitive_value(value: object, *, is_id: bool = False) -> str | None:
+    """Why a value is sensitive by itself. The numbers of ids are not looked at: one in ten would pass for a card."""
+    if isinstance(value, str):
+        if len(value) < _SHORTEST:
+            return None
+        for mark in _MARKS:
+            if mark in value and (match := _TELLING.search(value)):
+                return _WHY[match.lastgroup or ""]
+        if not is_id and any(_is_card(match.group()) for match in _CARD_LIKE.finditer(value)):
+            return "a card number"
+    elif isinstance(value, int) and not is_id and 10**12 <= value < 10**19 and _is_card(str(value)):
+        return "a card number"
+    return None
+
+
+def _is_card(text: str) -> bool:
+    digits = text.replace(" ", "").replace("-", "")
+    return _ISSUERS.match(digits) is not None and len(set(digits)) > 1 and passes_luhn(digits)
+
+
+def passes_luhn(digits: str) -> bool:
+    """Whether the last digit checks the others, as on payment cards."""
+    doubled = "0246813579"
+    total = sum(int(digit if at % 2 == 0 else doubled[int(digit)]) for at, digit in enumerate(reversed(digits)))
+    return total % 10 == 0
+
+
+Kind = Literal["secret", "number", "content"]
+
+WHY: Mapping[Kind, str] = {
+    "secret": "the name of a secret",
+    "number": "the name of a personal number",
+    "content": "the name of an e-mail's or a document's content",
+}
+
+
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_NAMES: Mapping[Kind, frozenset[str]] = {
+    "secret": _listed("""
+        password passwd pwd passphrase passcode passwort kennwort motdepasse contrasena senha
+        secret clientsecret apisecret token apitoken credential authorization proxyauthorization bearer cookie setcookie
+        apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey pgpkey gpgkey
+        servicekey accountkey otp totp mfacode otpcode recoverycode backupcode connectionstring
+    """),
+    "number": _listed("""
+        creditcard debitcard cardnumber cardno ccnumber ccnum cvv cvc cardcode cardpin pincode pinnumber
+        ssn socialsecurity socialsecuritynumber socialsecurityno
+    """),
+    "content": _listed("""
+        emailbody mailbody messagebody bodyhtml bodytext bodyplain htmlbody textbody emailcontent mailcontent emailhtml emailtext
+        rawemail rawmail rawmessage rawmime documentcontent documentbody documenttext documentdata documentbytes
+        filecontent filedata filebytes filebody attachmentcontent attachmentdata attachmentbody attachmentbytes
+    """),
+}
+"""Looked for at the end of a name, word by word, separators left out."""
+
+_WHOLE_NAMES = _listed("pass auth")
+"""Secrets, but too common inside other names to be looked for there."""
+
+_GLUED = ("password", "passwd", "passphrase", "apikey", "secretkey", "privatekey", "accesstoken", "authtoken")
+"""Seen also at the end of a word written without any separator: `dbpassword`."""
+
+_TRAILING = _listed("value hash text str string plain plaintext raw confirm confirmation again pem b base header")
+"""Words that may follow a secret's name without changing what it is."""
+
+_MEASURES = _listed("""
+    max min total num number n used prompt completion input output cached reasoning remaining budget
+    page next previous prev continuation cursor pagination sync delta
+""")
+"""Words before `token` that make it a measure, or a place in a listing."""
+
+_QUESTIONS = _listed("is has needs requires require forgot forgotten no")
+_MAIL_PARTS = _listed("body content html text")
+_VAGUE = _MAIL_PARTS | _listed("contents data bytes raw key number")
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[^\W\d_]+")
+_LONGEST = 128
+"""Only the end of a name is looked at, and remembered."""
+_MOST_WORDS = 12
+
+
+def sensitive_name(key: str, value: object, parent: str = "", *, in_email: bool = False) -> str | None:
+    """Why a key's name marks its value as sensitive; None if it does not, or there is nothing to hide."""
+    name = _name_of(key[-_LONGEST:])
+    kind = name.kind
+    if kind is None and name.compact in _VAGUE:
+        # Such a name means something only together with its parent's: `document: {content: …}`.
+        kind = names_secret(f"{parent.removesuffix('s')} {key}") if parent else None
+        if kind is None and in_email and name.compact in _MAIL_PARTS:
+            kind = "content"
+    if kind is None or not _hides_something(value):
+        return None
+    if kind == "secret" and "token" in name.last and not _holds_text(value):
+        return None  # `tokens: 1500` is a measure
+    return WHY[kind]
+
+
+def names_secret(key: str) -> Kind | None:
+    """What kind of secret a name announces."""
+    return _name_of(key[-_LONGEST:]).kind
+
+
+def names_id(key: str) -> bool:
+    return _name_of(key[-_LONGEST:]).last in ("id", "ids", "uuid", "uid")
+
+
+class _Name(NamedTuple):
+    kind: Kind | None
+    compact: str
+    last: str
+
+
+@lru_cache(maxsize=4096)
+def _name_of(key: str) -> _Name:
+    words = [word.lower() for word in _WORD.findall(unicodedata.normalize("NFKC", key))][-_MOST_WORDS:]
+    return _Name(_kind_of(words), "".join(words), words[-1] if words else "")
+
+
+def _kind_of(words: list[str]) -> Kind | None:
+    while words:
+        if kind := _kind_of_ending(words):
+            return kind
+        if words[-1] not in _TRAILING:
+            return None
+        words = words[:-1]
+    return None
+
+
+def is_email(value: dict[str, object]) -> bool:
+    """Whether an object looks like an e-mail: its plain `body` is then what the name says."""
+    return "subject" in value and any(key in value for key in ("to", "recipient", "recipients", "from", "cc"))
+
+
+def _kind_of_ending(words: list[str]) -> Kind | None:
+    if words[0] in _QUESTIONS:
+        return None
+    if words[-1] in ("token", "tokens") and not _MEASURES.isdisjoint(words[:-1]):
+        return None
+    endings = ["".join(words[at:]) for at in range(len(words))]
+    if endings[0] in _WHOLE_NAMES:
+        return "secret"
+    for kind, names in _NAMES.items():
+        if any(ending in names or ending.removesuffix("s") in names for ending in endings):
+            return kind
+    return "secret" if words[-1].removesuffix("s").endswith(_GLUED) else None
+
+
+def _hides_something(value: object) -> bool:
+    if isinstance(value, (str, list, tuple, dict)):
+        return bool(value) and value != REDACTED
+    return value is not None and not isinstance(value, bool)
+
+
+def _holds_text(value: object) -> bool:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str) and item not in ("", REDACTED):
+            return True
+        if isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple)):
+            waiting += item
+    return False
+
+
+SensitivePolicy = Literal["refuse", "redact", "allow"]
+
+_Step = str | int
+_DEEPEST = 100
+"""No payload nested deeper is ever accepted, so none is followed deeper."""
+
+
+class Finding(NamedTuple):
+    path: str
+    why: str
+
+
+def find(payload: object) -> list[Finding]:
+    """Every sensitive value, with the path to it and the reason."""
+    return [Finding(_shown(steps), why) for steps, why in _walk(payload)]
+
+
+def redact(payload: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A copy with every sensitive value replaced, and the paths to them. In the copy `find` finds nothing."""
+    found = [steps for steps, _ in _walk(payload)]
+    copy = _copied(payload)
+    for steps in found:
+        holder: Any = copy
+        for step in steps[:-1]:
+            holder = holder[step]
+        holder[steps[-1]] = REDACTED
+    return copy, [_shown(steps) for steps in found]
+
+
+def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
+    waiting: list[tuple[tuple[_Step, ...], object, str]] = [((), payload, "")]
+    while waiting:
+        steps, value, parent = waiting.pop()
+        if len(steps) > _DEEPEST:
+            continue
+        if isinstance(value, dict):
+            email = is_email(value)
+            inner: list[tuple[tuple[_Step, ...], object, str]] = []
+            for key, item in value.items():
+                name = str(key)
+                why = sensitive_name(name, item, parent, in_email=email) or sensitive_value(item, is_id=names_id(name))
+                if why:
+                    yield (*steps, key), why
+                elif isinstance(item, (dict, list, tuple)):
+                    inner.append(((*steps, key), item, name))
+            waiting += reversed(inner)
+        elif isinstance(value, (list, tuple)):
+            for at, item in enumerate(value):
+                if why := sensitive_value(item, is_id=names_id(parent)):
+                    yield (*steps, at), why
+                elif isinstance(item, (dict, list, tuple)):
+                    waiting.append(((*steps, at), item, parent))
+
+
+def _copied(value: Any, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, dict):
+        return {key: _copied(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(item, depth + 1) for item in value]
+    return value
+
+
+def _shown(steps: tuple[_Step, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{shown_key(str(step))}" for step in steps).lstrip(".")

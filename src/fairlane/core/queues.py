@@ -1,0 +1,146 @@
+"""Which queue a task's jobs join, and what that queue grants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.job import DEFAULT_QUEUE, PriorityScope
+from fairlane.core.limits import FullPolicy, Limit, Rate
+from fairlane.core.names import check_queue_name
+from fairlane.core.retry import Retry
+from fairlane.errors import ConfigError, InvalidOption, nearest
+
+CATEGORIES: tuple[str, ...] = (
+    "ingestion",
+    "sync",
+    "recurrence",
+    "orchestration",
+    "documents",
+    "notifications",
+    "export",
+    "maintenance",
+)
+
+
+REMEMBERED = 1_000
+"""Queues nobody configured, whose empty policy is made once."""
+
+_COUNTS = ("slots", "max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
+
+
+class QueuePolicy(Struct, frozen=True, kw_only=True):
+    """What one queue grants its jobs. None: no limit, or the application's own setting."""
+
+    name: str
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    slots: int | None = None
+    """Jobs of this queue that run at once."""
+    max_per_tenant: int | None = None
+    """Pending and running jobs of one tenant."""
+    when_full: FullPolicy = "warn"
+    """What happens to a job beyond `max_per_tenant`: queued with a warning, refused, or held until there is room."""
+    rate_per_minute: int | None = None
+    """Jobs of this queue that start in any minute, of all tenants together."""
+    running: int | None = None
+    """Jobs of this queue that run at once, over all workers."""
+    tenant_running: int | None = None
+    """The same for each tenant."""
+    tenant_rate_per_minute: int | None = None
+    priority_scope: PriorityScope = "queue"
+    aging_s: float | None = None
+    """A job that has waited so long moves up by one priority, and again after as long; None: never."""
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.name)
+        for option in ("timeout_s", "aging_s"):
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+                raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none")
+        for option in _COUNTS:
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31):
+                expected = "a whole number above 0, or none for no limit"
+                raise InvalidOption(f"{option} of queue {self.name}", value, expected)
+        if self.when_full not in ("warn", "reject", "hold"):
+            raise InvalidOption(f"when_full of queue {self.name}", self.when_full, '"warn", "reject" or "hold"')
+        if self.priority_scope not in ("queue", "tenant"):
+            raise InvalidOption(f"priority_scope of queue {self.name}", self.priority_scope, '"queue" or "tenant"')
+
+    def limits(self) -> Iterator[Limit]:
+        """What it allows, as limits of the queue and of every tenant in it."""
+        if self.running is not None or self.rate_per_minute is not None:
+            rate = None if self.rate_per_minute is None else Rate(self.rate_per_minute, 60.0)
+            yield Limit(kind="queue", name=self.name, running=self.running, rate=rate)
+        if (self.max_per_tenant, self.tenant_running, self.tenant_rate_per_minute) != (None, None, None):
+            yield Limit(
+                kind="tenant",
+                name=EVERY_TENANT,
+                queue=self.name,
+                running=self.tenant_running,
+                rate=None if self.tenant_rate_per_minute is None else Rate(self.tenant_rate_per_minute, 60.0),
+                waiting=self.max_per_tenant,
+                when_full=self.when_full,
+            )
+
+
+def retries(*delays: float) -> Retry:
+    """One attempt, and one more after each of the delays."""
+    return Retry(max_attempts=len(delays) + 1, delays=delays)
+
+
+DEFAULT_QUEUES: Mapping[str, QueuePolicy] = {
+    "critical": QueuePolicy(name="critical", slots=4, timeout_s=60.0, retry=retries(10, 30, 60)),
+    "default": QueuePolicy(name="default", slots=8, timeout_s=300.0, max_per_tenant=500, retry=retries(60, 300, 900)),
+    "bulk": QueuePolicy(
+        name="bulk", slots=2, timeout_s=600.0, max_per_tenant=100, rate_per_minute=50, retry=retries(300, 900)
+    ),
+}
+
+
+class Router:
+    """Sends job types to queues: by exact name first, then by the first pattern (`mail.*`) that fits."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, str] | None = None,
+        queues: Mapping[str, QueuePolicy] = DEFAULT_QUEUES,
+        categories: Mapping[str, str] | None = None,
+    ) -> None:
+        self._routes, self._queues, self._categories = dict(routes or {}), dict(queues), dict(categories or {})
+        self._unconfigured: dict[str, QueuePolicy] = {}
+        for pattern, queue in self._routes.items():
+            if queue not in self._queues and queue != DEFAULT_QUEUE:
+                known = ", ".join(sorted(self._queues))
+                raise ConfigError(
+                    f'route "{pattern}" leads to queue "{queue}", which is not configured; there are {known}.'
+                    f"{nearest(queue, self._queues)}"
+                )
+
+    def queue_for(self, task: str) -> str:
+        """The queue of a job type; one that no route knows joins `default`."""
+        return _look_up(task, self._routes) or DEFAULT_QUEUE
+
+    def category_for(self, task: str) -> str | None:
+        return _look_up(task, self._categories)
+
+    def policy_for(self, queue: str) -> QueuePolicy:
+        """What a queue grants; one that is not configured grants everything and limits nothing."""
+        found = self._queues.get(queue)
+        if found is None:
+            found = self._unconfigured.get(queue)
+            if found is None:
+                if len(self._unconfigured) >= REMEMBERED:
+                    self._unconfigured.clear()
+                found = self._unconfigured[queue] = QueuePolicy(name=queue)
+        return found
+
+
+def _look_up(task: str, patterns: Mapping[str, str]) -> str | None:
+    if task in patterns:
+        return patterns[task]
+    return next((value for pattern, value in patterns.items() if fnmatchcase(task, pattern)), None)

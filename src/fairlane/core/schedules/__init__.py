@@ -1,0 +1,1 @@
+"""Cron lines and schedules as values."""

@@ -1,0 +1,269 @@
+"""The connections of one process to one file: a writer, a reader, and how transactions begin, wait and end.
+
+Keeps two copies of the SQLite library off one file in one process: POSIX locks would not hold between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+from weakref import WeakSet
+
+from fairlane.core.chance import Chance
+from fairlane.errors import ConfigError, SchemaOutOfDate, SqliteLibraryMismatch, StoreClosed
+from fairlane.stores.sqlite.driver import Driver, Library, Locked
+from fairlane.stores.sqlite.location import create_if_missing
+from fairlane.stores.sqlite.migrating import NEEDED, current_version, migrate
+
+FileId = tuple[int, int]
+"""Device and inode: one file under two names is still one file."""
+
+
+class Holder(Protocol):
+    """Whoever has a file open; one that is gone without closing holds nothing."""
+
+    library: Library
+
+
+class OpenFiles:
+    """Who has which file open, in this process."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def enter(self, place: Path, holder: Holder) -> FileId:
+        """Note that `holder` opens the file; refused while a holder of the other library has it open."""
+        status = os.stat(place)
+        file_id = (status.st_dev, status.st_ino)
+        with self._lock:
+            holders = self._open.setdefault(file_id, WeakSet())
+            theirs = next((other.library for other in holders if other.library != holder.library), None)
+            if theirs is not None:
+                raise SqliteLibraryMismatch(theirs, holder.library)
+            holders.add(holder)
+        return file_id
+
+    def leave(self, file_id: FileId, holder: Holder) -> None:
+        with self._lock:
+            self._open[file_id].discard(holder)
+
+    def forget(self) -> None:
+        """A forked child begins with nothing open, and must not inherit a lock another thread held."""
+        self._lock = threading.Lock()
+        self._open: dict[FileId, WeakSet[Holder]] = {}
+
+
+open_files = OpenFiles()
+os.register_at_fork(after_in_child=open_files.forget)
+
+
+T = TypeVar("T")
+
+TRY_MS = 10
+PAUSE_S = 0.005
+"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it waits
+shortly, and we try again, out of step with the others, until the store's own patience ends."""
+
+OLDEST_LIBRARY = (3, 35, 0)
+FIRST_SAFE_WAL = (3, 51, 3)
+"""Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the file."""
+
+
+def load(library: Library) -> tuple[Callable[[str], Driver], str]:
+    """How to open a connection, and the version of the SQLite that comes with it."""
+    if library == "apsw":
+        from fairlane.stores.sqlite import apsw_driver
+
+        return apsw_driver.ApswDriver.open, apsw_driver.library_version()
+    if library == "stdlib":
+        from fairlane.stores.sqlite import stdlib_driver
+
+        return stdlib_driver.StdlibDriver.open, stdlib_driver.library_version()
+    raise ConfigError(f'sqlite_library = {library!r}: expected "apsw" or "stdlib"')
+
+
+class Database:
+    """Opened when first needed; in a forked child opened anew."""
+
+    def __init__(self, place: Path, library: Library, busy_timeout_s: float, chance: Chance) -> None:
+        self.place, self.library = place, library
+        self._open, self.sqlite_version = load(library)
+        version = _as_numbers(self.sqlite_version)
+        if version < OLDEST_LIBRARY:
+            raise ConfigError(f'SQLite {self.sqlite_version} is too old, 3.35 is needed: set sqlite_library = "apsw"')
+        self.journal_mode = "wal" if version >= FIRST_SAFE_WAL else "truncate"
+        self._patience_s = busy_timeout_s
+        self._chance = chance
+        self._closed = False
+        self._write_lock, self._read_lock = threading.RLock(), threading.RLock()
+        self._writer: Driver | None = None
+        self._reader: Driver | None = None
+        self._file_id: FileId | None = None
+        self._schema_known = False
+        _databases.add(self)
+
+    def change(self, work: Callable[[Driver], T]) -> T:
+        """Run `work` in one write transaction. Waits for other writers, within limits; a failure leaves nothing."""
+        return self._insist(lambda: self._write(work, self._ready_writer))
+
+    def change_any_schema(self, work: Callable[[Driver], T]) -> T:
+        """The same for migrations, which must not ask for the schema they are about to make."""
+        return self._insist(lambda: self._write(work, self._open_writer))
+
+    def read(self, work: Callable[[Driver], T]) -> T:
+        """Run `work` on one unchanging view of the file."""
+        return self._insist(lambda: self._read(work))
+
+    def make_ready(self) -> None:
+        """Open the file and make sure of its schema, without changing anything else."""
+        self._insist(self._ready_writer)
+
+    def data_version(self) -> int:
+        """A number that differs once another connection has changed the file."""
+        [(version,)] = self._insist(lambda: self._read(lambda db: db.execute("pragma data_version")))
+        return int(version)
+
+    def is_in_place(self) -> bool:
+        """False: the file was removed or replaced, and what is written here goes nowhere."""
+        try:
+            status = os.stat(self.place)
+        except OSError:
+            return False
+        return self._file_id == (status.st_dev, status.st_ino)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._write_lock, self._read_lock:
+            writer, reader, file_id = self._writer, self._reader, self._file_id
+            self._writer = self._reader = self._file_id = None
+            for connection in (reader, writer):
+                if connection is not None:
+                    connection.close()
+            if file_id is not None:
+                open_files.leave(file_id, self)
+
+    def _write(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
+        with self._write_lock:
+            db = connect()
+            # Immediate: a deferred transaction that has read fails at its first write if another one committed since,
+            # at once and whatever the busy timeout.
+            db.execute("begin immediate")
+            try:
+                answer = work(db)
+                # With a rollback journal a commit waits for readers, and keeps new ones out meanwhile: worth insisting.
+                self._insist(lambda: db.execute("commit"))
+            except BaseException:
+                # SQLite ends the transaction itself after some errors (full disk, I/O).
+                if db.in_transaction():
+                    db.execute("rollback")
+                raise
+            return answer
+
+    def _read(self, work: Callable[[Driver], T]) -> T:
+        self._ready_writer()
+        with self._read_lock:
+            if self._reader is None:
+                self._reader = self._connect(query_only=True)
+            db = self._reader
+            db.execute("begin")
+            try:
+                return work(db)
+            finally:
+                if db.in_transaction():
+                    db.execute("rollback")
+
+    def _insist(self, attempt: Callable[[], T]) -> T:
+        waited_s = 0.0
+        while True:
+            try:
+                return attempt()
+            except Locked:
+                pause_s = PAUSE_S * self._chance.fraction()
+                waited_s += TRY_MS / 1000 + pause_s
+                if waited_s >= self._patience_s:
+                    raise
+                time.sleep(pause_s)
+
+    def _ready_writer(self) -> Driver:
+        """The writer, once the file holds the schema this code knows."""
+        if self._schema_known and self._writer is not None and not self._closed:
+            return self._writer
+        with self._write_lock:
+            db = self._open_writer()
+            version = current_version(db)
+            if version == 0:
+                db.execute("begin immediate")
+                try:
+                    migrate(db)
+                    db.execute("commit")
+                finally:
+                    if db.in_transaction():
+                        db.execute("rollback")
+            elif version != NEEDED:
+                raise SchemaOutOfDate(version, NEEDED)
+            self._schema_known = True
+            return db
+
+    def _open_writer(self) -> Driver:
+        with self._write_lock:
+            if self._closed:
+                raise StoreClosed("sqlite")
+            if self._writer is None:
+                create_if_missing(self.place)
+                file_id = open_files.enter(self.place, self)
+                try:
+                    self._writer = self._connect()
+                except BaseException:
+                    open_files.leave(file_id, self)
+                    raise
+                self._file_id = file_id
+            return self._writer
+
+    def _connect(self, *, query_only: bool = False) -> Driver:
+        db = self._open(str(self.place))
+        try:
+            db.execute(f"pragma busy_timeout = {TRY_MS}")
+            db.execute(f"pragma journal_mode = {self.journal_mode}")
+            db.execute("pragma synchronous = full")
+            db.execute("pragma foreign_keys = off")
+            db.execute("pragma temp_store = memory")
+            if query_only:
+                db.execute("pragma query_only = on")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _forget_inherited(self) -> None:
+        """In a forked child: let go of the parent's connections without closing them.
+
+        What they believe about locks is true of the parent only, so nothing may be done with them here, not even a close; an
+        extra reference keeps the interpreter from it. (tests/unit/test_sqlite_fork.py)
+        """
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._write_lock, self._read_lock = threading.RLock(), threading.RLock()
+        self._writer = self._reader = self._file_id = None
+        self._schema_known = False
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._forget_inherited()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

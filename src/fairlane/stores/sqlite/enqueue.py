@@ -1,0 +1,181 @@
+"""Putting jobs in."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from fairlane.core.ids import JobId, Seq
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
+from fairlane.errors import StoreRefused
+from fairlane.stores.sqlite.instants import after, span_us, to_us
+from fairlane.stores.sqlite.limits.in_force import heed
+from fairlane.stores.sqlite.limits.quotas import Quotas
+from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.transaction import Transaction, text_of
+
+_DEPTH = """
+select count(*) from (
+  select 1 from (select seq from fairlane_ready union all select seq from fairlane_scheduled
+    union all select seq from fairlane_held) limit ?)
+"""
+_SAME_ID = """
+select seq, type, tenant, queue, band + rank, payload, idempotency_key, dedup_key, parent_id
+from fairlane_job where id = ?
+"""
+_SAME_IDEMPOTENCY_KEY = """
+select j.seq, j.id from fairlane_idempotency_key k cross join fairlane_job j on j.seq = k.seq where k.tenant = ? and k.key = ?
+"""
+_SAME_DEDUP_KEY = """
+select j.seq, j.id from fairlane_dedup_key k cross join fairlane_job j on j.seq = k.seq
+where k.tenant = ? and k.type = ? and k.key = ?
+"""
+_JOB = """
+insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at, due_at,
+  category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning seq
+"""
+_READY = """
+insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
+values (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0)
+"""
+_SCHEDULED = """
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
+values (?, ?, ?, 0, ?, 0, 0, 0, 0)
+"""
+
+
+def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
+    depth = None
+    if op.capacity is not None:
+        [(depth,)] = tx.db.execute(_DEPTH, (max(op.capacity, 0),))
+        if depth + len(op.jobs) > op.capacity:
+            return EnqueueResult(full=True, depth=depth)
+    heeded = heed(tx, op.limits)
+    if heeded is None:
+        result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
+    else:
+        result = _put_within(tx, Quotas(tx, heeded), op.jobs, depth)
+    created = {spec.queue for spec, receipt in zip(op.jobs, result.receipts, strict=False) if _is_new(receipt)}
+    if created:
+        tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
+    return result
+
+
+def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], depth: int | None) -> EnqueueResult:
+    """Put jobs in as far as their tenants' limits allow; none at all where one is refused."""
+    too_long = quotas.find_too_long(jobs)
+    if too_long is not None:
+        return EnqueueResult(refused=too_long, depth=depth)
+    receipts: list[Receipt] = []
+    tx.db.execute("savepoint within_limits")
+    for spec in jobs:
+        taken = _met(tx, spec)
+        policy = quotas.over(spec) if taken is None else None
+        if policy == "reject":
+            tx.db.execute("rollback to within_limits")
+            tx.db.execute("release within_limits")
+            return EnqueueResult(refused=quotas.hit(spec.tenant, spec.queue), depth=depth)
+        receipts.append(taken or _write(tx, spec, held=policy == "hold"))
+    tx.db.execute("release within_limits")
+    return EnqueueResult(receipts=tuple(receipts), depth=depth, hits=quotas.hits())
+
+
+def _is_new(receipt: Receipt) -> bool:
+    """Created, and not kept back."""
+    return receipt.disposition == "created" and not receipt.held
+
+
+def put(tx: Transaction, spec: JobSpec) -> Receipt:
+    """Write one job, unless its id or one of its keys is taken; no limit is asked."""
+    return _met(tx, spec) or _write(tx, spec)
+
+
+def _write(tx: Transaction, spec: JobSpec, *, held: bool = False) -> Receipt:
+    due_at = _due_at(tx, spec)
+    if spec.timeout_s is not None:
+        # SQLite would keep a NaN as null: no timeout of its own.
+        span_us(spec.timeout_s)
+    band, rank = spec.band, spec.rank
+    [(seq,)] = tx.db.execute(
+        _JOB,
+        (
+            spec.id.bytes,
+            spec.type,
+            spec.tenant,
+            spec.queue,
+            band,
+            rank,
+            spec.max_attempts,
+            spec.payload_version,
+            spec.timeout_s,
+            tx.now,
+            due_at,
+            spec.category,
+            spec.idempotency_key,
+            spec.dedup_key,
+            spec.correlation_id,
+            None if spec.parent_id is None else spec.parent_id.bytes,
+            spec.created_by,
+            _json(spec.refs),
+            _json(spec.headers),
+            None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
+            text_of(spec.payload, "the payload of job", spec.id),
+        ),
+    )
+    if held:
+        tx.db.execute("insert into fairlane_held values (?, ?, ?)", (seq, spec.queue, spec.tenant))
+    elif due_at <= tx.now:
+        tx.db.execute(_READY, (seq, spec.queue, band, spec.tenant, rank, due_at, spec.type))
+    else:
+        tx.db.execute(_SCHEDULED, (seq, spec.queue, spec.tenant, due_at))
+    if spec.idempotency_key is not None:
+        tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (spec.tenant, spec.idempotency_key, seq))
+    if spec.dedup_key is not None:
+        tx.db.execute(
+            "insert into fairlane_dedup_key values (?, ?, ?, ?)", (seq, spec.tenant, spec.type, spec.dedup_key)
+        )
+    return Receipt(disposition="created", id=spec.id, seq=seq, held=held)
+
+
+def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
+    """What stands in the way: the same id first, then the idempotency key, then the dedup key."""
+    same = tx.db.execute(_SAME_ID, (spec.id.bytes,))
+    if same:
+        parent = None if spec.parent_id is None else spec.parent_id.bytes
+        content = (
+            spec.type,
+            spec.tenant,
+            spec.queue,
+            spec.priority,
+            text_of(spec.payload, "the payload of job", spec.id),
+        )
+        alike = same[0][1:] == (*content, spec.idempotency_key, spec.dedup_key, parent)
+        return Receipt(disposition="replayed" if alike else "conflict", id=spec.id, seq=same[0][0])
+    if spec.idempotency_key is not None:
+        holder = tx.db.execute(_SAME_IDEMPOTENCY_KEY, (spec.tenant, spec.idempotency_key))
+        if holder:
+            return Receipt(disposition="duplicate", id=_job_id(holder[0][1]), seq=Seq(holder[0][0]), key="idempotency")
+    if spec.dedup_key is not None:
+        holder = tx.db.execute(_SAME_DEDUP_KEY, (spec.tenant, spec.type, spec.dedup_key))
+        if holder:
+            return Receipt(disposition="duplicate", id=_job_id(holder[0][1]), seq=Seq(holder[0][0]), key="dedup")
+    return None
+
+
+def _due_at(tx: Transaction, spec: JobSpec) -> int:
+    if spec.run_at is not None:
+        if spec.run_at.tzinfo is None:
+            raise StoreRefused("sqlite", f"run_at {spec.run_at} of job {spec.id} has no time zone; nothing was changed")
+        return to_us(spec.run_at)
+    return after(tx.now, spec.delay_s) if spec.delay_s else tx.now
+
+
+def _job_id(raw: bytes) -> JobId:
+    return JobId(UUID(bytes=raw))
+
+
+def _json(value: dict[str, int | str] | dict[str, str]) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None

@@ -1,0 +1,70 @@
+"""Events: told in the order of their commits, kept for a while, forgotten with the credentials that ended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlane.core.ops import (
+    WATCHED_FOR_S,
+    AddEvents,
+    Event,
+    EventPage,
+    EventsAdded,
+    ForgetOld,
+    Forgotten,
+    ReadEvents,
+)
+from fairlane.stores.sqlite.credentials import forget_ended
+from fairlane.stores.sqlite.instants import after, from_us, to_us
+from fairlane.stores.sqlite.transaction import Transaction
+
+MAX_EVENTS = 1_000
+
+_WATCHED = "select value from fairlane_meta where name = 'watched_until_us'"
+_WATCH = """
+insert into fairlane_meta values ('watched_until_us', ?) on conflict (name) do update set value = max(value, excluded.value)
+"""
+_ADD = "insert into fairlane_event (at, kind, tenant, data) values (?, ?, ?, ?)"
+_LAST = "select seq from sqlite_sequence where name = 'fairlane_event'"
+_FORGET = """
+delete from fairlane_event where id in (select id from fairlane_event where at < ? order by at, id limit ?) returning 1
+"""
+
+
+def add(tx: Transaction, op: AddEvents) -> EventsAdded:
+    if op.events:
+        rows = [(tx.now, event.kind, event.tenant, msgspec.json.encode(event.data).decode()) for event in op.events]
+        tx.db.executemany(_ADD, rows)
+    watched = tx.db.execute(_WATCHED)
+    return EventsAdded(watched=bool(watched) and watched[0][0] > tx.now)
+
+
+def read(tx: Transaction, op: ReadEvents) -> EventPage:
+    if op.watch:
+        tx.db.execute(_WATCH, (after(tx.now, WATCHED_FOR_S),))
+    where = "id > ?"
+    params: list[object] = [op.after]
+    if op.scope.tenant is not None:
+        where, params = f"{where} and tenant = ?", [*params, op.scope.tenant]
+    if op.kinds:
+        where, params = f"{where} and kind in ({', '.join('?' * len(op.kinds))})", [*params, *op.kinds]
+    rows = tx.db.execute(
+        f"select id, at, kind, tenant, data from fairlane_event where {where} order by id limit ?",  # noqa: S608
+        (*params, max(1, min(op.limit, MAX_EVENTS))),
+    )
+    last = tx.db.execute(_LAST)
+    events = tuple(
+        Event(id=number, at=from_us(at), kind=kind, tenant=tenant, data=msgspec.json.decode(data))
+        for number, at, kind, tenant, data in rows
+    )
+    return EventPage(events=events, last=last[0][0] if last else 0)
+
+
+def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
+    limit = max(op.limit, 0)
+    events = credentials = 0
+    if op.events_before is not None:
+        events = len(tx.db.execute(_FORGET, (to_us(op.events_before), limit)))
+    if op.credentials_before is not None:
+        credentials = forget_ended(tx, to_us(op.credentials_before), limit)
+    return Forgotten(events=events, credentials=credentials)

@@ -1,0 +1,60 @@
+"""Held jobs: let go on when their tenant has room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlane.core.ops import Unheld, Unhold
+from fairlane.stores.sqlite.limits.in_force import heed
+from fairlane.stores.sqlite.limits.quotas import count_waiting
+from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.transaction import Transaction, as_list
+
+_NEXT_QUEUE = "select min(queue) from fairlane_held where queue > ?"
+_NEXT_TENANT = "select min(tenant) from fairlane_held where queue = ? and tenant > ?"
+_FIRST = """
+select h.seq, j.due_at from fairlane_held h cross join fairlane_job j on j.seq = h.seq
+where h.queue = ? and h.tenant = ? order by h.seq limit ?
+"""
+_UNHOLD = "delete from fairlane_held where seq in (select value from json_each(?))"
+_READY = """
+insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
+select j.seq, j.queue, j.band, j.tenant, j.rank, j.due_at, j.type, 0, 0, 0, 0
+from json_each(?) c cross join fairlane_job j on j.seq = c.value
+"""
+_SCHEDULED = """
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
+select j.seq, j.queue, j.tenant, 0, j.due_at, 0, 0, 0, 0
+from json_each(?) c cross join fairlane_job j on j.seq = c.value
+"""
+
+
+def unhold(tx: Transaction, op: Unhold) -> Unheld:
+    heeded = heed(tx, op.limits)
+    left = max(op.limit, 0)
+    queues: set[str] = set()
+    for queue, tenant in _lines(tx):
+        most = None if heeded is None else heeded.force.terms(tenant, queue).waiting
+        room = left if most is None else min(left, most - count_waiting(tx, tenant, queue, most, held=False))
+        freed = tx.db.execute(_FIRST, (queue, tenant, room)) if room > 0 else []
+        due = [seq for seq, due_at in freed if due_at <= tx.now]
+        tx.db.execute(_READY, (as_list(due),))
+        tx.db.execute(_SCHEDULED, (as_list([seq for seq, due_at in freed if due_at > tx.now]),))
+        tx.db.execute(_UNHOLD, (as_list([seq for seq, _ in freed]),))
+        if due:
+            queues.add(queue)
+        left -= len(freed)
+        if left <= 0:
+            break
+    if queues:
+        tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues))
+    return Unheld(count=max(op.limit, 0) - left)
+
+
+def _lines(tx: Transaction) -> Iterator[tuple[str, str]]:
+    """Queues and tenants with held jobs, each found by a seek behind the one before."""
+    queue = ""
+    while (queue := tx.db.execute(_NEXT_QUEUE, (queue,))[0][0]) is not None:
+        tenant = ""
+        while (tenant := tx.db.execute(_NEXT_TENANT, (queue, tenant))[0][0]) is not None:
+            yield queue, tenant

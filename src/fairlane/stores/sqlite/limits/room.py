@@ -1,0 +1,107 @@
+"""What limits leave to be claimed, counting what this Turn has claimed before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fairlane.core.limits import LimitKey, Rate
+from fairlane.stores.sqlite.limits import rates
+from fairlane.stores.sqlite.limits.in_force import Bound, Heeded
+from fairlane.stores.sqlite.limits.leased import leases_of_tenants, leases_under
+from fairlane.stores.sqlite.transaction import Transaction, as_list
+
+ENDLESS = 1 << 62
+
+
+class Room:
+    """Each key is counted when it is first asked for, and from then on by what is claimed under it."""
+
+    def __init__(self, tx: Transaction, heeded: Heeded) -> None:
+        self._tx, self._heeded = tx, heeded
+        self._left: dict[LimitKey, int] = {}
+        self._rated: dict[int, list[LimitKey]] = {}
+        self._rates: dict[LimitKey, Rate] = {}
+        self._held_back: dict[LimitKey, Bound] = {}
+        self._full_tasks: set[str] = set()
+        """They stay so: room does not grow within a Turn."""
+
+    def in_line(self, queue: str, tenant: str) -> int:
+        """How many jobs of this tenant in this queue may be claimed, whatever their types."""
+        return self._least(self._heeded.of_line(queue, tenant))
+
+    def in_queue(self, queue: str) -> int:
+        return self._least(bound for bound in self._heeded.of_line(queue, "") if bound.key.kind == "queue")
+
+    def has_for(self, task: str) -> bool:
+        if task in self._full_tasks:
+            return False
+        if self._least(self._heeded.of_task(task)) > 0:
+            return True
+        self._full_tasks.add(task)
+        return False
+
+    def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
+        """Count many tenants in few statements, before each is asked for."""
+        alike: dict[tuple[str, int | None, Rate | None], list[Bound]] = {}
+        for tenant in tenants:
+            for bound in self._heeded.of_line(queue, tenant):
+                if bound.key.kind == "tenant" and bound.key not in self._left and bound.paused_until <= self._tx.now:
+                    alike.setdefault((bound.key.queue, bound.running, bound.rate), []).append(bound)
+        for (where, running, rate), bounds in alike.items():
+            names = [bound.key.name for bound in bounds]
+            leases = {} if running is None else leases_of_tenants(self._tx, names, where, running)
+            used = {} if rate is None else rates.used_by_tenants(self._tx, names, where, rate)
+            for bound in bounds:
+                left = ENDLESS if running is None else running - leases[bound.key.name]
+                self._left[bound.key] = left if rate is None else min(left, rate.count - used[bound.key.name])
+
+    def claim(self, queue: str, tenant: str, task: str, seq: int) -> None:
+        for bound in self._heeded.of_job(queue, tenant, task):
+            self._left[bound.key] -= 1
+            if bound.rate is not None:
+                self._rates[bound.key] = bound.rate
+                self._rated.setdefault(seq, []).append(bound.key)
+
+    def rated(self, seqs: Sequence[int]) -> str | None:
+        """For each of the claimed the keys whose rate counts it, as JSON; None: no rate counts any."""
+        if not self._rated:
+            return None
+        return as_list([as_list(self._rated[seq]) if seq in self._rated else None for seq in seqs])
+
+    def use(self) -> None:
+        """Count what one Want has claimed against its rates."""
+        uses = Counter(key for keys in self._rated.values() for key in keys)
+        rates.use(self._tx, [(key, self._rates[key], number) for key, number in uses.items()])
+        self._rated.clear()
+
+    def free_at(self) -> int | None:
+        """When a rate or a pause that held something back lets the next one through."""
+        instants = []
+        for bound in self._held_back.values():
+            if bound.paused_until > self._tx.now:
+                instants.append(bound.paused_until)
+            elif bound.rate is not None and (at := rates.free_at(self._tx, bound.key, bound.rate)) is not None:
+                instants.append(at)
+        return min(instants, default=None)
+
+    def _least(self, bounds: Iterable[Bound]) -> int:
+        least = ENDLESS
+        for bound in bounds:
+            left = self._left.get(bound.key)
+            if left is None:
+                left = self._left[bound.key] = self._count(bound)
+            if left <= 0:
+                self._held_back[bound.key] = bound
+            least = min(least, left)
+        return least
+
+    def _count(self, bound: Bound) -> int:
+        if bound.paused_until > self._tx.now:
+            return 0
+        left = ENDLESS
+        if bound.running is not None:
+            left = bound.running - leases_under(self._tx, bound.key, bound.types, bound.running)
+        if bound.rate is not None and left > 0:
+            left = min(left, bound.rate.count - rates.used(self._tx, bound.key, bound.rate, bound.rate.count))
+        return left

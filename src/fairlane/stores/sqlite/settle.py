@@ -1,0 +1,252 @@
+"""Starting attempts and ending them, each guarded by its lease: seq, attempt and worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ops import Refusal, Start
+from fairlane.core.outcome import (
+    Cancelled,
+    Completed,
+    Crashed,
+    Died,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    leaves_no_record,
+)
+from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.facts import (
+    Counters,
+    Ended,
+    Waiting,
+    done_by,
+    drop_leases,
+    finish,
+    free_dedup_keys,
+    make_ready,
+    open_dead_letter,
+    record,
+    schedule,
+)
+from fairlane.stores.sqlite.instants import after, before
+from fairlane.stores.sqlite.limits.rates import give_back
+from fairlane.stores.sqlite.reclaim import Abandoned, take_back
+from fairlane.stores.sqlite.transaction import Transaction, as_list, as_object, text_of
+
+RECORDED_AS = {
+    Completed: "completed",
+    Retried: "failed",
+    Died: "dead",
+    Cancelled: "cancelled",
+    Snoozed: "snoozed",
+    Released: "released",
+    Crashed: "lost",
+}
+
+_LEASED = """
+select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested,
+  l.aged
+from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+"""
+_OURS = """
+select l.seq, l.attempt, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value where l.worker = ?
+"""
+# Nearly every attempt ends so: copied within SQLite, at half the time it takes to read whole rows and write them back.
+# {seq: ended}; where there is more to say, [[seq, ended, started, result], …].
+_COMPLETE = """
+insert into fairlane_done
+select l.seq, 'completed', c.value, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at, l.started_at,
+  l.cancel_requested, null, null, null, null, null
+from json_each(?) c cross join fairlane_lease l on l.seq = cast(c.key as integer)
+"""
+_COMPLETE_WITH_MORE = """
+insert into fairlane_done
+select l.seq, 'completed', c.value ->> 1, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at,
+  c.value ->> 2, l.cancel_requested, null, null, null, null, c.value ->> 3
+from json_each(?) c cross join fairlane_lease l on l.seq = c.value ->> 0
+"""
+_START = """
+update fairlane_lease set started_at = coalesce(started_at, ?), deadline_at = ?, alone = ? where seq = ?
+"""
+_RECORDED = """
+select 1 from fairlane_attempt where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
+union all
+select 1 from fairlane_done where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
+"""
+
+
+class Held(NamedTuple):
+    """A lease as far as ending it needs."""
+
+    seq: int
+    attempt: int
+    worker: bytes
+    attempts: int
+    crashes: int
+    suspect: int
+    due_at: int
+    leased_at: int
+    started_at: int | None
+    cancel_requested: int
+    aged: int | None
+
+
+def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
+    held = _held(tx, worker, [s.seq for s in starts])
+    ours = [s for s in starts if s.seq in held and held[s.seq][1] == s.attempt]
+    tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s), s.alone, s.seq) for s in ours])
+    return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
+
+
+def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> list[Refusal]:
+    """End attempts whose lease is still the worker's; returns the others, except repeats of what is already recorded."""
+    rows = tx.db.execute(_OURS, (as_list([outcome.seq for outcome in outcomes]), worker.bytes))
+    ours = {seq: (attempt, started_at) for seq, attempt, started_at in rows}
+    leaseless: list[Outcome] = []
+    others: list[Outcome] = []
+    ends = Ends()
+    for outcome in outcomes:
+        attempt, started_at = ours.get(outcome.seq, (None, None))
+        if attempt != outcome.attempt:
+            leaseless.append(outcome)
+            continue
+        del ours[outcome.seq]
+        if type(outcome) is Completed:
+            ends.complete(tx, started_at, outcome)
+        else:
+            others.append(outcome)
+    held = _held(tx, worker, [outcome.seq for outcome in others]) if others else {}
+    for outcome in others:
+        lease = Held._make(held[outcome.seq])
+        if type(outcome) is Crashed:
+            ends.crashed.append((lease, outcome))
+        else:
+            ends.add(tx, lease, outcome)
+    ends.write(tx)
+    return [Refusal(seq=o.seq, attempt=o.attempt) for o in leaseless if not _is_repeat(tx, worker, o)]
+
+
+def _held(tx: Transaction, worker: WorkerId, seqs: list[Seq]) -> dict[int, Row]:
+    """Rows as in `Held`, by seq."""
+    ours = worker.bytes
+    return {row[0]: row for row in tx.db.execute(_LEASED, (as_list(seqs),)) if row[2] == ours}
+
+
+def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:
+    """A reply was lost and the worker reports again; or there was nothing to record."""
+    if leaves_no_record(outcome):
+        return True
+    recorded = RECORDED_AS[type(outcome)]
+    return bool(tx.db.execute(_RECORDED, (outcome.seq, outcome.attempt, worker.bytes, recorded)))
+
+
+def _instants(tx: Transaction, started_at: int | None, outcome: Outcome) -> tuple[int | None, int]:
+    """When the attempt started and ended, by the store's clock."""
+    ended_at = before(tx.now, outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+    if started_at is None and outcome.ran_s is not None:
+        started_at = before(ended_at, outcome.ran_s)
+    return started_at, ended_at
+
+
+class Ends:
+    """Ended attempts, gathered so that each table is written once."""
+
+    def __init__(self) -> None:
+        self.completed: dict[int, int] = {}
+        self.completed_with_more: list[tuple[int, int, int | None, str | None]] = []
+        self.leases: list[int] = []
+        self.done: list[Row] = []
+        self.attempts: list[tuple[int, Ended]] = []
+        self.ready: list[Waiting] = []
+        self.snoozed: list[Waiting] = []
+        self.retried: list[Waiting] = []
+        self.died: list[tuple[Died, int]] = []
+        self.crashed: list[tuple[Held, Crashed]] = []
+        self.unstarted: list[int] = []
+
+    def complete(self, tx: Transaction, started_at: int | None, outcome: Completed) -> None:
+        ended_at = before(tx.now, outcome.ended_ago_s) if outcome.ended_ago_s else tx.now
+        self.leases.append(outcome.seq)
+        if outcome.result is None and (started_at is not None or outcome.ran_s is None):
+            self.completed[outcome.seq] = ended_at
+            return
+        started_at, ended_at = _instants(tx, started_at, outcome)
+        result = None if outcome.result is None else text_of(outcome.result, "the result of job", outcome.seq)
+        self.completed_with_more.append((outcome.seq, ended_at, started_at, result))
+
+    def add(self, tx: Transaction, lease: Held, outcome: Outcome) -> None:
+        self.leases.append(lease.seq)
+        started_at, ended_at = _instants(tx, lease.started_at, outcome)
+        is_unrecorded = leaves_no_record(outcome)
+        if is_unrecorded or (type(outcome) is Released and started_at is None):
+            self.unstarted.append(lease.seq)
+        charged = type(outcome) is Retried or (type(outcome) is Died and outcome.charged)
+        suspect = lease.suspect if is_unrecorded or isinstance(outcome, Released | Cancelled) else 0
+        counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect, lease.aged)
+        ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
+        if isinstance(outcome, Retried | Died):
+            ended = ended.because(outcome.failure)
+        elif isinstance(outcome, Cancelled):
+            ended = ended._replace(error_message=outcome.reason)
+        if isinstance(outcome, Died):
+            self.died.append((outcome, ended_at))
+            self.done.append(done_by(ended, lease.seq, "dead", lease.due_at, counters, lease.cancel_requested))
+        elif isinstance(outcome, Cancelled) or lease.cancel_requested:
+            self.done.append(done_by(ended, lease.seq, "cancelled", lease.due_at, counters, lease.cancel_requested))
+        else:
+            if not is_unrecorded:
+                self.attempts.append((lease.seq, ended))
+            self._put_back(tx, lease, outcome, counters)
+
+    def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
+        if isinstance(outcome, Retried):
+            self.retried.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
+        elif isinstance(outcome, Snoozed):
+            self.snoozed.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
+        else:
+            self.ready.append(Waiting(lease.seq, lease.due_at, counters))
+
+    def write(self, tx: Transaction) -> None:
+        give_back(tx, self.unstarted)
+        if self.completed:
+            tx.db.execute(_COMPLETE, (as_object(self.completed),))
+        if self.completed_with_more:
+            tx.db.execute(_COMPLETE_WITH_MORE, (as_list(self.completed_with_more),))
+        free_dedup_keys(tx, [*self.completed, *(row[0] for row in self.completed_with_more)])
+        drop_leases(tx, self.leases)
+        finish(tx, self.done)
+        record(tx, self.attempts)
+        make_ready(tx, self.ready)
+        tx.gave_back = tx.gave_back or bool(self.ready)
+        schedule(tx, self.snoozed, failed=False)
+        schedule(tx, self.retried, failed=True)
+        for lease, crash in self.crashed:
+            self._crash(tx, lease, crash)
+        for outcome, died_at in self.died:
+            open_dead_letter(tx, outcome.seq, outcome.failure, died_at)
+
+    def _crash(self, tx: Transaction, lease: Held, crash: Crashed) -> None:
+        """As if its worker were gone, with nothing but this attempt in it."""
+        [(job_id, job_type)] = tx.db.execute("select id, type from fairlane_job where seq = ?", (lease.seq,))
+        started_at, ended_at = _instants(tx, lease.started_at, crash)
+        gone = Abandoned(
+            lease.seq,
+            job_id,
+            job_type,
+            lease.worker,
+            lease.attempt,
+            lease.attempts,
+            lease.crashes,
+            lease.suspect,
+            lease.due_at,
+            lease.leased_at,
+            started_at,
+            1,
+            lease.cancel_requested,
+            lease.aged,
+        )
+        take_back(tx, gone, "worker_gone", ended_at, started=True)
