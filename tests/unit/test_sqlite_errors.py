@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -106,8 +106,12 @@ def test_a_file_that_may_only_be_read_is_unavailable(tmp_path: Path, library: Li
         SqliteStore(path, library=library).close()
         ours.chmod(0o777)
         path.chmod(0o444)
-        with an_unprivileged_user(), pytest.raises(StoreUnavailable, match=r"read-only|cannot be opened"):
-            SqliteStore(path, library=library).run(Enqueue(jobs=(Making().job(),)))
+        with (
+            an_unprivileged_user(),
+            pytest.raises(StoreUnavailable, match=r"read-only|cannot be opened"),
+            closing(SqliteStore(path, library=library)) as store,
+        ):
+            store.run(Enqueue(jobs=(Making().job(),)))
     finally:
         for file in ours.iterdir():
             file.unlink()
@@ -137,14 +141,27 @@ def test_a_file_that_is_no_database_is_left_alone(path: Path, library: Library) 
     assert path.read_text().startswith("a letter")
 
 
+def test_a_store_that_could_not_be_opened_holds_nothing_open(path: Path, library: Library) -> None:
+    path.write_text("a letter, not a database\n" * 100)
+    with pytest.raises(StoreError, match="not a SQLite database") as failed:
+        SqliteStore(path, library=library)
+    [other] = {*LIBRARIES} - {library}
+    with pytest.raises(StoreError, match="not a SQLite database"):  # and not: open through the other library
+        SqliteStore(path, library=other)
+    assert failed.value.__traceback__ is not None, "what failed is still referred to"
+
+
 def test_a_damaged_file_is_reported_as_damaged(path: Path, library: Library) -> None:
     store = SqliteStore(path, library=library)
     store.run(Enqueue(jobs=tuple(Making().job() for _ in range(500))))
     store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(StoreError, match=r"the file is damaged.*backup"):
-        SqliteStore(path, library=library).run(GetStats(scope=ALL_TENANTS))
+    with (
+        pytest.raises(StoreError, match=r"the file is damaged.*backup"),
+        closing(SqliteStore(path, library=library)) as damaged,
+    ):
+        damaged.run(GetStats(scope=ALL_TENANTS))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite.limits.in_force import Heeded
+from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import Transaction
 
 WAKE_AT_MOST = 4
@@ -91,9 +91,7 @@ def address_for(place: Path, worker: WorkerId) -> str:
 class SqliteListener:
     """Waits for wake-ups of one worker; looks at the file itself once a second."""
 
-    def __init__(
-        self, place: Path, worker: WorkerId, data_version: Callable[[], int], thread: Callable[[], Executor]
-    ) -> None:
+    def __init__(self, place: Path, worker: WorkerId, data_version: Callable[[], int], thread: StoreThread) -> None:
         self.address: str | None = address_for(place, worker)
         self._data_version, self._thread = data_version, thread
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -134,7 +132,7 @@ class SqliteListener:
                 left_s -= slice_s
             finally:
                 loop.remove_reader(self._socket)
-            if self._has_changed(await loop.run_in_executor(self._thread(), self._data_version)):
+            if self._has_changed(await self._thread.submit(self._data_version)):
                 return True
             if left_s <= 0:
                 return False

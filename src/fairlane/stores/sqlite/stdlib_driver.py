@@ -27,7 +27,7 @@ class StdlibDriver:
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[Row]:
         try:
-            return self._cursor.execute(sql, params).fetchall()
+            return self._cursor.execute(sql, _bound(sql, params)).fetchall()
         except sqlite3.Error as error:
             raise translated(error, _code(error)) from error
         except (UnicodeEncodeError, OverflowError) as error:
@@ -35,7 +35,7 @@ class StdlibDriver:
 
     def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
         try:
-            self._cursor.executemany(sql, rows)
+            self._cursor.executemany(sql, (_bound(sql, row) for row in rows))
         except sqlite3.Error as error:
             raise translated(error, _code(error)) from error
         except (UnicodeEncodeError, OverflowError) as error:
@@ -46,6 +46,11 @@ class StdlibDriver:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _bound(sql: str, params: Sequence[object]) -> Sequence[object] | dict[str, object]:
+    """Values for `?1, ?2, …` by name: Python 3.12.0 to 3.12.3 deprecate numbered parameters with a sequence."""
+    return {str(number): value for number, value in enumerate(params, 1)} if "?1" in sql else params
 
 
 def _code(error: sqlite3.Error) -> int | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 from fairlane.core import ops
@@ -49,6 +47,7 @@ from fairlane.stores.sqlite.limits import rates, stored
 from fairlane.stores.sqlite.limits.in_force import LimitMemory
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrating import SqliteMigrator
+from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import StoreClock, Transaction
 
 T = TypeVar("T")
@@ -157,11 +156,16 @@ class SqliteStore:
         self._db = Database(place, library, busy_timeout_s, chance or SystemChance())
         self._clock = StoreClock(clock or SystemClock())
         self._limit_memory = LimitMemory()
-        self._thread: tuple[int, ThreadPoolExecutor] | None = None
+        self._thread = StoreThread()
         self._closed = False
         # An old or newer schema is reported by the first operation: until then a migrator can be asked for.
-        with contextlib.suppress(SchemaOutOfDate):
+        try:
             self._db.make_ready()
+        except SchemaOutOfDate:
+            pass
+        except BaseException:
+            self._db.close()
+            raise
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         if self._closed:
@@ -180,19 +184,17 @@ class SqliteStore:
             raise StoreClosed(self.name)
         if on is not None:
             return self.run(op, on=on)
-        return await asyncio.get_running_loop().run_in_executor(self._executor(), lambda: self.run(op))
+        return await self._thread.submit(lambda: self.run(op))
 
     def listener(self, worker: WorkerId) -> listener.SqliteListener:
-        return listener.SqliteListener(self._db.place, worker, self._db.data_version, self._executor)
+        return listener.SqliteListener(self._db.place, worker, self._db.data_version, self._thread)
 
     def migrator(self) -> SqliteMigrator:
         return SqliteMigrator(self._db.change_any_schema)
 
     def close(self) -> None:
         self._closed = True
-        thread, self._thread = self._thread, None
-        if thread is not None and thread[0] == os.getpid():
-            thread[1].shutdown(wait=True)
+        self._thread.end()
         self._db.close()
 
     async def aclose(self) -> None:
@@ -232,12 +234,6 @@ class SqliteStore:
             in_place=self._db.is_in_place(),
             clock_behind_us=self._clock.behind_us(tx.db),
         )
-
-    def _executor(self) -> Executor:
-        """One thread, so operations of a process wait here instead of at the file's lock; anew after a fork."""
-        if self._thread is None or self._thread[0] != os.getpid():
-            self._thread = (os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="fairlane-sqlite"))
-        return self._thread[1]
 
 
 def _writes(op: Op[Any]) -> bool:
