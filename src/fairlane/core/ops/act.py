@@ -102,6 +102,8 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
     its own. With `delay_s` it is due so much later.
     """
 
+    repeatable: ClassVar[bool] = True
+
     new_job_id: JobId
     payload: Raw | None = None
     """Exact JSON text, one object."""

@@ -12,11 +12,14 @@ from fairlane.core.names import check_words
 T = TypeVar("T")
 
 
-class Op(Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
+class Op(Struct, Generic[T], frozen=True, kw_only=True):
     """A question to a store or a change of it. Atomic; losing a race is an answer, not an error."""
 
     answer: ClassVar[object]
     """The type `T` again, where a decoder can read it."""
+
+    repeatable: ClassVar[bool] = True
+    """Whether a store may send it again when the reply was lost: its ids, claim numbers or nature make the second one the first."""
 
     now: datetime | None = None
     """None: the store's clock. Tests give an instant."""
@@ -25,6 +28,8 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
 class Act(Op[T], frozen=True, kw_only=True):
     """A change that somebody makes by hand: audited under `by`, with their `notes`. What is no text is refused before any store sees it."""
 
+    repeatable: ClassVar[bool] = False
+    """Failed by hand twice is charged twice: a lost reply is reported as unknown instead."""
     words: ClassVar[tuple[str, ...]] = ("by", "notes")
     """Its fields of free text."""
 

@@ -23,6 +23,7 @@ class Report(Op[Breaker], frozen=True, kw_only=True):
     """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker, whatever is reported."""
 
     answer: ClassVar[object] = Breaker
+    repeatable: ClassVar[bool] = False
 
     name: str
     policy: BreakerPolicy

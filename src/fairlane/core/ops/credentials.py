@@ -54,6 +54,7 @@ class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
     """
 
     answer: ClassVar[object] = CredentialAct
+    repeatable: ClassVar[bool] = True
 
     id: UUID
     kind: CredentialKind
@@ -80,6 +81,7 @@ class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
     """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name, target and tenant as for issuing, no notes, before, after."""
 
     answer: ClassVar[object] = CredentialAct
+    repeatable: ClassVar[bool] = False
 
     hash: str
 
@@ -91,6 +93,7 @@ class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):
     """
 
     answer: ClassVar[object] = CredentialAct
+    repeatable: ClassVar[bool] = True
 
     id: UUID
 

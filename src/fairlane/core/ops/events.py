@@ -39,6 +39,7 @@ class AddEvents(Op[EventsAdded], frozen=True, kw_only=True):
     """Tell what happened. None given: only asks whether anybody watches."""
 
     answer: ClassVar[object] = EventsAdded
+    repeatable: ClassVar[bool] = False
 
     events: tuple[EventDraft, ...] = ()
 

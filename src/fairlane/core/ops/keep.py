@@ -26,6 +26,8 @@ class Check(Op[Health], frozen=True, kw_only=True):
     """Reach the store and read its own state."""
 
     answer: ClassVar[object] = Health
+    repeatable: ClassVar[bool] = False
+    """It tells how the connection is, not how the next one would be."""
 
 
 class Retained(Struct, frozen=True, kw_only=True):

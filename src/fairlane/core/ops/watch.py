@@ -21,6 +21,7 @@ class TakeDuty(Op[DutyTaken], frozen=True, kw_only=True):
     """Take a duty that is done once in a while however many processes there are: granted where it was last taken `every_s` ago or longer, or never."""
 
     answer: ClassVar[object] = DutyTaken
+    repeatable: ClassVar[bool] = False
 
     name: str
     every_s: float
@@ -86,6 +87,7 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
     """
 
     answer: ClassVar[object] = AlertsSaved
+    repeatable: ClassVar[bool] = False
 
     alerts: tuple[Alert, ...]
 

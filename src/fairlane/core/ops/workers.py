@@ -69,6 +69,7 @@ class Note(Op[Noted], frozen=True, kw_only=True):
     """What a running attempt says: progress (0 to 1) and log lines, guarded by its lease. Read with GetJob; removed with the job."""
 
     answer: ClassVar[object] = Noted
+    repeatable: ClassVar[bool] = False
 
     worker: WorkerId
     seq: Seq

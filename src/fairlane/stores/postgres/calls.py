@@ -7,44 +7,27 @@ from typing import Any, TypeVar
 
 from fairlane.core.ops import (
     Acknowledge,
-    AddEvents,
     Bury,
     Cancel,
-    ClearLimit,
     DeadLetterAct,
     Discard,
     Enqueue,
     Fail,
-    ForceBreaker,
     GetDeadLetter,
     GetJob,
     GetStats,
     JobAct,
-    Note,
     Op,
     PageAudit,
     PageDeadLetters,
     PageJobs,
-    PauseClaims,
-    PauseSchedule,
     Purge,
     Purged,
-    RedeemLink,
-    RemoveSchedule,
-    Report,
     Reprocess,
     Reset,
-    ResetBreaker,
     Resolve,
-    ResumeClaims,
     Retain,
     Retained,
-    RunSchedule,
-    SaveAlerts,
-    SetLimit,
-    SetTenant,
-    SilenceAlerts,
-    TakeDuty,
     Turn,
 )
 from fairlane.stores.postgres import (
@@ -157,17 +140,3 @@ _CALLS: dict[type, Callable[[Any], Call[Any]]] = {
     **watching.CALLS,
     **sealing.CALLS,
 }
-
-_ONCE: frozenset[type] = frozenset(
-    {
-        *(Cancel, Fail, Bury, Reset, Discard, Resolve, Acknowledge),
-        *(SetLimit, ClearLimit, SetTenant),
-        *(ResetBreaker, ForceBreaker, PauseClaims, ResumeClaims, PauseSchedule, RunSchedule, RemoveSchedule),
-        *(Report, Note, AddEvents, TakeDuty, SaveAlerts, SilenceAlerts, RedeemLink),
-    }
-)
-REPEATABLE: frozenset[type] = frozenset(_CALLS) - _ONCE
-"""Safe to send again when the reply was lost: ids, claim numbers or their nature make the second one the first.
-
-A person's act is not: failed by hand twice is charged twice. Nor is what is counted or appended. It is reported as unknown instead.
-"""

@@ -9,7 +9,6 @@ from psycopg.errors import ConnectionTimeout
 from fairlane.core.chance import SystemChance
 from fairlane.core.ops import Op
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.postgres.calls import REPEATABLE
 from fairlane.stores.postgres.translating import STORE, Again, Lost, NoAnswer
 
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -26,7 +25,7 @@ class Repeating:
     """
 
     def __init__(self, op: Op[Any]) -> None:
-        self._op = type(op)
+        self._op = op
         self._pauses = iter(PAUSES_S)
         self._may_be_done = False
         self._went_silent = False
@@ -35,7 +34,7 @@ class Repeating:
         """How long to wait before the next try; raises what the caller is to get when there is none."""
         if isinstance(error, Lost):
             self._may_be_done = True
-            if self._op not in REPEATABLE:
+            if not self._op.repeatable:
                 raise self._given_up("the connection broke", error) from None
         elif not isinstance(error, Again) and not self._may_be_done:
             raise error
@@ -52,6 +51,6 @@ class Repeating:
     def _given_up(self, why: str, error: Exception) -> StoreUnavailable:
         text = error.why if isinstance(error, StoreUnavailable) else str(error)
         if self._may_be_done:
-            act = self._op.__name__.lower()
+            act = type(self._op).__name__.lower()
             why = f"{why}; the {act} may or may not have taken effect: look before repeating it"
         return StoreUnavailable(STORE, f"{why} ({text})")

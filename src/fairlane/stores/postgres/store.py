@@ -15,7 +15,7 @@ from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, Unsuppo
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres.borrowed import EXPECTED, Borrowing
 from fairlane.stores.postgres.call import Call, Rows
-from fairlane.stores.postgres.calls import REPEATABLE, call_for
+from fairlane.stores.postgres.calls import call_for
 from fairlane.stores.postgres.checking import check_call
 from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
 from fairlane.stores.postgres.isolating import PostgresIsolator
@@ -61,7 +61,7 @@ class PostgresStore:
         repeating: Repeating | None = None
         while True:
             try:
-                return call.read(self._send(call, proven=type(op) not in REPEATABLE))
+                return call.read(self._send(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
                 repeating = repeating or Repeating(op)
                 pause_s = repeating.pause_after(error)
@@ -76,7 +76,7 @@ class PostgresStore:
         repeating: Repeating | None = None
         while True:
             try:
-                return call.read(await self._asend(call, proven=type(op) not in REPEATABLE))
+                return call.read(await self._asend(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
                 repeating = repeating or Repeating(op)
                 pause_s = repeating.pause_after(error)
