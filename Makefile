@@ -2,15 +2,23 @@
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
-VENV := .venv
+IS_NAMED := $(if $(filter file,$(origin PYTHON)),,yes)
+PYTHON := $(PYTHON)
+VERSION := $(shell "$(PYTHON)" -c 'import platform; print(platform.python_version())' 2>/dev/null)
+# A Python that is named has an environment of its own; .venv belongs to the one that is found.
+VENV := .venv$(if $(IS_NAMED),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# An environment that another Python made is made anew.
+OUTDATED := $(if $(wildcard $(VENV)/pyvenv.cfg),$(shell grep -qx 'version = $(VERSION)' $(VENV)/pyvenv.cfg || echo yes))
+PYTHONS ?= $(shell for v in 3.11 3.12 3.13 3.14; do for p in "python$$v" "$$HOME"/.pyenv/versions/$$v.*/bin/python; do \
+	test "$$("$$p" -c 'import sys; print("%s.%s" % sys.version_info[:2])' 2>/dev/null)" = $$v && { echo "$$p"; break; }; done; done)
 PYTEST_ARGS ?=
 ROWS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format types contracts docs docs-check bench bench-peers ledger pgbouncer clean
+.PHONY: help demo test test-pythons test-long outdated lint format types contracts docs docs-check bench bench-peers ledger pgbouncer clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,8 +26,15 @@ help: ## List what there is to make
 demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
 	@$(BIN)/fairlane demo
 
-test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests
+test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 chooses
+	@echo "Testing on Python $(VERSION), in $(VENV)"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
+
+test-pythons: ## The same on every supported Python that is installed, or on those of PYTHONS
+	@pythons="$(PYTHONS)"; failed=; \
+	test -n "$$pythons" || { echo "None of Python 3.11 to 3.14 was found. Say where: make test-pythons PYTHONS='/path/to/python3 …'" >&2; exit 1; }; \
+	for p in $$pythons; do $(MAKE) --no-print-directory test PYTHON="$$p" || failed="$$failed $$p"; done; \
+	test -z "$$failed" || { echo "make test failed on:$$failed" >&2; exit 1; }; echo "make test passed on: $$pythons"
 
 test-long: $(READY) pgbouncer ## The tests with all seeds, races and fault points; takes long
 	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=1800 $(PYTEST_ARGS)
@@ -62,18 +77,20 @@ ledger: $(READY) ## Show each requirement with the tests that prove it
 pgbouncer: ## Install PgBouncer for the pooler tests, where that is allowed
 	@tools/ensure_pgbouncer
 
-clean: ## Remove .venv, caches and built files
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build
+clean: ## Remove environments, caches and built files
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+outdated:
+
+$(READY): pyproject.toml constraints.txt $(if $(OUTDATED),outdated)
 	@test -n "$(PYTHON)" || { echo "Fairlane needs Python 3.11 or newer; none was found. Install one, or say where: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
 		echo "On Debian and Ubuntu: apt install python3-venv. Or use another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "Preparing $(VENV) with $$("$(PYTHON)" --version) …" >&2
-	@"$(PYTHON)" -m venv $(VENV)
+	@"$(PYTHON)" -m venv $(if $(OUTDATED),--clear) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade "pip>=25.3"
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
-		--editable ".[postgres,redis,uvloop]" --group dev
+		--editable ".[all]" --group dev
 	@touch $@

@@ -7,6 +7,7 @@
         InvalidOption            an enqueue, task or filter option out of range
         UnknownTask  UnknownPriority
         ConfigError              settings, URLs, files
+          MissingExtra             packages of an extra are not installed; an ImportError, too
         AddressRefused           a webhook that leads where none may
       DuplicateJob  IdConflict   the key, or the id, is taken
       QueueFull                  back-pressure; `retry_after_s` says when to try again
@@ -115,6 +116,15 @@ class UnknownPriority(BadInput):
 
 class ConfigError(BadInput):
     code = "config"
+
+
+class MissingExtra(ConfigError, ImportError):
+    code = "missing_extra"
+
+    def __init__(self, purpose: str, package: str, extra: str) -> None:
+        self.purpose, self.package, self.extra = purpose, package, extra
+        self.remedy = f"pip install 'fairlane[{extra}]'"
+        super().__init__(f"{purpose} needs {package}, which is not installed: {self.remedy}")
 
 
 class AddressRefused(BadInput):

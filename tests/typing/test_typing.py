@@ -26,7 +26,7 @@ def mypy() -> set[tuple[str, int]]:
 
 
 def pyright() -> set[tuple[str, int]]:
-    command = [sys.executable, "-m", "pyright", "--outputjson", *map(str, FILES)]
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, FILES)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = json.loads(run.stdout)["generalDiagnostics"]
     return {(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found}

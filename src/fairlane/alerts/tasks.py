@@ -24,8 +24,9 @@ RETRY = Retry(max_attempts=10, base_s=5.0, factor=3.0, cap_s=3_600.0)
 
 
 def register_sinks(app: Fairlane) -> None:
-    """Make the tasks known that the settings' sinks need. Again does nothing."""
+    """Register the tasks that the settings' sinks need; raises `MissingExtra` if one could not send. Again does nothing."""
     alerts = app.settings.alerts
+    alerts.require_extra()
     if alerts.email is not None and EMAIL not in app.tasks:
 
         async def email(message: Message) -> None:

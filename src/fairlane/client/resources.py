@@ -16,7 +16,6 @@ Where open resources live: with one attempt, or with one worker. Closed newest f
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -24,10 +23,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args, overload
 
 from fairlane.core.payload.storable import format_traceback
 from fairlane.errors import InvalidOption, NoCurrentJob
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -174,6 +176,8 @@ class JobScope:
             return self._values[resource]
 
     async def aget(self, resource: AsyncResource[Any]) -> Any:
+        import asyncio
+
         async with self._opening.setdefault(resource, asyncio.Lock()):
             if resource not in self._values:
                 manager = self._manager(resource)

@@ -12,7 +12,7 @@ from fairlane.client.settings.model import Settings
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Check, Op
 from fairlane.core.payload.redaction import without_secrets
-from fairlane.errors import StoreClosed, StoreUnavailable
+from fairlane.errors import MissingExtra, StoreClosed, StoreUnavailable
 from fairlane.stores import StoreMissing, open_store
 from fairlane.stores.base import Store
 from fairlane.stores.url import redacted, store_named_by
@@ -95,7 +95,7 @@ def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
         store = _open(settings, settings.url, clock)
         store.run(Check())
         return store
-    except (StoreMissing, StoreUnavailable) as error:
+    except (MissingExtra, StoreMissing, StoreUnavailable) as error:
         if store is not None:
             store.close()
         logger.warning(

@@ -8,4 +8,11 @@ Counters count from the first time a process is asked, as those of any process d
 asked of the store is bounded and kept for ten seconds, however often somebody scrapes.
 """
 
-from fairlane.metrics.scrape import CONTENT_TYPE as CONTENT_TYPE, aexposition as aexposition, exposition as exposition
+from fairlane.extras import needed_for
+
+with needed_for("fairlane.metrics", "dashboard"):
+    from fairlane.metrics.scrape import (
+        CONTENT_TYPE as CONTENT_TYPE,
+        aexposition as aexposition,
+        exposition as exposition,
+    )

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlane.errors import ConfigError
+from fairlane.extras import needed_for
 from fairlane.stores.url import redacted, sqlite_path, store_named_by
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ SqliteLibrary = Literal["apsw", "stdlib"]
 
 
 class StoreMissing(ConfigError):
-    """The store a URL names cannot be loaded here."""
+    """A URL names a store that this version does not have."""
 
 
 def open_store(
@@ -31,27 +32,19 @@ def open_store(
     named = store_named_by(url)
     given: dict[str, Any] = {} if clock is None else {"clock": clock}
     if named == "memory":
-        return _load("memory", "MemoryStore", url)(**given)  # type: ignore[no-any-return]
+        return _load("memory", "MemoryStore")(**given)  # type: ignore[no-any-return]
     if named == "sqlite":
-        sqlite = _load("sqlite", "SqliteStore", url, package="apsw")
+        sqlite = _load("sqlite", "SqliteStore")
         return sqlite(sqlite_path(url), library=sqlite_library, **given)  # type: ignore[no-any-return]
     if named == "postgresql":
-        postgres = _load("postgres", "PostgresStore", url, package="psycopg", extra="postgres")
+        with needed_for(f'url = "{redacted(url)}"', "postgres"):
+            postgres = _load("postgres", "PostgresStore")
         return postgres(url, schema=schema, statement_timeout_s=statement_timeout_s)  # type: ignore[no-any-return]
     raise StoreMissing(
         f'url = "{redacted(url)}": the Redis store comes in a later version; use postgresql://, sqlite:/// or memory://'
     )
 
 
-def _load(module: str, name: str, url: str, *, package: str = "", extra: str = "") -> Any:
+def _load(module: str, name: str) -> Any:
     """The store's class, imported by one of our own names, never by one found in data."""
-    try:
-        return getattr(importlib.import_module(f"fairlane.stores.{module}"), name)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not package or missing not in {package, f"{package}_pool"}:
-            raise
-        wanted = f"fairlane[{extra}]" if extra else package
-        raise StoreMissing(
-            f'url = "{redacted(url)}" needs the package "{missing}", which is not installed: pip install "{wanted}"'
-        ) from error
+    return getattr(importlib.import_module(f"fairlane.stores.{module}"), name)

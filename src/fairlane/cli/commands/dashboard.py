@@ -12,6 +12,7 @@ import click
 from fairlane.cli.exits import Failed
 from fairlane.cli.options import acts
 from fairlane.cli.target import At, without_fallback
+from fairlane.extras import needed_for
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -34,9 +35,10 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
     On this machine's own address a one-time link to log in is printed. On any other address it starts only once there is a credential:
     `fairlane tokens create` makes one. Put a proxy with TLS in front of it.
     """
-    import uvicorn
+    with needed_for("`fairlane dashboard`", "dashboard"):
+        import uvicorn
 
-    from fairlane.api import create_api
+        from fairlane.api import create_api
 
     app = _application(At(url, application))
     is_local = _is_loopback(host)

@@ -12,7 +12,7 @@ from fairlane.cli.output import Printer, plural
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.cli.doctor.checks import Finding
+    from fairlane.cli.doctor.finding import Finding
 
 
 @click.command()

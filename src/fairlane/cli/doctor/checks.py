@@ -1,33 +1,15 @@
-"""Runs the checks in order; what one of them needs and lacks ends those behind it.
-
-One thing a check found.
-"""
+"""Runs the checks in order; what one of them needs and lacks ends those behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
 
 from fairlane.cli.doctor import setup, store
+from fairlane.cli.doctor.finding import Finding
 from fairlane.cli.output import one_line
 from fairlane.cli.target import At, without_fallback
 from fairlane.client.app import Fairlane
 from fairlane.errors import ConfigError, FairlaneError
-
-State = Literal["ok", "warn", "fail"]
-
-
-class Finding(NamedTuple):
-    check: str
-    state: State
-    says: str
-    remedy: str = ""
-
-
-def from_sentence(check: str, state: State, sentence: str) -> Finding:
-    """A sentence of the form "what is wrong: why it matters; what to do", as stores report it."""
-    says, _, remedy = sentence.rpartition("; ")
-    return Finding(check, state, says or sentence, remedy if says else "")
 
 
 def examine(at: At) -> Iterator[Finding]:

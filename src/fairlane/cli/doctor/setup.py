@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fairlane.cli.doctor.checks import Finding
+from fairlane.cli.doctor.finding import Finding
 from fairlane.cli.output import plural
+from fairlane.errors import MissingExtra
 from fairlane.stores.url import redacted
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ def settings_in_force(settings: Settings) -> Iterator[Finding]:
     yield Finding("url", "ok", f"{redacted(settings.url)}, from {settings.source('url')}")
     others = [f"{name} from {source}" for name, _, source in settings.shown() if source != "default" and name != "url"]
     yield Finding("settings", "ok", "; ".join(others) or "all others have their defaults")
+    try:
+        settings.alerts.require_extra()
+    except MissingExtra as error:
+        yield Finding("alerts", "fail", f"{error.purpose} needs {error.package}, which is not installed", error.remedy)
     if settings.profile != "production":
         yield Finding(
             "profile", "warn", "development: purge() is allowed", 'set profile = "production" where it counts'

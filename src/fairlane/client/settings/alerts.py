@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from fairlane.core.alerts.rules import Rule, RuleChange, Severity, rules_in_force
 from fairlane.core.names import check_rule_name
 from fairlane.errors import InvalidOption
+from fairlane.extras import require
 
 Security = Literal["starttls", "tls", "none"]
 
@@ -108,6 +109,13 @@ class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def rules_in_force(self) -> tuple[Rule, ...]:
         return rules_in_force(self.rules) if self.enabled else ()
+
+    def require_extra(self) -> None:
+        """Raise `MissingExtra` where mail or webhooks are set and could not be sent: at the start, not when an alert fires."""
+        if self.email is not None:
+            require("aiosmtplib", "alerts.email", "alerts")
+        if self.webhooks:
+            require("httpx", "alerts.webhooks", "alerts")
 
     def redacted(self) -> AlertSettings:
         """The same without passwords, secrets and the paths of webhooks, which often are secrets, too."""

@@ -104,7 +104,11 @@ class Connector:
 
 
 class Shelf:
-    """Idle connections of one process, at most `size` in use at once, for threads and for event loops."""
+    """Idle connections of one process, at most `size` in use at once, for threads and for event loops.
+
+    psycopg_pool does less of what is needed here: one pool is for threads or for one event loop, does not outlive a fork, and
+    keeps four threads of its own; a store serves threads and several loops at once, and is used on both sides of a fork.
+    """
 
     def __init__(self, connector: Connector, size: int, wait_s: float) -> None:
         self._connector, self._size, self._wait_s = connector, size, wait_s

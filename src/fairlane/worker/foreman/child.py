@@ -71,6 +71,7 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
             f"url = {app.settings.url} ({app.settings.source('url')}) lives in one process, and workers have processes of "
             "their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
         )
+    app.settings.alerts.require_extra()
     health, migrator = app.store.run(Check()), app.store.migrator()
     if migrator is not None and health.schema_version < migrator.needed:
         # A newer schema is fine: old workers go on while new ones are rolled out.
