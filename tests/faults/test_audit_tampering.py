@@ -26,7 +26,8 @@ pytestmark = pytest.mark.requirement("W12")
 
 ACTS = 4
 SEAL_FIRST = (
-    "select fairlane.seal_v1(json_build_array(json_build_object('n', 1, 'audit_id', %s::bigint, 'hash', %s::text)))"
+    "select fairlane.seal_audit_v1(json_build_object('links', json_build_array("
+    "json_build_object('n', 1, 'audit_id', %s::bigint, 'hash', %s::text))))"
 )
 
 
@@ -285,7 +286,7 @@ def test_of_two_sealers_at_once_the_second_writes_nothing(in_postgres: InPostgre
 
 def test_a_record_that_commits_late_is_sealed_late(in_postgres: InPostgres) -> None:
     with psycopg.connect(in_postgres.place.dsn) as slow:
-        slow.execute("select fairlane.pause_v1(true, 'queue', 'slow', 'bob', null)")
+        slow.execute("""select fairlane.pause_claims_v1('{"kind": "queue", "name": "slow", "by": "bob"}')""")
         in_postgres.act("quick")
         in_postgres.seal()
         slow.commit()

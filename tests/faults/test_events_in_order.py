@@ -15,7 +15,7 @@ from tests.faults.waiting import eventually
 
 pytestmark = pytest.mark.requirement("I13")
 
-TELL = """select fairlane.add_events_v1('[{"kind": "slow"}]')"""
+TELL = """select fairlane.add_events_v1('{"events": [{"kind": "slow"}]}')"""
 
 
 def test_a_slow_event_is_never_stepped_over(place: Place, store: PostgresStore) -> None:

@@ -11,8 +11,8 @@ from psycopg import sql
 from fairlane.core.ops import Op, Purge
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres import PostgresStore
-from fairlane.stores.postgres.calls import call_for
-from fairlane.stores.postgres.isolating import WORKER_CALLS
+from fairlane.stores.postgres.isolating import callable_by
+from fairlane.stores.postgres.store import call_for
 from tests.isolation.every_operation import called
 from tests.servers.postgres import PostgresServer
 
@@ -81,12 +81,13 @@ class Separated:
             self._purge()
             return None  # type: ignore[return-value]
         function = called(op)
-        return (self._worker if function in WORKER_CALLS else self._api).run(op)
+        return (self._worker if function in callable_by("worker") else self._api).run(op)
 
     def _purge(self) -> None:
         """No role of an isolated store may remove the audit: only who is above all policies empties it, between tests."""
         with psycopg.connect(self._house.superuser) as conn:
-            conn.execute(call_for(Purge()).sql.replace("{schema}", "fairlane").encode())
+            call = call_for(Purge())
+            conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params)
 
     def close(self) -> None:
         self._worker.close()

@@ -8,7 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from fairlane.stores.postgres.isolating import API_CALLS, WORKER_CALLS
+from fairlane.core.ops import Check
+from fairlane.stores.postgres.calls import function_of
+from fairlane.stores.postgres.isolating import callable_by
+from tests.isolation.every_operation import EVERY
 from tests.isolation.house import House
 
 pytestmark = pytest.mark.requirement("I10", "I14")
@@ -109,7 +112,7 @@ def test_functions_that_somebody_may_call_act_as_the_engine_with_a_pinned_path(a
     assert {row[0] for row in functions if row[1] != "fairlane_engine"} == set()
     assert {row[0] for row in functions if row[4]} == set(), "executable by everybody"
     for name, _, is_definer, config, _, grantees in functions:
-        worker, api = name in WORKER_CALLS, name in API_CALLS
+        worker, api = name in callable_by("worker"), name in callable_by("api")
         if name == "flat":  # pure, and used by views
             assert (is_definer, grantees) == (False, ["fairlane_api", "fairlane_read"])
             continue
@@ -121,9 +124,16 @@ def test_functions_that_somebody_may_call_act_as_the_engine_with_a_pinned_path(a
 
 def test_every_function_named_as_callable_is_there(ask: Ask) -> None:
     there = names(ask("select proname from pg_proc where pronamespace = 'fairlane'::regnamespace"))
-    assert {*WORKER_CALLS, *API_CALLS} - there == set()
+    granted = {*callable_by("worker"), *callable_by("api")}
+    assert granted - there == set()
     versioned = {name for name in there if name.endswith("_v1")}
-    assert versioned - {*WORKER_CALLS, *API_CALLS} == {"purge_v1"}
+    assert versioned - granted == {"purge_v1"}
+
+
+def test_every_operation_has_a_function_of_its_name_and_every_function_an_operation(ask: Ask) -> None:
+    there = names(ask("select proname from pg_proc where pronamespace = 'fairlane'::regnamespace"))
+    versioned = {name for name in there if name.endswith("_v1")}
+    assert versioned - {"enqueue_one_v1"} == {function_of(kind) for kind in EVERY if kind is not Check}
 
 
 def test_only_the_owner_makes_things_in_the_schema(ask: Ask) -> None:

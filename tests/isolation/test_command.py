@@ -82,7 +82,7 @@ def test_the_doctor_names_a_role_that_no_policy_holds_for(run: Run, house: House
         ("create table fairlane.added (tenant text)", "table added"),
         ("alter table fairlane.job no force row level security", "table job"),
         ("create view fairlane.peek as select * from fairlane.job", "view peek"),
-        ("alter function fairlane.stats_v1 security invoker", "function stats_v1"),
+        ("alter function fairlane.get_stats_v1 security invoker", "function get_stats_v1"),
         ("create function fairlane.helper() returns integer language sql return 1", "function helper"),
     ],
 )

@@ -144,9 +144,13 @@ def test_a_function_of_the_callers_own_is_never_taken_for_one_of_ours(full: Scen
             )
             conn.execute("create temp table job (seq bigint, tenant text)")
             conn.execute("set search_path = trap, pg_temp, pg_catalog, fairlane")
-            [(stats,)] = conn.execute("select fairlane.stats_v1(null, 10)").fetchall()
+            [(stats,)] = conn.execute(
+                """select fairlane.get_stats_v1('{"scope": {"tenant": null}, "cap": 10}')"""
+            ).fetchall()
             assert [queue["queue"] for queue in stats["queues"]] == ["acme", "full", "globex"]
-            [(found,)] = conn.execute("select count(*) from fairlane.page_jobs_v1(null, null, 100, '{}')").fetchall()
+            [(found,)] = conn.execute(
+                """select json_array_length(fairlane.page_jobs_v1('{"scope": {"tenant": null}, "limit": 100}')->'jobs')"""
+            ).fetchall()
             assert found > 0
     finally:
         with psycopg.connect(house.superuser, autocommit=True) as conn:

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.core.limits import Limit
 from fairlane.stores.postgres import PostgresStore
-from fairlane.stores.postgres.limiting import claim_limits
+from fairlane.stores.postgres.turning import claim_limits
 from tests.servers.postgres import PostgresServer
 
 WORKER = "00000000-0000-7000-8000-000000000001"
@@ -33,7 +33,8 @@ class Session:
     def __init__(self, dsn: str) -> None:
         self.conn = psycopg.connect(dsn, autocommit=True)
         self._claim_no = 0
-        self.conn.execute("select fairlane.renew_v1(%s, 36000, '', '{}', '{}', null)", (WORKER,))
+        renew = {"worker": WORKER, "lease_s": 36000, "name": "", "queues": [], "types": [], "figures": {}}
+        self.conn.execute("select fairlane.renew_v1(%s)", (json.dumps(renew),))
 
     def claim(self, limit: int = 100, *, limits: tuple[Limit, ...] = (), **want: object) -> tuple[int, int]:
         """Claim and undo it; how many jobs it gave, and how many pages it touched."""

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fairlane.core.ops import ListSchedules
-from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import Session
 
 CROWD = 10_000

@@ -10,7 +10,7 @@ from msgspec import Struct
 from fairlane.client.steps import Steps
 from fairlane.core.ops import ALL_TENANTS, GetStats, Op, Scope, Stats, only
 from fairlane.metrics.gauges import TenantCounts, look
-from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import Session
 from tests.plans.test_watching import NOON, pages_of
 

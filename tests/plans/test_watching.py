@@ -22,7 +22,7 @@ from fairlane.core.ops import (
     SealAudit,
     only,
 )
-from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.postgres.store import call_for
 from fairlane.stores.sqlite import SqliteStore
 from tests.plans.conftest import Session
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable, UnsupportedConnection
-from fairlane.stores.postgres.call import Rows
+from fairlane.stores.postgres.calls import Rows
 from fairlane.stores.postgres.translating import SCHEMA_VERSION, STORE, Again, Lost, translated
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"

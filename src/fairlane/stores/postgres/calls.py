@@ -1,142 +1,94 @@
-"""Every operation as a call: the table that makes the store one line long."""
+"""Turns an operation into the call of one SQL function: `Reprocess(…)` into `reprocess_v1('{…}')`.
+
+The function takes the operation as one JSON object and answers with JSON of the operation's `answer` type. `Enqueue` and `Turn`, whose
+every microsecond counts, have calls of their own in `enqueue` and `turn`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from fairlane.core.ops import (
-    Acknowledge,
-    Bury,
-    Cancel,
-    DeadLetterAct,
-    Discard,
-    Enqueue,
-    Fail,
-    GetDeadLetter,
-    GetJob,
-    GetStats,
-    JobAct,
-    Op,
-    PageAudit,
-    PageDeadLetters,
-    PageJobs,
-    Purge,
-    Purged,
-    Reprocess,
-    Reset,
-    Resolve,
-    Retain,
-    Retained,
-    Turn,
-)
-from fairlane.stores.postgres import (
-    accessing,
-    guarding,
-    limiting,
-    reading,
-    scheduling,
-    sealing,
-    telling,
-    watching,
-    working,
-)
-from fairlane.stores.postgres.call import Call, answering, instant
-from fairlane.stores.postgres.enqueueing import enqueue
-from fairlane.stores.postgres.turning import turn
+import msgspec
+from msgspec import Raw
+
+from fairlane.core.job import JobSpec
+from fairlane.core.limits import Limit
+from fairlane.core.ops import Op
 
 T = TypeVar("T")
 
-
-def call_for(op: Op[T]) -> Call[T]:
-    return _CALLS[type(op)](op)
+Rows = Sequence[tuple[Any, ...]]
 
 
-_job_act = answering(JobAct)
-_dead_letter_act = answering(DeadLetterAct)
-_retained = answering(Retained)
-_purged = answering(Purged)
+class Call(NamedTuple, Generic[T]):
+    sql: str
+    """With `%s` for parameters and `{schema}` for the quoted schema name."""
+    params: tuple[object, ...]
+    read: Callable[[Rows], T]
 
 
-def _taking(function: str) -> Callable[[Any], Call[JobAct]]:
-    sql = f"select {{schema}}.{function}(%s, %s::uuid, %s, %s, %s::timestamptz)::text"
-
-    def taking(op: Cancel | Reset) -> Call[JobAct]:
-        return Call(sql, (op.scope.tenant, str(op.id), op.by, op.notes, instant(op.now)), _job_act)
-
-    return taking
+def operation_call(op: Op[T]) -> Call[T]:
+    sql, read = _sql_and_reader(type(op))
+    return Call(sql, (json_text(op),), read)
 
 
-_END_BY_HAND = "select {schema}.end_by_hand_v1(%s, %s, %s::uuid, %s, %s::float8, %s, %s, %s::timestamptz)::text"
+def function_of(kind: type[Op[Any]]) -> str:
+    """The SQL function of an operation: `GetDeadLetter` has `get_dead_letter_v1`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() + "_v1"
 
 
-def _fail(op: Fail) -> Call[JobAct]:
-    params = ("fail", op.scope.tenant, str(op.id), op.reason, op.retry_delay_s, op.by, op.notes, instant(op.now))
-    return Call(_END_BY_HAND, params, _job_act)
+def answer_reader(answer: type[T]) -> Callable[[Rows], T]:
+    """Reads the answer of a function: one row with one JSON text, or null where there is none."""
+    decode = msgspec.json.Decoder(answer).decode
+
+    def read(rows: Rows) -> T:
+        text = rows[0][0]
+        return decode(b"null" if text is None else text)
+
+    return read
 
 
-def _bury(op: Bury) -> Call[JobAct]:
-    params = ("bury", op.scope.tenant, str(op.id), op.reason, None, op.by, op.notes, instant(op.now))
-    return Call(_END_BY_HAND, params, _job_act)
+def json_text(value: object) -> str:
+    """An operation, or a list of jobs, as the JSON text that functions take."""
+    text = msgspec.json.encode(value)
+    if b"\\u" in text:
+        # Escapes that no PostgreSQL text can hold stay escaped only within a string of their own.
+        text = msgspec.json.encode(_with_payloads_as_text(value))
+    return text.decode()
 
 
-def _reprocess(op: Reprocess) -> Call[DeadLetterAct]:
-    payload = None if op.payload is None else bytes(op.payload).decode()
-    return Call(
-        "select {schema}.reprocess_v1(%s, %s, %s::uuid, %s, %s, _at => %s::timestamptz, _payload => %s::json, _delay_s => %s::float8)::text",
-        (op.scope.tenant, op.id, str(op.new_job_id), op.by, op.notes, instant(op.now), payload, op.delay_s),
-        _dead_letter_act,
-    )
+def limits_text(limits: Sequence[Limit]) -> str | None:
+    """Limits as JSON text, of each thing the one given last; None: there are none."""
+    last = {limit.key: limit for limit in limits}
+    return msgspec.json.encode(list(last.values())).decode() if last else None
 
 
-def _closing(act: str) -> Callable[[Any], Call[DeadLetterAct]]:
-    def closing(op: Discard | Resolve | Acknowledge) -> Call[DeadLetterAct]:
-        return Call(
-            "select {schema}.close_dead_letter_v1(%s, %s, %s, %s, %s, %s::timestamptz)::text",
-            (act, op.scope.tenant, op.id, op.by, op.notes, instant(op.now)),
-            _dead_letter_act,
-        )
-
-    return closing
+def instant(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
 
 
-def _retain(op: Retain) -> Call[Retained]:
-    return Call(
-        "select {schema}.retain_v1(%s::timestamptz, %s::timestamptz, %s, %s::timestamptz)::text",
-        (instant(op.finished_before), instant(op.closed_before), max(op.limit, 0), instant(op.stats_before)),
-        _retained,
-    )
+@cache
+def _sql_and_reader(kind: type[Op[Any]]) -> tuple[str, Callable[[Rows], Any]]:
+    return f"select {{schema}}.{function_of(kind)}(%s::json)::text", answer_reader(kind.answer)  # type: ignore[arg-type]
 
 
-def _purge(_: Purge) -> Call[Purged]:
-    return Call("select {schema}.purge_v1()::text", (), _purged)
-
-
-_CALLS: dict[type, Callable[[Any], Call[Any]]] = {
-    Enqueue: enqueue,
-    Turn: turn,
-    Cancel: _taking("cancel_v1"),
-    Reset: _taking("reset_v1"),
-    Fail: _fail,
-    Bury: _bury,
-    Reprocess: _reprocess,
-    Discard: _closing("discard"),
-    Resolve: _closing("resolve"),
-    Acknowledge: _closing("acknowledge"),
-    GetJob: reading.get_job,
-    PageJobs: reading.page_jobs,
-    GetDeadLetter: reading.get_dead_letter,
-    PageDeadLetters: reading.page_dead_letters,
-    GetStats: reading.get_stats,
-    PageAudit: reading.page_audit,
-    Retain: _retain,
-    Purge: _purge,
-    **working.CALLS,
-    **guarding.CALLS,
-    **scheduling.CALLS,
-    **limiting.CALLS,
-    **accessing.CALLS,
-    **telling.CALLS,
-    **watching.CALLS,
-    **sealing.CALLS,
-}
+def _with_payloads_as_text(value: object) -> object:
+    """The same with `payload_text` in place of each `payload` of a job to be made."""
+    if isinstance(value, list | tuple):
+        return [_with_payloads_as_text(one) for one in value]
+    if not isinstance(value, Op | JobSpec):
+        return value
+    fields: dict[str, object] = dict(msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Raw]))
+    for name in fields:
+        given = getattr(value, name)
+        if isinstance(given, JobSpec | tuple):
+            fields[name] = _with_payloads_as_text(given)
+    payload = getattr(value, "payload", None)
+    if isinstance(payload, Raw):
+        del fields["payload"]
+        fields["payload_text"] = bytes(payload).decode()
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fairlane.core.ops import Health
-from fairlane.stores.postgres.call import Call, Rows, instant
+from fairlane.stores.postgres.calls import Call, Rows, instant
 from fairlane.stores.postgres.translating import STORE
 
 _SQL = """

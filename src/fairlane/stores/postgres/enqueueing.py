@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache
 
 import msgspec
-from msgspec import Raw
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import JobSpec
+from fairlane.core.limits import Limit, LimitsInForce, TenantTerms
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
-from fairlane.stores.postgres.call import Call, Rows, answering, instant
-from fairlane.stores.postgres.limiting import enqueue_limits, tenant_terms, terms_text
+from fairlane.stores.postgres.calls import Call, Rows, answer_reader, instant, json_text, limits_text
 
 # Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
 SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json, %s::text::json)::text"
@@ -23,8 +23,8 @@ SQL_ONE = (
     "%s::text::json, %s::text::timestamptz, %s::double precision, %s::text::timestamptz, %s::text, %s::text::json, %s::integer)::text"
 )
 
-_enqueued = answering(EnqueueResult)
-_enqueued_one: Callable[[Rows], int | EnqueueResult] = answering(int | EnqueueResult)  # type: ignore[arg-type]
+_enqueued = answer_reader(EnqueueResult)
+_enqueued_one: Callable[[Rows], int | EnqueueResult] = answer_reader(int | EnqueueResult)  # type: ignore[arg-type]
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
@@ -36,7 +36,7 @@ def enqueue(op: Enqueue) -> Call[EnqueueResult]:
         if fits and job.idempotency_key is None and job.dedup_key is None and not _holds_nul(job):
             return _enqueue_one(op, job, limits, terms.waiting)
     text = None if limits is None else terms_text(op.limits, op.jobs)
-    return Call(SQL, (jobs_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, text), _enqueued)
+    return Call(SQL, (json_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, text), _enqueued)
 
 
 def _enqueue_one(op: Enqueue, job: JobSpec, limits: str | None, waiting: int | None) -> Call[EnqueueResult]:
@@ -66,14 +66,38 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def jobs_text(jobs: Sequence[JobSpec]) -> str:
-    text = msgspec.json.encode(jobs)
-    if b"\\u" in text:
-        # Escapes that no PostgreSQL text can hold stay escaped only within a string of their own.
-        text = msgspec.json.encode([_with_payload_as_text(job) for job in jobs])
-    return text.decode()
+@lru_cache(maxsize=64)
+def enqueue_limits(limits: tuple[Limit, ...]) -> str | None:
+    """What concerns tenants' enqueues; None: nothing does."""
+    return limits_text(
+        [
+            given
+            for given in limits
+            if given.kind == "tenant" and (given.waiting, given.when_full, given.payload_bytes) != (None, None, None)
+        ]
+    )
 
 
-def _with_payload_as_text(job: JobSpec) -> dict[str, Any]:
-    without = msgspec.json.encode(msgspec.structs.replace(job, payload=Raw(b"null")))
-    return msgspec.json.decode(without, type=dict[str, Raw]) | {"payload_text": bytes(job.payload).decode()}
+@lru_cache(maxsize=4096)
+def tenant_terms(limits: tuple[Limit, ...], tenant: str, queue: str) -> TenantTerms:
+    return LimitsInForce(limits).terms(tenant, queue)
+
+
+def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec]) -> str:
+    """What the code's limits come to for these jobs, by tenant and queue: those with any."""
+    if len(jobs) == 1:
+        return _terms_text(limits, jobs[0].tenant, jobs[0].queue, 1)[0]
+    groups = Counter((job.tenant, job.queue) for job in jobs)
+    found = [_terms_text(limits, *group, count)[1] for group, count in groups.items()]
+    return f"[{','.join(one for one in found if one)}]"
+
+
+@lru_cache(maxsize=4096)
+def _terms_text(limits: tuple[Limit, ...], tenant: str, queue: str, jobs: int) -> tuple[str, str]:
+    """As a list of its own, and as one of several."""
+    terms = tenant_terms(limits, tenant, queue)
+    if terms.waiting is None and terms.payload_bytes is None:
+        return "[]", ""
+    group = {"tenant": tenant, "queue": queue, "jobs": jobs, **msgspec.structs.asdict(terms)}
+    text = msgspec.json.encode(group).decode()
+    return f"[{text}]", text

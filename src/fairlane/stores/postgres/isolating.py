@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib.resources import files
 from typing import Literal, NamedTuple
 
@@ -11,39 +13,18 @@ from psycopg import sql as quoting
 
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.postgres.connecting import Connector
+from fairlane.stores.postgres.function_set import functions
 from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
 
-_SHARED = (
-    *(
-        "enqueue_v1",
-        "enqueue_one_v1",
-        "take_tokens_v1",
-        "add_events_v1",
-        "admit_v1",
-        "report_v1",
-        "list_breakers_v1",
-        "pauses",
-        "limits",
-    ),
-    *("pause_limit_v1", "declare_schedules_v1", "list_schedules_v1", "list_workers_v1", "alerts_v1", "stats_v1"),
-    *("read_stats_v1", "read_events_v1"),
-)
-WORKER_CALLS = (
-    *_SHARED,
-    *("turn_v1", "renew_v1", "retire_v1", "lapse_v1", "reclaim_v1", "promote_v1", "note_v1", "add_stats_v1"),
-    *("unhold_v1", "age_v1", "add_tenants_v1", "read_weights_v1", "fire_v1", "retain_v1", "forget_old_v1"),
-    *("take_duty_v1", "save_alerts_v1", "roll_up_v1", "unsealed_v1", "seal_v1"),
-)
-API_CALLS = (
-    *_SHARED,
-    *("get_job_v1", "page_jobs_v1", "why_v1", "cancel_v1", "reset_v1", "end_by_hand_v1"),
-    *("get_dead_letter_v1", "page_dead_letters_v1", "close_dead_letter_v1", "reprocess_v1"),
-    "group_dead_letters_v1",
-    *("tenant_record", "page_tenants_v1", "set_tenant_v1", "set_limit_v1", "clear_limit_v1", "pause_v1"),
-    *("set_breaker_v1", "pause_schedule_v1", "run_schedule_v1", "remove_schedule_v1", "silence_v1"),
-    *("issue_credential_v1", "find_credential_v1", "redeem_link_v1", "revoke_credential_v1", "see_credentials_v1"),
-    *("list_credentials_v1", "page_audit_v1", "audit_chain_v1"),
-)
+_FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
+_ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
+
+
+@cache
+def callable_by(role: Literal["worker", "api"]) -> tuple[str, ...]:
+    """The functions a role may call, as their headers in the SQL files say (`-- role:   worker, api`); no such line: the engine alone."""
+    headers = {name: _ROLE.search(header) for header, name in _FUNCTION.findall(functions())}
+    return tuple(sorted(name for name, found in headers.items() if found and role in found[1].split(", ")))
 
 
 class Roles(NamedTuple):
@@ -79,7 +60,7 @@ class PostgresIsolator:
         """The whole change as plain SQL that can be run by hand: all of it or nothing."""
         roles = Roles.prefixed(prefix or self._schema)
         text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
-        calls = json.encode({"worker": WORKER_CALLS, "api": API_CALLS}).decode()
+        calls = json.encode({"worker": callable_by("worker"), "api": callable_by("api")}).decode()
         names = {"schema": self._schema, "calls": calls, **roles._asdict()}
         for name, value in names.items():
             text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())

@@ -10,19 +10,20 @@ import psycopg
 from psycopg import sql as quoting
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Check, Enqueue, Op
+from fairlane.core.ops import Check, Enqueue, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres.borrowed import EXPECTED, Borrowing
-from fairlane.stores.postgres.call import Call, Rows
-from fairlane.stores.postgres.calls import call_for
+from fairlane.stores.postgres.calls import Call, Rows, operation_call
 from fairlane.stores.postgres.checking import check_call
 from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
+from fairlane.stores.postgres.enqueueing import enqueue
 from fairlane.stores.postgres.isolating import PostgresIsolator
 from fairlane.stores.postgres.listening import PostgresListener
 from fairlane.stores.postgres.migrator import PostgresMigrator
 from fairlane.stores.postgres.repeating import Repeating
 from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
+from fairlane.stores.postgres.turning import turn
 
 T = TypeVar("T")
 
@@ -134,6 +135,15 @@ class PostgresStore:
             if len(self._texts) < 256:
                 self._texts[call.sql] = text
         return text
+
+
+def call_for(op: Op[T]) -> Call[T]:
+    """Every operation but `Check`, which asks no function, as a call."""
+    if isinstance(op, Enqueue):
+        return cast("Call[T]", enqueue(op))
+    if isinstance(op, Turn):
+        return cast("Call[T]", turn(op))
+    return operation_call(op)
 
 
 def _borrowable(op: Op[T], conn: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -13,10 +14,10 @@ from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
+from fairlane.core.limits import Limit
 from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
-from fairlane.stores.postgres.call import Call, Rows, instant
-from fairlane.stores.postgres.limiting import claim_limits
+from fairlane.stores.postgres.calls import Call, Rows, instant, limits_text
 
 SQL = (
     "select * from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
@@ -184,4 +185,23 @@ def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
         headers=extra.headers or {},
         retry=extra.retry.copy() if bytes(extra.retry) != b"null" else None,
         payload=payload,
+    )
+
+
+@lru_cache(maxsize=64)
+def claim_limits(limits: tuple[Limit, ...]) -> str | None:
+    """What concerns claims; None: nothing does."""
+    return limits_text(
+        [
+            Limit(
+                kind=given.kind,
+                name=given.name,
+                queue=given.queue,
+                running=given.running,
+                rate=given.rate,
+                types=given.types,
+            )
+            for given in limits
+            if given.running is not None or given.rate is not None or given.types
+        ]
     )

@@ -1,16 +1,19 @@
 -- Alerts, silences, and duties done by one worker at a time.
 
--- take_duty_v1: true for one caller in each `_every_s`.
+-- take_duty_v1: true for one caller in each `every_s`.
+-- role:   worker
 -- guard:  taken_at, looked at again under the row's lock; a duty that is not due is only read
 -- uses:   duty_pkey
-create or replace function take_duty_v1(_name text, _every_s double precision, _at timestamptz default null) returns json
+create or replace function take_duty_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
-  _every  interval := _every_s * interval '1 second';
-  _taken  boolean := false;
+  _name     text := _op->>'name';
+  _every_s  double precision := (_op->>'every_s')::double precision;
+  _now      timestamptz := now_of(_op);
+  _every    interval := _every_s * interval '1 second';
+  _taken    boolean := false;
 begin
   if not exists (select from duty where name = _name and taken_at + _every > _now) then
     insert into duty as d (name, taken_at) values (_name, _now)
@@ -21,30 +24,39 @@ begin
 end
 $$;
 
--- alerts_v1: every alert but those resolved a day ago, and the silences that last.
-create or replace function alerts_v1(_at timestamptz default null) returns json
+-- alerts: every alert but those resolved a day ago, and the silences that last.
+create or replace function alerts(_now timestamptz) returns json
 language sql stable
 set search_path from current
 begin atomic
   select json_build_object(
     'alerts', coalesce((
       select json_agg(row_to_json(a) order by a.rule, a.about) from alert a
-      where a.state <> 'resolved' or a.resolved_at is null or a.resolved_at > coalesce(_at, clock_timestamp()) - interval '24 hours'), '[]'),
+      where a.state <> 'resolved' or a.resolved_at is null or a.resolved_at > _now - interval '24 hours'), '[]'),
     'silences', coalesce((
-      select json_agg(row_to_json(s) order by s.rule) from silence s where s.until > coalesce(_at, clock_timestamp())), '[]'));
+      select json_agg(row_to_json(s) order by s.rule) from silence s where s.until > _now), '[]'));
 end;
 
+-- read_alerts_v1: every alert but those resolved a day ago, and the silences that last.
+-- role:   worker, api
+create or replace function read_alerts_v1(_op json) returns json
+language sql stable
+set search_path from current
+return alerts(now_of(_op));
+
 -- save_alerts_v1: remove alerts resolved a day ago, then write those that follow what is kept; those that do not lost a race.
+-- role:   worker
 -- guard:  alert.version
 -- uses:   alert_pkey
-create or replace function save_alerts_v1(_alerts json, _at timestamptz default null) returns json
+create or replace function save_alerts_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _over   timestamptz := coalesce(_at, clock_timestamp()) - interval '24 hours';
-  _a      record;
-  _saved  json[] := '{}';
+  _alerts  json := _op->'alerts';
+  _over    timestamptz := now_of(_op) - interval '24 hours';
+  _a       record;
+  _saved   json[] := '{}';
 begin
   delete from alert where state = 'resolved' and resolved_at <= _over;
   for _a in
@@ -70,15 +82,20 @@ begin
 end
 $$;
 
--- silence_v1: tell nobody of one rule for a while, or end that.
+-- silence_alerts_v1: tell nobody of one rule for a while, or end that.
+-- role:   api
 -- guard:  ending what is over, or was never, writes nothing
 -- uses:   silence_pkey
-create or replace function silence_v1(_rule text, _for_s double precision, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function silence_alerts_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
+  _rule   text := _op->>'rule';
+  _for_s  double precision := (_op->>'for_s')::double precision;
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _now    timestamptz := now_of(_op);
   _until  timestamptz := case when _for_s > 0 then _now + _for_s * interval '1 second' end;
 begin
   if _until is not null then
@@ -90,6 +107,6 @@ begin
   if found then
     perform write_audit('alert_silence', _by, _notes, null, 'alert:' || _rule, null, json_build_object('until', instant_text(_until)), _now);
   end if;
-  return alerts_v1(_now);
+  return alerts(_now);
 end
 $$;

@@ -1,26 +1,34 @@
 -- The chain that seals the audit. Acts write their records as they commit; links come later, one sealer after the other.
 
--- unsealed_v1: the last link, and committed records that have none.
+-- read_unsealed_v1: the last link, and committed records that have none.
+-- role:   worker
 -- uses:   audit_seal_pkey, audit_unsealed_pkey, audit_pkey
-create or replace function unsealed_v1(_limit integer) returns json
-language sql stable
+create or replace function read_unsealed_v1(_op json) returns json
+language plpgsql stable
 set search_path from current
-begin atomic
-  select json_build_object(
-    'last', (select row_to_json(s) from audit_seal s order by s.n desc limit 1),
-    'records', coalesce((
-      select json_agg(row_to_json(r) order by r.id)
-      from (select a.* from audit_unsealed u join audit a on a.id = u.id order by u.id limit _limit) r), '[]'));
-end;
+as $$
+declare
+  _limit  integer := at_most(_op);
+begin
+  return (
+    select json_build_object(
+      'last', (select row_to_json(s) from audit_seal s order by s.n desc limit 1),
+      'records', coalesce((
+        select json_agg(row_to_json(r) order by r.id)
+        from (select a.* from audit_unsealed u join audit a on a.id = u.id order by u.id limit _limit) r), '[]')));
+end
+$$;
 
--- seal_v1: add links behind the last one, all of them or none.
+-- seal_audit_v1: add links behind the last one, all of them or none.
+-- role:   worker
 -- guard:  audit_seal_pkey: of two sealers the second finds its number taken; audit_seal_record: a record is sealed once
-create or replace function seal_v1(_links json) returns json
+create or replace function seal_audit_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _last bigint := coalesce((select max(n) from audit_seal), 0);
+  _links  json := _op->'links';
+  _last   bigint := coalesce((select max(n) from audit_seal), 0);
 begin
   if exists (
     select from rows from (json_to_recordset(_links) as (n bigint)) with ordinality as l (n, nth) where l.n <> _last + l.nth
@@ -37,15 +45,22 @@ exception
 end
 $$;
 
--- audit_chain_v1: links behind `_after`, each with its record as it is now, and how many records wait for a link.
+-- read_audit_chain_v1: links behind `after`, each with its record as it is now, and how many records wait for a link.
+-- role:   api
 -- uses:   audit_seal_pkey, audit_pkey
-create or replace function audit_chain_v1(_after bigint, _limit integer, _counted_to integer) returns json
-language sql stable
+create or replace function read_audit_chain_v1(_op json) returns json
+language plpgsql stable
 set search_path from current
-begin atomic
-  select json_build_object(
-    'sealed', coalesce((
-      select json_agg(json_build_object('link', row_to_json(s), 'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
-      from (select * from audit_seal where n > _after order by n limit _limit) s), '[]'),
-    'unsealed', (select count(*) from (select from audit_unsealed limit _counted_to) u));
-end;
+as $$
+declare
+  _after  bigint := (_op->>'after')::bigint;
+  _limit  integer := greatest(1, least((_op->>'limit')::integer, 1000));
+begin
+  return (
+    select json_build_object(
+      'sealed', coalesce((
+        select json_agg(json_build_object('link', row_to_json(s), 'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
+        from (select * from audit_seal where n > _after order by n limit _limit) s), '[]'),
+      'unsealed', (select count(*) from (select from audit_unsealed limit 1000) u)));
+end
+$$;

@@ -1,16 +1,20 @@
 -- Circuit breakers shared by all processes. The rules are those of `core.breaker`; here each step is atomic.
 
 -- admit_v1: may a call go ahead? A healthy breaker, or one that is firmly open, is only read.
+-- role:   worker, api
 -- guard:  the row is locked while a probe is counted, so no more probes go out than the policy lets
 -- uses:   breaker_pkey
-create or replace function admit_v1(_name text, _cooldown_s double precision, _probes integer, _at timestamptz default null) returns json
+create or replace function admit_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now       timestamptz := coalesce(_at, clock_timestamp());
-  _patience  interval := _cooldown_s * interval '1 second';
-  _b         breaker;
+  _name        text := _op->>'name';
+  _cooldown_s  double precision := (_op->'policy'->>'cooldown_s')::double precision;
+  _probes      integer := (_op->'policy'->>'probes')::integer;
+  _now         timestamptz := now_of(_op);
+  _patience    interval := _cooldown_s * interval '1 second';
+  _b           breaker;
 begin
   select * into _b from breaker where name = _name;
   if not found or _b.state = 'closed' then
@@ -43,18 +47,22 @@ end
 $$;
 
 -- report_v1: calls ended, first failures, then successes. Success of a healthy breaker, the common report, is only read.
+-- role:   worker, api
 -- guard:  the row is locked: reports are counted one after the other
 -- uses:   breaker_pkey
-create or replace function report_v1(
-  _name text, _threshold integer, _cooldown_s double precision, _probes integer, _failures integer, _successes integer,
-  _at timestamptz default null
-) returns json
+create or replace function report_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _b    breaker;
+  _name        text := _op->>'name';
+  _threshold   integer := (_op->'policy'->>'threshold')::integer;
+  _cooldown_s  double precision := (_op->'policy'->>'cooldown_s')::double precision;
+  _probes      integer := (_op->'policy'->>'probes')::integer;
+  _failures    integer := (_op->>'failures')::integer;
+  _successes   integer := (_op->>'successes')::integer;
+  _now         timestamptz := now_of(_op);
+  _b           breaker;
 begin
   select * into _b from breaker where name = _name;
   if found and _failures <= 0 and (_successes <= 0 or _b.state = 'open' or (_b.state = 'closed' and _b.failures = 0)) then
@@ -105,14 +113,15 @@ begin
 end
 $$;
 
--- set_breaker_v1: reset or force_open by hand, known or not, with its audit record.
+-- set_breaker: reset or force_open a breaker by hand, known or not, with its audit record.
 -- uses:   breaker_pkey
-create or replace function set_breaker_v1(_act text, _name text, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function set_breaker(_act text, _op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _name    text := _op->>'name';
+  _now     timestamptz := now_of(_op);
   _b       breaker;
   _before  text;
 begin
@@ -125,14 +134,29 @@ begin
     _b := (_name, 'open', _b.failures, 0, 0, _now, _b.half_opened_at, null, _b.last_failure_at, _now);
   end if;
   perform write_breaker(_b);
-  perform write_audit('breaker_' || _act, _by, _notes, null, 'breaker:' || _name,
+  perform write_audit('breaker_' || _act, _op->>'by', _op->>'notes', null, 'breaker:' || _name,
                       json_build_object('state', _before), json_build_object('state', _b.state), _now);
   return json_build_object('breaker', _b);
 end
 $$;
 
+-- reset_breaker_v1: close a breaker by hand.
+-- role:   api
+create or replace function reset_breaker_v1(_op json) returns json
+language sql
+set search_path from current
+return set_breaker('reset', _op);
+
+-- force_breaker_v1: open a breaker by hand until somebody resets it.
+-- role:   api
+create or replace function force_breaker_v1(_op json) returns json
+language sql
+set search_path from current
+return set_breaker('force_open', _op);
+
 -- list_breakers_v1: every breaker, by name.
-create or replace function list_breakers_v1() returns json
+-- role:   worker, api
+create or replace function list_breakers_v1(_op json) returns json
 language sql stable
 set search_path from current
 begin atomic

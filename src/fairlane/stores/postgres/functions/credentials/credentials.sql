@@ -15,16 +15,24 @@ begin atomic
 end;
 
 -- issue_credential_v1: keep a new credential; repeated with the same id and hash it is only read.
+-- role:   api
 -- guard:  credential_pkey, credential_hash
-create or replace function issue_credential_v1(
-  _id uuid, _kind text, _name text, _prefix text, _hash text, _roles text[], _tenant text, _ttl_s double precision, _by text, _notes text,
-  _at timestamptz default null
-) returns json
+create or replace function issue_credential_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now      timestamptz := coalesce(_at, clock_timestamp());
+  _id       uuid := (_op->>'id')::uuid;
+  _kind     text := _op->>'kind';
+  _name     text := _op->>'name';
+  _prefix   text := _op->>'prefix';
+  _hash     text := _op->>'hash';
+  _roles    text[] := array(select json_array_elements_text(_op->'roles'));
+  _tenant   text := _op->>'tenant';
+  _ttl_s    double precision := (_op->>'ttl_s')::double precision;
+  _by       text := _op->>'by';
+  _notes    text := _op->>'notes';
+  _now      timestamptz := now_of(_op);
   _expires  timestamptz := _now + _ttl_s * interval '1 second';
 begin
   insert into credential (id, kind, name, prefix, hash, roles, tenant, created_by, created_at, expires_at)
@@ -42,26 +50,37 @@ end
 $$;
 
 -- find_credential_v1: the good credential of one kind with this hash.
+-- role:   api
 -- uses:   credential_hash
-create or replace function find_credential_v1(_kind text, _hash text, _at timestamptz default null) returns json
-language sql stable
+create or replace function find_credential_v1(_op json) returns json
+language plpgsql stable
 set search_path from current
-begin atomic
-  select credential_act((
-    select id from credential
-    where hash = _hash and kind = _kind and revoked_at is null and (expires_at is null or expires_at > coalesce(_at, clock_timestamp()))), false);
-end;
+as $$
+declare
+  _kind  text := _op->>'kind';
+  _hash  text := _op->>'hash';
+  _now   timestamptz := now_of(_op);
+begin
+  return (
+    select credential_act((
+      select id from credential
+      where hash = _hash and kind = _kind and revoked_at is null
+        and (expires_at is null or expires_at > _now)), false));
+end
+$$;
 
 -- redeem_link_v1: use a good link up.
+-- role:   api
 -- guard:  revoked_at is null, looked at again under the row's lock: of two who come at once one gets it
 -- uses:   credential_hash
-create or replace function redeem_link_v1(_hash text, _at timestamptz default null) returns json
+create or replace function redeem_link_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _c    credential;
+  _hash  text := _op->>'hash';
+  _now   timestamptz := now_of(_op);
+  _c     credential;
 begin
   update credential set revoked_at = _now
   where hash = _hash and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > _now) returning * into _c;
@@ -74,15 +93,19 @@ end
 $$;
 
 -- revoke_credential_v1: make a credential good for nothing; the second time it is only read.
+-- role:   api
 -- guard:  revoked_at is null
 -- uses:   credential_pkey
-create or replace function revoke_credential_v1(_id uuid, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function revoke_credential_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _c    credential;
+  _id     uuid := (_op->>'id')::uuid;
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _now    timestamptz := now_of(_op);
+  _c      credential;
 begin
   update credential set revoked_at = _now where id = _id and revoked_at is null returning * into _c;
   if not found then
@@ -94,31 +117,43 @@ end
 $$;
 
 -- see_credentials_v1: these were used just now.
+-- role:   api
 -- uses:   credential_pkey, in its order: two who see the same ones never wait in a circle
-create or replace function see_credentials_v1(_ids uuid[], _at timestamptz default null) returns json
+create or replace function see_credentials_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
+  _ids   uuid[] := array(select json_array_elements_text(_op->'ids'))::uuid[];
   _seen  uuid[] := array(select id from credential where id = any(_ids) order by id for update);
 begin
-  update credential set last_used_at = coalesce(_at, clock_timestamp()) where id = any(_seen);
+  update credential set last_used_at = now_of(_op) where id = any(_seen);
   return json_build_object('count', cardinality(_seen));
 end
 $$;
 
 -- list_credentials_v1: those of one kind, newest first.
+-- role:   api
 -- uses:   credential_newest
-create or replace function list_credentials_v1(_kind text, _name text, _also_bad boolean, _limit integer, _at timestamptz default null) returns json
-language sql stable
+create or replace function list_credentials_v1(_op json) returns json
+language plpgsql stable
 set search_path from current
-begin atomic
-  select json_build_object('credentials', coalesce((
-    select json_agg(row_to_json(c) order by c.created_at desc, c.id desc)
-    from (
-      select * from credential_record
-      where kind = _kind and (_name is null or name = _name)
-        and (_also_bad or (revoked_at is null and (expires_at is null or expires_at > coalesce(_at, clock_timestamp()))))
-      order by created_at desc, id desc limit _limit
-    ) c), '[]'));
-end;
+as $$
+declare
+  _kind      text := _op->>'kind';
+  _name      text := _op->>'name';
+  _also_bad  boolean := (_op->>'also_bad')::boolean;
+  _limit     integer := at_most(_op);
+  _now       timestamptz := now_of(_op);
+begin
+  return (
+    select json_build_object('credentials', coalesce((
+      select json_agg(row_to_json(c) order by c.created_at desc, c.id desc)
+      from (
+        select * from credential_record
+        where kind = _kind and (_name is null or name = _name)
+          and (_also_bad or (revoked_at is null and (expires_at is null or expires_at > _now)))
+        order by created_at desc, id desc limit _limit
+      ) c), '[]')));
+end
+$$;

@@ -1,12 +1,10 @@
--- group_dead_letters_v1: dead letters that match, the newest `_newest` of them, put together by fingerprint.
+-- group_dead_letters_v1: dead letters that match, the newest 10,000 of them, put together by fingerprint.
+-- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey from its newest end, job_pkey
 --
 -- Planned for what is asked: a condition that is not given is none. No sorting but of what was found, from the letters to their jobs
 -- (`offset 0`): without statistics the planner read and sorted all 60,000 letters, 181,159 pages instead of 30,302. (tests/plans/test_watching.py)
-create or replace function group_dead_letters_v1(
-  _tenant text, _status text, _acknowledged boolean, _error_class text, _error_type text, _fingerprint text, _queue text, _type text,
-  _correlation_id text, _newest integer, _limit integer
-) returns json
+create or replace function group_dead_letters_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 set plan_cache_mode = force_custom_plan
@@ -14,6 +12,17 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
 as $$
+declare
+  _tenant          text := scope_of(_op);
+  _status          text := _op->'where'->>'status';
+  _acknowledged    boolean := (_op->'where'->>'acknowledged')::boolean;
+  _error_class     text := _op->'where'->>'error_class';
+  _error_type      text := _op->'where'->>'error_type';
+  _fingerprint     text := _op->'where'->>'fingerprint';
+  _queue           text := _op->'where'->>'queue';
+  _type            text := _op->'where'->>'type';
+  _correlation_id  text := _op->'where'->>'correlation_id';
+  _limit           integer := at_most(_op);
 begin
   return (
     with found as materialized (
@@ -28,7 +37,7 @@ begin
         and (_queue is null or j.queue = _queue)
         and (_type is null or j.type = _type)
         and (_correlation_id is null or coalesce(j.correlation_id, j.id::text) = _correlation_id)
-      order by d.seq desc limit _newest
+      order by d.seq desc limit 10000
     ), grouped as (
       select fingerprint, count(*) as count, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at,
              max(seq) as newest

@@ -1,5 +1,5 @@
--- dead_letter_records: dead letters by their numbers, newest first, all in one JSON text; null: none. Planned as job_records is.
-create or replace function dead_letter_records(_seqs bigint[]) returns text
+-- dead_letter_records: dead letters by their numbers, newest first, as a JSON array. Planned as job_records is.
+create or replace function dead_letter_records(_seqs bigint[]) returns json
 language plpgsql stable
 set search_path from current
 set enable_seqscan = off
@@ -8,16 +8,22 @@ set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-  return (select json_agg(row_to_json(r) order by r.id desc) from unnest(_seqs) p (seq) join dead_letter_record r on r.id = p.seq);
+  return (
+    select coalesce(json_agg(row_to_json(r) order by r.id desc), '[]')
+    from unnest(_seqs) p (seq) join dead_letter_record r on r.id = p.seq);
 end
 $$;
 
 -- get_dead_letter_v1: one dead letter with the attempts of its job; null: none in this scope.
+-- role:   api
 -- uses:   dead_letter_pkey
-create or replace function get_dead_letter_v1(_tenant text, _id bigint) returns json
+create or replace function get_dead_letter_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
+declare
+  _tenant  text := scope_of(_op);
+  _id      bigint := row_id(_op->>'id');
 begin
   return (
     select json_build_object('dead_letter', row_to_json(d), 'attempts', attempts_of(d.id))
@@ -26,21 +32,25 @@ begin
 end
 $$;
 
--- page_dead_letters_v1: dead letters that match, newest first, as one JSON text; and how many match on all pages, counted up to `_cap`.
+-- page_dead_letters_v1: one page of dead letters that match, newest first, where the next page begins, and how many match on all pages,
+--         counted up to 100,000 (COUNT_CAP).
+-- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey; job_pkey
-create or replace function page_dead_letters_v1(
-  _tenant text, _before bigint, _limit integer, _cap integer, _where json, out total bigint, out letters text
-)
+create or replace function page_dead_letters_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  _w        record;
-  _matching text;
-  _of_jobs  text;
-  _seqs     bigint[];
+  _tenant    text := scope_of(_op);
+  _before    bigint := row_id(_op->>'before');
+  _limit     integer := page_size(_op);
+  _w         record;
+  _matching  text;
+  _of_jobs   text;
+  _seqs      bigint[];
+  _total     bigint;
 begin
-  select * into _w from json_to_record(_where) as w (
+  select * into _w from json_to_record(_op->'where') as w (
     status text, acknowledged boolean, queue text, type text, error_class text, error_type text, fingerprint text, correlation_id text);
   _of_jobs := concat_ws(' and ',
     case when _tenant is not null then 'j.tenant = $3' end,
@@ -61,8 +71,10 @@ begin
   execute format(
     'select (select count(*) from (select 1 %1$s limit $2) m), array(select d.seq %1$s %2$s order by d.seq desc limit $1)',
     _matching, case when _before is not null then 'and d.seq < $4' end)
-  into total, _seqs
-  using _limit, _cap, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id;
-  letters := dead_letter_records(_seqs);
+  into _total, _seqs
+  using _limit + 1, 100000, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id;
+  return json_build_object(
+    'dead_letters', dead_letter_records(_seqs[:_limit]),
+    'next', case when cardinality(_seqs) > _limit then _seqs[_limit] end, 'total', _total);
 end
 $$;

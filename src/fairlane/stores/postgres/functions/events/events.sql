@@ -1,37 +1,44 @@
 -- Events: what happened, told in the order of commits.
 
 -- add_events_v1: tell what happened, and say whether anybody watches.
+-- role:   worker, api
 -- guard:  one at a time from the first id drawn to the commit: who has seen an id has seen, or can see, every lower one
-create or replace function add_events_v1(_events json, _at timestamptz default null) returns json
+create or replace function add_events_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now timestamptz;
+  _events  json := _op->'events';
+  _now     timestamptz;
 begin
   if json_array_length(_events) > 0 then
     perform pg_advisory_xact_lock(hashtextextended(current_schema() || ' events', 0));
-    _now := coalesce(_at, clock_timestamp());
+    _now := now_of(_op);
     insert into event (at, kind, tenant, data)
     select _now, e.kind, e.tenant, coalesce(e.data, '{}')
     from rows from (json_to_recordset(_events) as (kind text, tenant text, data json)) with ordinality as e (kind, tenant, data, nth)
     order by e.nth;
   end if;
-  return json_build_object('watched', coalesce((select watched_until > coalesce(_at, clock_timestamp()) from told), false));
+  return json_build_object('watched', coalesce((select watched_until > now_of(_op) from told), false));
 end
 $$;
 
--- read_events_v1: events behind `_after`, and the highest id so far, both by one snapshot: what is not among the first is above the second.
+-- read_events_v1: events behind `after`, and the highest id so far, both by one snapshot: what is not among the first is above the second.
+-- role:   worker, api
 -- uses:   event_pkey, event_tenant
-create or replace function read_events_v1(
-  _tenant text, _after bigint, _kinds text[], _limit integer, _watch_s double precision, _at timestamptz default null
-) returns json
+create or replace function read_events_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
+declare
+  _tenant   text := scope_of(_op);
+  _after    bigint := (_op->>'after')::bigint;
+  _kinds    text[] := nullif(array(select json_array_elements_text(_op->'kinds')), '{}');
+  _limit    integer := greatest(1, least((_op->>'limit')::integer, 1000));
+  _watch_s  double precision := case when (_op->>'watch')::boolean then 30 end;  -- WATCHED_FOR_S
 begin
   if _watch_s is not null then
-    update told set watched_until = greatest(watched_until, coalesce(_at, clock_timestamp()) + _watch_s * interval '1 second');
+    update told set watched_until = greatest(watched_until, now_of(_op) + _watch_s * interval '1 second');
   end if;
   return (
     select json_build_object(
@@ -47,16 +54,20 @@ end
 $$;
 
 -- forget_old_v1: remove old events, and credentials that ended long ago, oldest first.
+-- role:   worker
 -- uses:   event_at, credential_ended
-create or replace function forget_old_v1(_events_before timestamptz, _credentials_before timestamptz, _limit integer, _at timestamptz default null) returns json
+create or replace function forget_old_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now          timestamptz := coalesce(_at, clock_timestamp());
-  _events       bigint[] := array(
+  _events_before       timestamptz := (_op->>'events_before')::timestamptz;
+  _credentials_before  timestamptz := (_op->>'credentials_before')::timestamptz;
+  _limit               integer := at_most(_op);
+  _now                 timestamptz := now_of(_op);
+  _events              bigint[] := array(
     select id from event where at < _events_before order by at, id limit _limit for update skip locked);
-  _credentials  uuid[] := array(
+  _credentials         uuid[] := array(
     select id from credential
     where least(expires_at, revoked_at) < _credentials_before and (expires_at is not null or revoked_at is not null)
       and (revoked_at is not null or expires_at <= _now)

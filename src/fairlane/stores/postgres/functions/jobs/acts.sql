@@ -90,13 +90,18 @@ begin atomic
 end;
 
 -- cancel_v1: end a waiting job; ask a leased one to stop.
+-- role:   api
 -- moves:  cancel ready -> cancelled, cancel scheduled -> cancelled, cancel held -> cancelled
-create or replace function cancel_v1(_tenant text, _id uuid, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function cancel_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _tenant  text := scope_of(_op);
+  _id      uuid := (_op->>'id')::uuid;
+  _by      text := _op->>'by';
+  _notes   text := _op->>'notes';
+  _now     timestamptz := now_of(_op);
   _seq     bigint := (select seq from job where id = _id and (_tenant is null or tenant = _tenant));
   _before  json := (select json_build_object('status', status, 'attempts', attempts) from job_record where seq = _seq);
   _w       withdrawn;
@@ -120,25 +125,27 @@ begin
 end
 $$;
 
--- end_by_hand_v1: fail (with or without a retry) or bury an unfinished job.
+-- end_by_hand: fail (with or without a retry) or bury an unfinished job.
 -- moves:  fail ready | scheduled | held | leased -> scheduled | dead, bury ready | scheduled | held | leased -> dead
-create or replace function end_by_hand_v1(
-  _act text, _tenant text, _id uuid, _reason text, _retry_delay_s double precision, _by text, _notes text, _at timestamptz default null
-) returns json
+create or replace function end_by_hand(_act text, _op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now       timestamptz := coalesce(_at, clock_timestamp());
-  _seq       bigint;
-  _limit     integer;
-  _before    json;
-  _w         withdrawn;
-  _attempt   integer;
-  _attempts  integer;
-  _status    text;
-  _class     text;
-  _type      text := case _act when 'fail' then 'FailedByHand' else 'Buried' end;
+  _tenant         text := scope_of(_op);
+  _id             uuid := (_op->>'id')::uuid;
+  _reason         text := _op->>'reason';
+  _retry_delay_s  double precision := (_op->>'retry_delay_s')::double precision;
+  _now            timestamptz := now_of(_op);
+  _seq            bigint;
+  _limit          integer;
+  _before         json;
+  _w              withdrawn;
+  _attempt        integer;
+  _attempts       integer;
+  _status         text;
+  _class          text;
+  _type           text := case _act when 'fail' then 'FailedByHand' else 'Buried' end;
 begin
   select seq, max_attempts into _seq, _limit from job where id = _id and (_tenant is null or tenant = _tenant);
   if _seq is null then
@@ -164,7 +171,23 @@ begin
   else
     perform finish(_seq, _w, _status, _attempt, _attempts, 'failed_by_hand', _class, _type, _reason, _now);
   end if;
-  perform audit_job('job_' || _act, _by, _notes, _seq, _before, _now);
+  perform audit_job('job_' || _act, _op->>'by', _op->>'notes', _seq, _before, _now);
   return job_act(null, _seq);
 end
 $$;
+
+-- fail_v1: fail an unfinished job by hand, charging one attempt.
+-- role:   api
+-- moves:  fail ready | scheduled | held | leased -> scheduled | dead
+create or replace function fail_v1(_op json) returns json
+language sql
+set search_path from current
+return end_by_hand('fail', _op);
+
+-- bury_v1: send an unfinished job to the dead letters, uncharged.
+-- role:   api
+-- moves:  bury ready | scheduled | held | leased -> dead
+create or replace function bury_v1(_op json) returns json
+language sql
+set search_path from current
+return end_by_hand('bury', _op);

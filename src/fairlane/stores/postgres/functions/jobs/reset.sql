@@ -1,13 +1,18 @@
 -- reset_v1: take a leased job from its worker by hand; it is ready again, uncharged.
+-- role:   api
 -- moves:  reset leased -> ready | cancelled
 -- guard:  a lease is there, and locked; from anywhere else: not allowed
 -- uses:   lease_pkey
-create or replace function reset_v1(_tenant text, _id uuid, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function reset_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _tenant  text := scope_of(_op);
+  _id      uuid := (_op->>'id')::uuid;
+  _by      text := _op->>'by';
+  _notes   text := _op->>'notes';
+  _now     timestamptz := now_of(_op);
   _seq     bigint := (select seq from job where id = _id and (_tenant is null or tenant = _tenant));
   _before  json;
   _l       lease;

@@ -58,18 +58,23 @@ end
 $$;
 
 -- why_v1: the facts about a job's waiting; null: there is no such job of this tenant.
+-- role:   api
 -- uses:   job_id_key, ready_line, see limit_states
-create or replace function why_v1(_tenant text, _id uuid, _limits json, _cap integer, _at timestamptz default null) returns json
+create or replace function why_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
-  _j      job;
-  _r      ready;
-  _place  text;
+  _tenant  text := scope_of(_op);
+  _id      uuid := (_op->>'id')::uuid;
+  _limits  json := last_limits(_op->'limits');
+  _now     timestamptz := now_of(_op);
+  _j       job;
+  _r       ready;
+  _place   text;
+  _cap     constant integer := 1000;  -- TENANT_COUNT_CAP
 begin
   select * into _j from job where id = _id and (_tenant is null or tenant = _tenant);
   if not found then

@@ -8,6 +8,18 @@ create or replace function said_of(_tenant text) returns text[]
 language sql immutable parallel safe
 return case when _tenant = 'system' then array[_tenant] else array[_tenant, '*'] end;
 
+-- last_limits: the code's limits, of each thing the one given last; null: none are given.
+create or replace function last_limits(_limits json) returns json
+language sql immutable
+begin atomic
+  select json_agg(g.one order by g.nth)
+  from (
+    select distinct on (l.one->>'kind', l.one->>'name', coalesce(l.one->>'queue', '')) l.one, l.nth
+    from json_array_elements(_limits) with ordinality as l (one, nth)
+    order by l.one->>'kind', l.one->>'name', coalesce(l.one->>'queue', ''), l.nth desc
+  ) g;
+end;
+
 -- limits: all that people have set, by kind, name, queue.
 create or replace function limits(_changed boolean) returns json
 language sql stable
@@ -17,6 +29,13 @@ begin atomic
     json_agg(json_build_object('limit', said, 'by', by, 'at', at, 'paused_until', paused_until) order by kind, name, queue), '[]'))
   from limit_rule;
 end;
+
+-- list_limits_v1: all that people have set, by kind, name, queue.
+-- role:   worker, api
+create or replace function list_limits_v1(_op json) returns json
+language sql stable
+set search_path from current
+return limits(false);
 
 -- wake_waiting: tell workers that wait that there may be something for them.
 -- uses:   worker_waiting
@@ -96,16 +115,20 @@ end
 $$;
 
 -- set_limit_v1: set what is allowed to one thing; a pause stays. What is set already is not set again.
+-- role:   api
 -- guard:  the rows of all workers are locked: a Turn that began without it is over
 -- uses:   limit_rule_pkey
-create or replace function set_limit_v1(_limit json, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function set_limit_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _new  limit_rule;
-  _old  limit_rule;
+  _limit  json := _op->'limit';
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _now    timestamptz := now_of(_op);
+  _new    limit_rule;
+  _old    limit_rule;
 begin
   select g.kind, g.name, coalesce(g.queue, ''), _limit, g.running, (g.rate->>'count')::integer, (g.rate->>'period_s')::double precision, g.waiting,
          g.when_full, (g.enqueue_rate->>'count')::integer, (g.enqueue_rate->>'period_s')::double precision, g.payload_bytes,
@@ -135,20 +158,26 @@ end
 $$;
 
 -- clear_limit_v1: take back what was set for one thing, pause and all.
+-- role:   api
 -- uses:   limit_rule_pkey
-create or replace function clear_limit_v1(_kind text, _name text, _queue text, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function clear_limit_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _old limit_rule;
+  _kind   text := _op->>'kind';
+  _name   text := _op->>'name';
+  _queue  text := _op->>'queue';
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _old    limit_rule;
 begin
   delete from limit_rule where (kind, name, queue) = (_kind, _name, _queue) returning * into _old;
   if not found then
     return limits(false);
   end if;
   if is_said(_old) then
-    perform audit_limit('limit_clear', _old, null, _by, _notes, coalesce(_at, clock_timestamp()));
+    perform audit_limit('limit_clear', _old, null, _by, _notes, now_of(_op));
   end if;
   perform wake_waiting();
   return limits(true);
@@ -156,13 +185,17 @@ end
 $$;
 
 -- pause_limit_v1: let nothing under one limit be claimed for a while; never shortens an earlier pause.
+-- role:   worker, api
 -- uses:   limit_rule_pkey
-create or replace function pause_limit_v1(_limit json, _for_s double precision, _by text, _at timestamptz default null) returns json
+create or replace function pause_limit_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
+  _limit  json := json_build_object('kind', _op->'kind', 'name', _op->'name', 'queue', _op->'queue');
+  _for_s  double precision := (_op->>'for_s')::double precision;
+  _by     text := _op->>'by';
+  _now    timestamptz := now_of(_op);
   _until  timestamptz := _now + _for_s * interval '1 second';
 begin
   insert into limit_rule as r (kind, name, queue, said, by, at, paused_until)
@@ -204,9 +237,10 @@ end
 $$;
 
 -- take_tokens_v1: take tokens of tenants' rates of enqueues, for all of them or for none.
+-- role:   worker, api
 -- guard:  locks on the tenants' tokens; always in a transaction of its own, so nobody waits for long
 -- uses:   see token_wants, rate_use_pkey
-create or replace function take_tokens_v1(_counts json, _limits json, _at timestamptz default null) returns json
+create or replace function take_tokens_v1(_op json) returns json
 language plpgsql
 set search_path from current
 set enable_seqscan = off
@@ -214,9 +248,12 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
-  _wants  token_want[] := token_wants(_counts, _limits);
-  _short  json;
+  _counts  json := _op->'counts';
+  _limits  json := last_limits(_op->'limits');
+  _at      timestamptz := (_op->>'now')::timestamptz;
+  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _wants   token_want[] := token_wants(_counts, _limits);
+  _short   json;
 begin
   if _wants is null then
     return json_build_object('granted', true);

@@ -1,14 +1,18 @@
 -- retain_v1: remove finished jobs past their age, oldest first, with all their facts and keys.
+-- role:   worker
 -- moves:  retain completed | cancelled | dead -> removed
 -- guard:  a dead job goes only with its closed dead letter
 -- uses:   done_finished, dead_letter_closed, stat_minute_pkey
-create or replace function retain_v1(_finished_before timestamptz, _closed_before timestamptz, _limit integer, _stats_before timestamptz default null)
-returns json
+create or replace function retain_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _seqs bigint[];
+  _finished_before  timestamptz := (_op->>'finished_before')::timestamptz;
+  _closed_before    timestamptz := (_op->>'closed_before')::timestamptz;
+  _limit            integer := at_most(_op);
+  _stats_before     timestamptz := (_op->>'stats_before')::timestamptz;
+  _seqs             bigint[];
 begin
   _seqs := array(
     select seq from done where finished_at < _finished_before and status <> 'dead'
@@ -31,7 +35,7 @@ end
 $$;
 
 -- purge_v1: remove everything; for tests.
-create or replace function purge_v1() returns json
+create or replace function purge_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$

@@ -6,16 +6,21 @@ begin atomic
   select json_build_object('refused', _refused, 'schedule', row_to_json(_s), 'job_id', _job_id);
 end;
 
--- pause_schedule_v1: stop it firing, or let it fire again from `_next_at` on; doing so twice writes nothing.
+-- pause_schedule_v1: stop it firing, or let it fire again from `next_at` on; doing so twice writes nothing.
+-- role:   api
 -- uses:   schedule_pkey
-create or replace function pause_schedule_v1(_name text, _paused boolean, _next_at timestamptz, _by text, _notes text, _at timestamptz default null)
-returns json
+create or replace function pause_schedule_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _s    schedule;
+  _name     text := _op->>'name';
+  _paused   boolean := (_op->>'paused')::boolean;
+  _next_at  timestamptz := (_op->>'next_at')::timestamptz;
+  _by       text := _op->>'by';
+  _notes    text := _op->>'notes';
+  _now      timestamptz := now_of(_op);
+  _s        schedule;
 begin
   select * into _s from schedule where name = _name for update;
   if not found then
@@ -33,16 +38,21 @@ end
 $$;
 
 -- run_schedule_v1: enqueue its job now, beside the timetable.
+-- role:   api
 -- moves:  enqueue new -> ready | scheduled
 -- uses:   schedule_pkey
-create or replace function run_schedule_v1(_name text, jobs json, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function run_schedule_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _s    schedule;
-  _id   uuid;
+  _name   text := _op->>'name';
+  jobs    json := json_build_array(_op->'job');
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _now    timestamptz := now_of(_op);
+  _s      schedule;
+  _id     uuid;
 begin
   perform from schedule where name = _name for update;
   if not found then
@@ -56,14 +66,18 @@ end
 $$;
 
 -- remove_schedule_v1: take it away; the answer holds it as it was.
+-- role:   api
 -- uses:   schedule_pkey
-create or replace function remove_schedule_v1(_name text, _by text, _notes text, _at timestamptz default null) returns json
+create or replace function remove_schedule_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _s    schedule;
+  _name   text := _op->>'name';
+  _by     text := _op->>'by';
+  _notes  text := _op->>'notes';
+  _now    timestamptz := now_of(_op);
+  _s      schedule;
 begin
   delete from schedule where name = _name returning * into _s;
   if not found then

@@ -9,16 +9,20 @@ begin atomic
 end;
 
 -- declare_schedules_v1: make the schedules of one source be the given ones; those with the same words are only read.
+-- role:   worker, api
 -- guard:  one declaration at a time: two programs of the same code, started together, would meet on the same names in any order
 -- uses:   schedule_pkey
-create or replace function declare_schedules_v1(
-  planned json, _source text, _prune boolean, _by text default null, _notes text default null, _at timestamptz default null
-) returns json
+create or replace function declare_schedules_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now      timestamptz := coalesce(_at, clock_timestamp());
+  planned   json := _op->'schedules';
+  _source   text := _op->>'source';
+  _prune    boolean := (_op->>'prune')::boolean;
+  _by       text := _op->>'by';
+  _notes    text := _op->>'notes';
+  _now      timestamptz := now_of(_op);
   _p        record;
   _s        schedule;
   _names    text[] := '{}';
@@ -57,20 +61,24 @@ end
 $$;
 
 -- fire_v1: move a schedule from the time a worker saw it at on to the next, with the jobs of its firings.
+-- role:   worker
 -- moves:  enqueue new -> ready | scheduled
 -- guard:  schedule.next_at = _expected_at, unpaused, its row locked: of many workers one wins
 -- uses:   schedule_pkey, job_id_key
-create or replace function fire_v1(
-  _name text, _expected_at timestamptz, jobs json, _fired_at timestamptz, _next_at timestamptz, _at timestamptz default null
-) returns json
+create or replace function fire_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now   timestamptz := coalesce(_at, clock_timestamp());
-  _s     schedule;
-  _ids   json;
-  _last  uuid;
+  _name         text := _op->>'name';
+  _expected_at  timestamptz := (_op->>'expected_at')::timestamptz;
+  jobs          json := _op->'jobs';
+  _fired_at     timestamptz := (_op->>'fired_at')::timestamptz;
+  _next_at      timestamptz := (_op->>'next_at')::timestamptz;
+  _now          timestamptz := now_of(_op);
+  _s            schedule;
+  _ids          json;
+  _last         uuid;
 begin
   select * into _s from schedule where name = _name and paused_at is null and next_at = _expected_at for update;
   if not found then

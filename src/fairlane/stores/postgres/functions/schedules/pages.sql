@@ -1,11 +1,14 @@
--- list_schedules_v1: schedules by name; with `_due` those that are to fire now, by their time.
+-- list_schedules_v1: schedules by name; with `due` those that are to fire now, by their time.
+-- role:   worker, api
 -- uses:   schedule_due, schedule_pkey
-create or replace function list_schedules_v1(_due boolean, _limit integer, _at timestamptz default null) returns json
+create or replace function list_schedules_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  _now timestamptz := coalesce(_at, clock_timestamp());
+  _due    boolean := (_op->>'due')::boolean;
+  _limit  integer := at_most(_op);
+  _now    timestamptz := now_of(_op);
 begin
   if _due then
     return (

@@ -263,17 +263,20 @@ begin
 end
 $$;
 
--- stats_v1: counts by queue and status, each no higher than `_cap`; with `_rough`, estimates where they are. `_parts` null: all.
+-- get_stats_v1: counts by queue and status, each no higher than `cap`; with `rough`, estimates where they are. No `parts`: all.
+-- role:   worker, api
 -- uses:   see count_queues, sample_queues, count_ended and count_letters
 --
 -- Stable: all of its counts are of one moment.
-create or replace function stats_v1(
-  _tenant text, _cap integer, _at timestamptz default null, _rough boolean default false, _parts text[] default null
-) returns json
+create or replace function get_stats_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
 declare
+  _tenant      text := scope_of(_op);
+  _cap         integer := (_op->>'cap')::integer;
+  _rough       boolean := (_op->>'rough')::boolean;
+  _parts       text[] := case when _op->'parts' is not null then array(select json_array_elements_text(_op->'parts')) end;
   _counts      queue_count[] := '{}';
   _queues      json;
   _unfinished  bigint;
@@ -309,7 +312,7 @@ begin
     into _queues from unnest(_counts) c cross join (select case when not _rough then _cap end as most) m;
   end if;
   return json_build_object(
-    'now', coalesce(_at, clock_timestamp()), 'queues', coalesce(_queues, '[]'), 'completed', coalesce(_ended -> 'completed', '0'),
+    'now', now_of(_op), 'queues', coalesce(_queues, '[]'), 'completed', coalesce(_ended -> 'completed', '0'),
     'dead', coalesce(_ended -> 'dead', '0'), 'cancelled', coalesce(_ended -> 'cancelled', '0'), 'dead_letters', coalesce(_letters, '{}'));
 end
 $$;

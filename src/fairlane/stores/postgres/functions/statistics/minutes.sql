@@ -9,17 +9,23 @@ begin atomic
 end;
 
 -- add_stats_v1: add a worker's figures to the minutes they belong to.
+-- role:   worker
 -- guard:  worker.stats_batch: a batch is added once, and only while the worker's row is there
 -- uses:   worker_pkey, stat_minute_pkey
 --
 -- Minutes in the order of their key, so that two workers adding to the same ones wait for each other and never in a circle.
-create or replace function add_stats_v1(_worker uuid, _batch bigint, _rows json) returns json
+create or replace function add_stats_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _r record;
+  _worker  uuid;
+  _batch   bigint;
+  _rows    json;
+  _r       record;
 begin
+  -- All at once: each `->>` would read through all the figures again.
+  select o.worker, o.batch, o.rows into _worker, _batch, _rows from json_to_record(_op) as o (worker uuid, batch bigint, rows json);
   update worker set stats_batch = _batch where id = _worker and stats_batch < _batch;
   if not found then
     return json_build_object('added', false);
@@ -42,15 +48,23 @@ begin
 end
 $$;
 
--- read_stats_v1: figures of minutes from `_since` to before `_until`, oldest first; with `_step_s`, summed by steps and by what `_by` names.
+-- read_stats_v1: figures of minutes from `since` to before `until`, oldest first; with `step_s`, summed by steps and by what `by` names.
+-- role:   worker, api
 -- uses:   stat_minute_pkey
-create or replace function read_stats_v1(
-  _since timestamptz, _until timestamptz, _type text, _queue text, _tenant text, _limit integer, _step_s integer default null, _by text default null
-) returns json
+create or replace function read_stats_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 set plan_cache_mode = force_custom_plan
 as $$
+declare
+  _since   timestamptz := (_op->>'since')::timestamptz;
+  _until   timestamptz := (_op->>'until')::timestamptz;
+  _type    text := _op->>'type';
+  _queue   text := _op->>'queue';
+  _tenant  text := _op->>'tenant';
+  _limit   integer := at_most(_op);
+  _step_s  integer := (_op->>'step_s')::integer;
+  _by      text := _op->>'by';
 begin
   if _step_s is not null then
     return (
@@ -94,18 +108,21 @@ begin
 end
 $$;
 
--- roll_up_v1: add jobs enqueued since the last time to the figures of their minutes, each once.
+-- roll_up_enqueued_v1: add jobs enqueued since the last time to the figures of their minutes, each once.
+-- role:   worker
 -- guard:  rolled_up is locked: one roll-up after the other; it ends before the first job that is younger than `_settled_s`
 -- uses:   job_pkey, stat_minute_pkey in its order, as add_stats_v1
-create or replace function roll_up_v1(_settled_s double precision, _limit integer, _at timestamptz default null) returns json
+create or replace function roll_up_enqueued_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _settled  timestamptz := coalesce(_at, clock_timestamp()) - _settled_s * interval '1 second';
-  _after    bigint;
-  _to       bigint;
-  _count    bigint;
+  _settled_s  double precision := (_op->>'settled_s')::double precision;
+  _limit      integer := at_most(_op);
+  _settled    timestamptz := now_of(_op) - _settled_s * interval '1 second';
+  _after      bigint;
+  _to         bigint;
+  _count      bigint;
 begin
   select seq into _after from rolled_up for update;
   with page as materialized (

@@ -46,10 +46,12 @@ $$;
 
 -- tenant_record: one tenant as people see it; one never seen has the defaults.
 -- uses:   tenant_pkey, pause_pkey, limit_rule_pkey, scheduled_tenant
-create or replace function tenant_record(_name text, _cap integer) returns json
+create or replace function tenant_record(_name text) returns json
 language plpgsql stable
 set search_path from current
 as $$
+declare
+  _cap  constant integer := 1000;  -- TENANT_COUNT_CAP
 begin
   return (
     select json_build_object(
@@ -66,18 +68,36 @@ begin
 end
 $$;
 
+-- get_tenant_v1: one tenant, where the scope admits it; null otherwise.
+-- role:   api
+create or replace function get_tenant_v1(_op json) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _tenant  text := scope_of(_op);
+  _name    text := _op->>'name';
+begin
+  return case when _tenant is null or _tenant = _name then tenant_record(_name) end;
+end
+$$;
+
 -- set_tenant_v1: set a tenant's weight and tier; null leaves the one it has.
+-- role:   api
 -- uses:   tenant_pkey
-create or replace function set_tenant_v1(
-  _name text, _weight double precision, _tier text, _by text, _notes text, _cap integer, _at timestamptz default null
-) returns json
+create or replace function set_tenant_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _was  tenant;
-  _is   tenant;
+  _name    text := _op->>'name';
+  _weight  double precision := (_op->>'weight')::double precision;
+  _tier    text := _op->>'tier';
+  _by      text := _op->>'by';
+  _notes   text := _op->>'notes';
+  _now     timestamptz := now_of(_op);
+  _was     tenant;
+  _is      tenant;
 begin
   insert into tenant (name, seen_at) values (_name, _now) on conflict do nothing;
   select * into _was from tenant where name = _name for update;
@@ -89,38 +109,46 @@ begin
     perform write_audit('tenant_set', _by, _notes, _name, 'tenant:' || _name, json_build_object('weight', _was.weight, 'tier', _was.tier),
                         json_build_object('weight', _is.weight, 'tier', _is.tier), _now);
   end if;
-  return tenant_record(_name, _cap);
+  return tenant_record(_name);
 end
 $$;
 
 -- page_tenants_v1: known tenants by name, behind `_after`.
+-- role:   api
 -- uses:   tenant_pkey
-create or replace function page_tenants_v1(_tenant text, _after text, _tier text, _limit integer, _cap integer) returns json
+create or replace function page_tenants_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
 declare
-  _names text[] := array(
+  _tenant  text := scope_of(_op);
+  _after   text := _op->>'after';
+  _tier    text := _op->>'tier';
+  _limit   integer := page_size(_op);
+  _names   text[] := array(
     select t.name from tenant t
     where t.name > _after collate "C" and (_tenant is null or t.name = _tenant) and (_tier is null or t.tier = _tier)
     order by t.name limit _limit + 1);
 begin
   return json_build_object(
-    'tenants', coalesce((select json_agg(tenant_record(n.name, _cap) order by n.ord)
+    'tenants', coalesce((select json_agg(tenant_record(n.name) order by n.ord)
                          from unnest(_names[:_limit]) with ordinality as n (name, ord)), '[]'),
     'next', case when cardinality(_names) > _limit then _names[_limit] end);
 end
 $$;
 
 -- add_tenants_v1: make tenants known that have jobs: the next names behind `_after`.
+-- role:   worker
 -- uses:   job_tenant, one probe for each name
-create or replace function add_tenants_v1(_after text, _limit integer, _at timestamptz default null) returns json
+create or replace function add_tenants_v1(_op json) returns json
 language plpgsql
 set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
 declare
+  _after  text := _op->>'after';
+  _limit  integer := (_op->>'limit')::integer;
   _names  text[];
   _added  integer;
 begin
@@ -130,15 +158,16 @@ begin
     select (select j.tenant from job j where j.tenant > f.tenant order by j.tenant limit 1) from found f where f.tenant is not null
   )
   select array_agg(f.tenant) into _names from (select f.tenant from found f where f.tenant is not null limit greatest(_limit, 0) + 1) f;
-  insert into tenant (name, seen_at) select n, coalesce(_at, clock_timestamp()) from unnest(_names[:_limit]) n on conflict do nothing;
+  insert into tenant (name, seen_at) select n, now_of(_op) from unnest(_names[:_limit]) n on conflict do nothing;
   get diagnostics _added = row_count;
   return json_build_object('added', _added, 'next', case when cardinality(_names) > _limit then _names[_limit] end);
 end
 $$;
 
 -- read_weights_v1: the weights of tenants that have one of their own.
+-- role:   worker
 -- uses:   tenant_weight
-create or replace function read_weights_v1() returns json
+create or replace function read_weights_v1(_op json) returns json
 language sql stable
 set search_path from current
 begin atomic

@@ -24,13 +24,16 @@ begin
 end
 $$;
 
-create or replace function promote_v1(_limit integer, _at timestamptz default null) returns json
+-- promote_v1: make due scheduled jobs ready, earliest first, at most `limit`, and tell when the next is due.
+-- role:   worker
+create or replace function promote_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now timestamptz := coalesce(_at, clock_timestamp());
-  _count integer := promote(_limit, _now);
+  _limit  integer := (_op->>'limit')::integer;
+  _now    timestamptz := now_of(_op);
+  _count  integer := promote(_limit, _now);
 begin
   return json_build_object('count', _count, 'next_due_at', (select min(due_at) from scheduled));
 end

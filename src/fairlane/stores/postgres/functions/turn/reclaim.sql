@@ -35,17 +35,19 @@ end
 $$;
 
 -- reclaim_v1: all that nobody is working on any more: lapsed workers' leases, orphans, and leases past their deadline.
+-- role:   worker
 -- moves:  reclaim leased -> ready | dead | cancelled
 -- uses:   lease (small: as many rows as jobs in flight)
-create or replace function reclaim_v1(_limit integer, _at timestamptz default null, _max_crashes integer default 3) returns json
+create or replace function reclaim_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now   timestamptz := coalesce(_at, clock_timestamp());
-  _all   jsonb := reclaim_lapsed(_limit, _now, _max_crashes);
-  _seqs  bigint[];
-  _cause text;
+  _limit  integer := (_op->>'limit')::integer;
+  _now    timestamptz := now_of(_op);
+  _all    jsonb := reclaim_lapsed(_limit, _now, 3);
+  _seqs   bigint[];
+  _cause  text;
 begin
   foreach _cause in array array['worker_gone', 'past'] loop
     exit when jsonb_array_length(_all) >= _limit;
@@ -56,11 +58,11 @@ begin
     ) l;
     continue when _seqs is null;
     if _cause = 'worker_gone' then
-      _all := _all || take_back(_seqs, _cause, _now, _max_crashes)::jsonb;
+      _all := _all || take_back(_seqs, _cause, _now, 3)::jsonb;
     else
       _all := _all || (
         select jsonb_agg(e order by (e->>'seq')::bigint) from (
-          select jsonb_array_elements(coalesce(take_back(s.seqs, s.cause, _now, _max_crashes)::jsonb, '[]')) as e
+          select jsonb_array_elements(coalesce(take_back(s.seqs, s.cause, _now, 3)::jsonb, '[]')) as e
           from (
             select array_agg(seq) as seqs, case when started_at is null then 'start_by_passed' else 'deadline_passed' end as cause
             from lease where seq = any(_seqs) group by 2

@@ -1,4 +1,5 @@
 -- turn_v1: the worker's one call: start, settle, promote, reclaim, claim; one commit.
+-- role:   worker
 -- moves:  all of settle, promote, reclaim_lapsed and claim
 -- guard:  the worker's row is there, in time, and locked against being reclaimed half way
 -- uses:   worker_pkey, claim_made_pkey, lease_pkey, job_pkey, lease_cancel, scheduled_due

@@ -1,15 +1,18 @@
 -- unhold_v1: let held jobs go on where their tenant has room again.
+-- role:   worker
 -- moves:  unhold held -> ready, unhold held -> scheduled
 -- guard:  one call at a time: two would both count the same room
 -- uses:   held_line, see count_waiting
-create or replace function unhold_v1(_limits json, _limit integer, _at timestamptz default null) returns json
+create or replace function unhold_v1(_op json) returns json
 language plpgsql
 set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _limits  json := last_limits(_op->'limits');
+  _limit   integer := (_op->>'limit')::integer;
+  _now     timestamptz := now_of(_op);
   _left    integer := _limit;
   _woken   boolean := false;
   _queue   text := '';
@@ -19,7 +22,10 @@ declare
   _due     boolean;
 begin
   -- Jobs are let go by duties of those who also know the code's limits: time to have an index count what enqueues will ask for.
-  if _limits is not null and not exists (select from counted where kind = 'tenant') then
+  if not exists (select from counted where kind = 'tenant') and exists (
+    select from json_to_recordset(_limits) as l (kind text, waiting integer, when_full text, payload_bytes integer)
+    where l.kind = 'tenant' and num_nonnulls(l.waiting, l.when_full, l.payload_bytes) > 0
+  ) then
     perform count_from_now_on(null, null, 'waiting');
   end if;
   delete from rate_use where at < _now - interval '1 day';  -- the longest period a rate may have
@@ -55,9 +61,10 @@ end
 $$;
 
 -- age_v1: move jobs that have been ready for long up in their line, at most `_limit`.
+-- role:   worker
 -- guard:  a row another session is claiming is passed over
 -- uses:   ready_line, job_pkey
-create or replace function age_v1(_queue text, _every_s double precision, _limit integer, _at timestamptz default null) returns json
+create or replace function age_v1(_op json) returns json
 language plpgsql
 set search_path from current
 set enable_seqscan = off
@@ -66,9 +73,12 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  _now    timestamptz := coalesce(_at, clock_timestamp());
-  _every  interval := _every_s * interval '1 second';
-  _count  integer;
+  _queue    text := _op->>'queue';
+  _every_s  double precision := (_op->>'every_s')::double precision;
+  _limit    integer := (_op->>'limit')::integer;
+  _now      timestamptz := now_of(_op);
+  _every    interval := _every_s * interval '1 second';
+  _count    integer;
 begin
   with old as materialized (
     select r.ctid as tid, j.rank > 0 as by_rank,

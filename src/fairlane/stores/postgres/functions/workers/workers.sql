@@ -1,15 +1,20 @@
 -- renew_v1: register a worker, or keep its heartbeat alive.
-create or replace function renew_v1(
-  _worker uuid, _lease_s double precision, _name text, _queues text[], _types text[], _wake_address text, _at timestamptz default null,
-  _figures json default '{}'
-) returns json
+-- role:   worker
+create or replace function renew_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now      timestamptz := coalesce(_at, clock_timestamp());
-  _expires  timestamptz := _now + _lease_s * interval '1 second';
-  _fresh    boolean := false;
+  _worker        uuid := (_op->>'worker')::uuid;
+  _lease_s       double precision := (_op->>'lease_s')::double precision;
+  _name          text := _op->>'name';
+  _queues        text[] := array(select json_array_elements_text(_op->'queues'));
+  _types         text[] := array(select json_array_elements_text(_op->'types'));
+  _wake_address  text := _op->>'wake_address';
+  _figures       json := json_strip_nulls(_op->'figures');
+  _now           timestamptz := now_of(_op);
+  _expires       timestamptz := _now + _lease_s * interval '1 second';
+  _fresh         boolean := false;
 begin
   update worker set renewed_at = _now, expires_at = _expires, name = _name, queues = _queues, types = _types, wake_address = _wake_address,
                     figures = _figures
@@ -25,15 +30,17 @@ end
 $$;
 
 -- retire_v1: a worker leaves: its leases go back uncharged, its row goes.
+-- role:   worker
 -- moves:  release leased -> ready, stop leased -> cancelled
 -- guard:  the worker's row is locked, so no Turn of it is half way
 -- uses:   lease (small: as many rows as jobs in flight)
-create or replace function retire_v1(_worker uuid, _at timestamptz default null) returns json
+create or replace function retire_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now       timestamptz := coalesce(_at, clock_timestamp());
+  _worker    uuid := (_op->>'worker')::uuid;
+  _now       timestamptz := now_of(_op);
   _outcomes  json;
 begin
   perform from worker where id = _worker for update;
@@ -47,15 +54,16 @@ end
 $$;
 
 -- list_workers_v1: every registered worker, with the number of its leases.
+-- role:   worker, api
 -- uses:   worker and lease whole (as many rows as jobs in flight)
-create or replace function list_workers_v1(_at timestamptz default null) returns json
+create or replace function list_workers_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 as $$
 begin
   return (
     select json_build_object(
-      'now', coalesce(_at, clock_timestamp()),
+      'now', now_of(_op),
       'workers', coalesce(json_agg(row_to_json(w) order by w.registered_at, w.id), '[]'))
     from (
       select id, name, registered_at, renewed_at, expires_at, queues, types, waiting, figures,

@@ -1,74 +1,29 @@
--- What people do about dead letters. The letter's row is locked first: of two clicks the second sees what the first did.
-
-create or replace view dead_letter_record as
-select d.seq as id, row_to_json(r) as job, d.status, d.reason, d.error_class, d.error_type, d.fingerprint, d.died_at,
-       d.acknowledged_by, d.acknowledged_at, d.closed_by, d.closed_at, d.notes as resolution_notes, d.reprocess_count, d.reprocessed_as
-from dead_letter d join job_record r on r.seq = d.seq;
-
-create or replace function dead_letter_act(_refused text, _seq bigint, _new_seq bigint, _repeated boolean) returns json
-language sql stable
-set search_path from current
-begin atomic
-  select json_build_object(
-    'refused', _refused, 'repeated', _repeated,
-    'dead_letter', (select row_to_json(d) from dead_letter_record d where d.id = _seq),
-    'new_job', (select row_to_json(r) from job_record r where r.seq = _new_seq));
-end;
-
--- close_dead_letter_v1: discard, resolve or acknowledge.
-create or replace function close_dead_letter_v1(_act text, _tenant text, _seq bigint, _by text, _notes text, _at timestamptz default null) returns json
-language plpgsql
-set search_path from current
-as $$
-declare
-  _now  timestamptz := coalesce(_at, clock_timestamp());
-  _d    dead_letter;
-  _own  text;
-begin
-  select j.tenant into _own from job j where j.seq = _seq and (_tenant is null or j.tenant = _tenant);
-  select * into _d from dead_letter where seq = _seq and _own is not null for update;
-  if not found then
-    return dead_letter_act('not_found', null, null, false);
-  end if;
-  if _act = 'acknowledge' then
-    if _d.acknowledged_at is not null then
-      return dead_letter_act(null, _seq, null, false);
-    end if;
-    update dead_letter set acknowledged_by = _by, acknowledged_at = _now where seq = _seq;
-  elsif _d.status in ('pending_review', 'retried') then
-    update dead_letter set status = case _act when 'discard' then 'discarded' else 'resolved' end, closed_by = _by, closed_at = _now, notes = _notes
-    where seq = _seq;
-  else
-    return dead_letter_act('not_allowed', _seq, null, false);
-  end if;
-  perform write_audit(
-    'job_dlq_' || _act, _by, _notes, _own, 'dead_letter:' || _seq,
-    json_build_object('status', _d.status, 'acknowledged_by', _d.acknowledged_by),
-    (select json_build_object('status', status, 'acknowledged_by', acknowledged_by) from dead_letter where seq = _seq), _now);
-  return dead_letter_act(null, _seq, null, false);
-end
-$$;
-
 -- reprocess_v1: make a new job of a dead one; one live reprocess for each dead letter.
+-- role:   api
 -- moves:  enqueue new -> ready | scheduled
-create or replace function reprocess_v1(
-  _tenant text, _seq bigint, _new_id uuid, _by text, _notes text, _notify text default 'if_waiting', _at timestamptz default null,
-  _payload json default null, _delay_s double precision default null
-) returns json
+-- guard:  the letter's row is locked first: of two clicks the second sees what the first did
+create or replace function reprocess_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _now     timestamptz := coalesce(_at, clock_timestamp());
-  _d       dead_letter;
-  _j       job;
-  _last    bigint;
-  _fate    text;
-  _n       integer;
-  _key     text;
-  _new     bigint;
-  _before  json;
-  _due     timestamptz := _now + coalesce(_delay_s, 0) * interval '1 second';
+  _tenant   text := scope_of(_op);
+  _seq      bigint := row_id(_op->>'id');
+  _new_id   uuid := (_op->>'new_job_id')::uuid;
+  _by       text := _op->>'by';
+  _notes    text := _op->>'notes';
+  _payload  json := coalesce(_op->>'payload_text', _op->>'payload')::json;
+  _delay_s  double precision := (_op->>'delay_s')::double precision;
+  _now      timestamptz := now_of(_op);
+  _d        dead_letter;
+  _j        job;
+  _last     bigint;
+  _fate     text;
+  _n        integer;
+  _key      text;
+  _new      bigint;
+  _before   json;
+  _due      timestamptz := _now + coalesce(_delay_s, 0) * interval '1 second';
 begin
   select * into _j from job where seq = _seq and (_tenant is null or tenant = _tenant);
   select * into _d from dead_letter where seq = _seq and _j.seq is not null for update;
@@ -115,9 +70,7 @@ begin
     case when _payload::text <> _j.payload::text
          then json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id, 'payload_edited', true)
          else json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id) end, _now);
-  if _notify <> 'never' and exists (select from worker where waiting) then
-    perform pg_notify(current_schema() || '_wake', '');
-  end if;
+  perform wake_waiting();
   return dead_letter_act(null, _seq, _new, false);
 end
 $$;

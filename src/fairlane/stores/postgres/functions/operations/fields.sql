@@ -1,0 +1,34 @@
+-- Reads the fields that operations share. Every function `<operation>_v1(json)` takes an operation as one JSON object.
+
+-- scope_of: the tenant whose rows an operation may see or change; null: all tenants, which has to be asked for as {"tenant": null}.
+create or replace function scope_of(_op json) returns text
+language plpgsql immutable parallel safe
+as $$
+begin
+  if _op->'scope'->'tenant' is null then
+    raise exception 'an operation on tenants'' rows needs a scope'
+      using errcode = 'invalid_parameter_value', hint = 'Give "scope": {"tenant": "…"}, or {"tenant": null} for all tenants.';
+  end if;
+  return _op->'scope'->>'tenant';
+end
+$$;
+
+-- now_of: the instant an operation gives, or the server's clock. Without a path of its own, so that it costs no more than its expression.
+create or replace function now_of(_op json) returns timestamptz
+language sql volatile
+return coalesce((_op->>'now')::timestamptz, clock_timestamp());
+
+-- at_most: how many rows an operation asks for; none for a negative number.
+create or replace function at_most(_op json) returns integer
+language sql immutable parallel safe
+return greatest((_op->>'limit')::integer, 0);
+
+-- page_size: how many rows a page has, 1 to 200 (MAX_PAGE).
+create or replace function page_size(_op json) returns integer
+language sql immutable parallel safe
+return greatest(1, least((_op->>'limit')::bigint, 200))::integer;
+
+-- row_id: the number of a row; one beyond what any row can have is answered by no row instead of an error.
+create or replace function row_id(_number text) returns bigint
+language sql immutable parallel safe
+return greatest(-9223372036854775807, least(_number::numeric, 9223372036854775807))::bigint;
