@@ -18,7 +18,7 @@ ROWS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons test-long outdated lint format types contracts docs docs-check bench bench-peers ledger pgbouncer clean
+.PHONY: help demo test test-pythons test-long outdated lint format types contracts docs docs-check footprint bench bench-peers ledger pgbouncer clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,7 +26,7 @@ help: ## List what there is to make
 demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
 	@$(BIN)/fairlane demo
 
-test: lint types contracts docs-check pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 chooses
+test: lint types contracts docs-check footprint pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 chooses
 	@echo "Testing on Python $(VERSION), in $(VENV)"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
@@ -61,6 +61,9 @@ docs-check: $(READY) ## Check that docs/ matches the code and every link leads s
 	@$(BIN)/python tools/lifecycle.py --check
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/links.py
+
+footprint: $(READY) ## Count the source files that an enqueue() and a worker's Turn cross
+	@$(BIN)/python tools/footprint.py
 
 bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench
