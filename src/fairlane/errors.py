@@ -27,6 +27,7 @@
         StoreClosed
         StoreRefused             the store refused the data itself
         SchemaOutOfDate
+        OldWorkersAlive
         UnsupportedConnection    `conn=` is not one this store can write through
         SqliteLibraryMismatch
     TaskSignal                   raised by task code to say how the attempt is to end
@@ -42,7 +43,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -312,13 +313,29 @@ class StoreRefused(StoreError):
 
 
 class SchemaOutOfDate(StoreError):
+    """The schema, or the set of functions in it, is too old for this code, or newer code has contracted it."""
+
     code = "schema_out_of_date"
 
-    def __init__(self, found: int, needed: int) -> None:
-        self.found, self.needed = found, needed
-        state = "there is no Fairlane schema" if found == 0 else f"the schema is version {found}"
-        step = "run `fairlane migrate up`" if found < needed else "upgrade the fairlane package"
-        super().__init__(f"{state}, this Fairlane needs version {needed}: {step}")
+    def __init__(self, found: int, needed: int, part: Literal["schema", "functions"] = "schema") -> None:
+        self.found, self.needed, self.part = found, needed, part
+        unit = "version" if part == "schema" else "release"
+        if found < needed:
+            verb = "is" if part == "schema" else "are"
+            state = f"the {part} {verb} {unit} {found}" if found else f"there {verb} no Fairlane {part}"
+            super().__init__(f"{state}, this Fairlane needs {unit} {needed}: run `fairlane migrate up`")
+        else:
+            state = f"the {part} belong{'s' if part == 'schema' else ''} to {unit} {found}"
+            super().__init__(f"{state}, this Fairlane knows no further than {needed}: upgrade the fairlane package")
+
+
+class OldWorkersAlive(StoreError):
+    code = "old_workers_alive"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        shown = ", ".join(self.names[:5]) + (" and others" if len(self.names) > 5 else "")
+        super().__init__(f"workers of older code still need what would be removed: {shown}; stop or upgrade them first")
 
 
 class UnsupportedConnection(StoreError, TypeError):

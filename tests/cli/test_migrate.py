@@ -35,7 +35,8 @@ def empty(request: pytest.FixtureRequest, url: str) -> str:
 def test_a_schema_is_looked_at_made_and_found_up_to_date(run: Run, answer: Answer, empty: str) -> None:
     before = answer("migrate", "status", "--url", empty)
     assert (before["current"], before["up_to_date"]) == (0, False)
-    assert [step["version"] for step in before["pending"]] == list(range(1, before["needed"] + 1))
+    versions = [step["version"] for step in before["pending"] if step["phase"] == "expand"]
+    assert versions == list(range(1, before["needed"] + 1))
     assert run("migrate", "check", "--url", empty).exit_code == 1
 
     would = answer("migrate", "--dry-run", "--url", empty)
@@ -101,17 +102,44 @@ def test_commands_on_a_database_without_a_schema_say_what_to_run(run: Run, datab
     assert "`fairlane migrate up`" in result.stderr
 
 
-def test_a_schema_from_the_future_is_left_alone(run: Run, url: str) -> None:
-    run("migrate", "up", "--url", url)
+def record(name: str, version: int) -> None:
     with sqlite3.connect("jobs.db") as newer:
-        newer.execute("update fairlane_meta set value = 99 where name = 'schema_version'")
+        newer.execute("insert or replace into fairlane_meta values (?, ?)", (name, version))
     newer.close()
+
+
+def test_a_schema_that_is_newer_and_only_expanded_is_used_and_left_alone(run: Run, answer: Answer, url: str) -> None:
+    run("migrate", "up", "--url", url)
+    record("schema_version", 99)
+    assert answer("migrate", "up", "--url", url)["migrations"] == []
+    assert "newer than this release" in run("migrate", "status", "--url", url).stderr
+    for words in (["migrate", "check"], ["jobs", "list"], ["doctor"], ["healthcheck"]):
+        assert run(*words, "--url", url).exit_code == 0
+
+
+def test_a_schema_that_newer_code_has_contracted_is_refused(run: Run, url: str) -> None:
+    run("migrate", "up", "--url", url)
+    record("schema_contracted", 99)
     for words in (["migrate", "up"], ["jobs", "list"]):
         result = run(*words, "--url", url)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "upgrade the fairlane package" in result.stderr
     assert run("migrate", "check", "--url", url).exit_code == 1
     assert run("doctor", "--url", url).exit_code == 1
+
+
+def test_up_stops_at_the_version_asked_for(run: Run, answer: Answer, empty: str) -> None:
+    assert run("migrate", "up", "--to", "99", "--url", empty).exit_code == 2
+    assert answer("migrate", "up", "--to", "1", "--url", empty)["migrations"][0]["version"] == 1
+    assert answer("migrate", "status", "--url", empty)["current"] == 1
+
+
+def test_contracting_a_schema_without_anything_old_does_nothing(run: Run, answer: Answer, empty: str) -> None:
+    refused = run("migrate", "contract", "--url", empty)
+    assert (refused.exit_code, "run `fairlane migrate up`" in refused.stderr) == (1, True)
+    run("migrate", "up", "--url", empty)
+    assert answer("migrate", "contract", "--dry-run", "--url", empty) == {"dry_run": True, "migrations": []}
+    assert "nothing to do" in run("migrate", "contract", "--url", empty).stderr
 
 
 def test_a_store_without_a_schema_says_so(run: Run) -> None:

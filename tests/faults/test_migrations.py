@@ -11,9 +11,10 @@ import pytest
 
 from fairlane.core.ops import Check, Enqueue
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.postgres.migrator import migrations, script
+from fairlane.stores.postgres.migrator import script
+from fairlane.stores.postgres.schema import functions_step, migrations
 from tests.faults.conftest import Stores
-from tests.faults.migrating import migrate
+from tests.faults.migrator_process import migrate
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
 from tests.servers.account import server_account
@@ -22,7 +23,8 @@ from tests.servers.postgres import PostgresServer
 from tests.support.acting import Scene
 from tests.support.stores import Ground
 
-APPLIED = len(migrations())
+STEPS = (*migrations().expansions, functions_step())
+APPLIED = len(STEPS)
 
 
 @pytest.fixture
@@ -32,13 +34,15 @@ def empty(place: Place) -> Place:
 
 
 def schema_objects(place: Place) -> int:
+    """Tables, indexes, views, types and functions."""
     return place.number(
-        "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'fairlane'"
+        "select (select count(*) from pg_class where relnamespace = n.oid) + (select count(*) from pg_proc where pronamespace = n.oid) "
+        "from (select to_regnamespace('fairlane')::oid as oid) n"
     )
 
 
 def migrators(place: Place, count: int) -> list[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.faults.migrating", place.dsn]
+    command = [sys.executable, "-m", "tests.faults.migrator_process", place.dsn]
     return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
 
 
@@ -83,27 +87,29 @@ def test_a_migration_that_dies_half_way_leaves_nothing_or_all_and_the_next_one_s
         busy.rollback()
     # The session of a killed process does not know: it finishes what it was sent.
     eventually(lambda: empty.number("select count(*) from pg_stat_activity where datname = current_database()") == 1)
-    applied = APPLIED if schema_objects(empty) else 0
+    applied = empty.number("select count(*) from fairlane.schema_version") if schema_objects(empty) else 0
     assert how == "the process is killed" or not applied
     assert migrate(empty.dsn) == APPLIED - applied
     assert empty.number("select count(*) from fairlane.schema_version") == APPLIED
     Scene(stores.open(empty.dsn)).finished()
 
 
-def test_a_migration_dies_whole_after_any_of_its_statements(empty: Place) -> None:
-    [migration] = migrations()
-    whole = script(migration, "fairlane")
-    statements = [end for end in range(len(whole)) if whole.startswith(";\n\n", end)]
-    for end in statements[:: max(1, len(statements) // 6)]:
-        conn = psycopg.connect(empty.dsn, autocommit=True)
-        try:
-            conn.execute((whole[:end] + ";").encode())
-        except psycopg.errors.SyntaxError:
-            pass  # cut inside a function's body
-        finally:
-            conn.close()
-        assert schema_objects(empty) == 0
-    assert migrate(empty.dsn) == APPLIED
+def test_a_step_dies_whole_after_any_of_its_statements(empty: Place) -> None:
+    for step in STEPS:
+        whole, before = script(step, "fairlane"), schema_objects(empty)
+        statements = [end for end in range(len(whole)) if whole.startswith(";\n", end)]
+        for end in statements[:: max(1, len(statements) // 6)]:
+            conn = psycopg.connect(empty.dsn, autocommit=True)
+            try:
+                conn.execute((whole[:end] + ";").encode())
+            except psycopg.errors.SyntaxError:
+                pass  # cut inside a body
+            finally:
+                conn.close()
+            assert schema_objects(empty) == before
+        with psycopg.connect(empty.dsn, autocommit=True) as conn:
+            conn.execute(whole.encode())
+    assert migrate(empty.dsn) == 0
 
 
 def test_a_migration_waits_for_a_locked_table_only_so_long_and_leaves_nothing(empty: Place, stores: Stores) -> None:
@@ -116,7 +122,7 @@ def test_a_migration_waits_for_a_locked_table_only_so_long_and_leaves_nothing(em
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             migrator.up()
         with pytest.raises(StoreUnavailable, match="lock timeout"):
-            migrator.current()
+            migrator.state()
     assert schema_objects(empty) == 2
 
 
@@ -133,19 +139,19 @@ def test_the_migration_itself_waits_three_seconds_for_a_table_and_no_more(empty:
 def test_the_script_runs_by_psql_as_it_is(empty: Place, stores: Stores) -> None:
     store = stores.open(empty.dsn)
     assert not store.run(Check()).schema_version
-    run_by_psql(empty, store.migrator().sql())
+    run_by_psql(empty, store.migrator().script())
     assert store.migrator().pending() == ()
-    assert store.run(Check()).schema_version == store.migrator().needed
+    assert store.run(Check()).schema_version == store.migrator().needed.expanded
     Scene(store).finished()
 
 
 def test_the_script_runs_by_psycopg_and_a_second_time_changes_nothing(empty: Place, stores: Stores) -> None:
     store = stores.open(empty.dsn)
     with psycopg.connect(empty.dsn, autocommit=True) as conn:
-        conn.execute(store.migrator().sql().encode())
+        conn.execute(store.migrator().script().encode())
     receipt = Scene(store).put()
-    with psycopg.connect(empty.dsn, autocommit=True) as conn, pytest.raises(psycopg.Error, match="already exists"):
-        conn.execute(store.migrator().sql().encode())
+    with psycopg.connect(empty.dsn, autocommit=True) as conn:
+        conn.execute(store.migrator().script().encode())
     assert Scene(store).status(receipt.id) == "pending"
 
 
@@ -170,7 +176,7 @@ def test_jobs_keys_and_the_version_come_back_from_a_dump(place: Place, stores: S
     run_by_psql(copy, dump)
     store = stores.open(copy.dsn)
     assert store.migrator().pending() == ()
-    assert store.run(Check()).schema_version == store.migrator().needed
+    assert store.run(Check()).schema_version == store.migrator().needed.expanded
     restored = Scene(store, seed=1)
     assert [restored.status(job) for job in (waiting.id, done.id, dead.id)] == ["pending", "completed", "dead"]
     [receipt] = restored.enqueue(restored.job(idempotency_key="order-7", tenant="acme")).receipts

@@ -147,9 +147,15 @@ def test_a_database_without_the_schema_names_the_command_that_makes_it(
 
 
 def test_a_schema_of_the_future_is_left_alone(place: Place, stores: Stores) -> None:
-    place.rows("insert into fairlane.schema_version (version, name) values (999, 'from the future')")
-    with pytest.raises(SchemaOutOfDate, match=r"version 999.*upgrade the fairlane package"):
-        stores.open(place.dsn).migrator().up()
+    newer = "insert into fairlane.schema_version (version, phase, name) values (999, '{}', 'from the future')"
+    place.rows(newer.format("expand"))
+    migrator = stores.open(place.dsn).migrator()
+    assert migrator.up() == ()
+    migrator.require()
+    place.rows(newer.format("contract"))
+    for act in (migrator.up, migrator.require, migrator.contract):
+        with pytest.raises(SchemaOutOfDate, match=r"version 999.*upgrade the fairlane package"):
+            act()
 
 
 def test_a_read_only_server_is_told_apart_from_one_that_is_away(place: Place, stores: Stores) -> None:

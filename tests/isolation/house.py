@@ -11,7 +11,7 @@ from psycopg import sql
 from fairlane.core.ops import Op, Purge
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres import PostgresStore
-from fairlane.stores.postgres.isolating import callable_by
+from fairlane.stores.postgres.roles import callable_by
 from fairlane.stores.postgres.store import call_for
 from tests.isolation.every_operation import called
 from tests.servers.postgres import PostgresServer

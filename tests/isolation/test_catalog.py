@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.core.ops import Check
 from fairlane.stores.postgres.calls import function_of
-from fairlane.stores.postgres.isolating import callable_by
+from fairlane.stores.postgres.roles import callable_by
 from tests.isolation.every_operation import EVERY
 from tests.isolation.house import House
 

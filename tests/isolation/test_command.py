@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from fairlane.errors import ConfigError
-from fairlane.stores.postgres.isolating import Roles
+from fairlane.stores.postgres.roles import Roles
 from tests.cli.conftest import Run, answer, nothing_configured, run, url
 from tests.isolation.house import House
 from tests.support.stores import SCHEMA_TEMPLATE, Ground

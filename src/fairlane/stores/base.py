@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
+from fairlane.stores.migrations import Migration, SchemaState
 
 T = TypeVar("T")
 
@@ -22,23 +23,37 @@ class Capability(StrEnum):
     """Enqueues in the caller's own transaction."""
 
 
-class Migration(NamedTuple):
-    version: int
-    name: str
-    phase: str
-    """`expand` runs before the new code, `contract` once no old code is left."""
-    sql: str
-
-
 class Migrator(Protocol):
-    needed: int
+    """Brings the schema of a store up to date; works on schemas that the store would refuse."""
 
-    def current(self) -> int: ...
+    needed: SchemaState
 
-    def pending(self) -> tuple[Migration, ...]: ...
+    def state(self) -> SchemaState:
+        """How far the schema has been migrated; all 0: there is none."""
+        ...
 
-    def up(self) -> tuple[Migration, ...]:
-        """Bring the schema to `needed`; returns what ran. Safe to call from many processes at once."""
+    def require(self) -> None:
+        """Raises `SchemaOutOfDate` unless this code can run on the schema."""
+        ...
+
+    def pending(self, to: int | None = None) -> tuple[Migration, ...]:
+        """What `up` would run."""
+        ...
+
+    def up(self, to: int | None = None) -> tuple[Migration, ...]:
+        """Bring the schema to what this code needs, or to version `to`; returns what ran. Safe from many processes."""
+        ...
+
+    def contracting(self) -> tuple[Migration, ...]:
+        """What `contract` would run."""
+        ...
+
+    def contract(self) -> tuple[Migration, ...]:
+        """Remove what only older code needs; raises `OldWorkersAlive` while some of it runs. Returns what ran."""
+        ...
+
+    def script(self, to: int | None = None) -> str:
+        """What `up` runs, as SQL to run by hand; made without a connection where the store is a server."""
         ...
 
 

@@ -16,6 +16,7 @@ from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
 from fairlane.worker.foreman.process import own_memory_mb
 
 if TYPE_CHECKING:
+    from fairlane.stores.base import Migrator
     from fairlane.worker.engine import Engine
 
 LONG_S = 30.0
@@ -127,6 +128,7 @@ class Figures:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
         self.latest: dict[str, float] = {}
+        self._schema = _schema_needed(engine.desk.app.store.migrator())
         self._measured_s: float | None = None
 
     def measure_if_old(self) -> None:
@@ -145,4 +147,12 @@ class Figures:
             name = state.lane.name
             figures[f"lane.{name}.slots"] = float(state.lane.slots)
             figures[f"lane.{name}.utilisation"] = round(state.utilisation(now_s, running_s.get(name, 0.0)), 3)
-        self.latest, self._measured_s = figures | self._engine.duties.figures(), now_s
+        self.latest, self._measured_s = figures | self._schema | self._engine.duties.figures(), now_s
+
+
+def _schema_needed(migrator: Migrator | None) -> dict[str, float]:
+    """What `fairlane migrate contract` asks live workers for."""
+    if migrator is None:
+        return {}
+    needed = migrator.needed
+    return {"schema.version": float(needed.expanded), "schema.functions": float(needed.functions)}

@@ -36,7 +36,7 @@ PREFIX = "FAIRLANE_WORKER_PROBE_"
 def healthcheck(at: At, out: Printer, probe_port: int | None, probe_host: str, live: bool) -> None:
     """Exit with 0 if the store, or a worker's probe, is well.
 
-    The store: 69 if it cannot be reached, 1 if its schema is too old. A probe: 1 if it says no or does not answer; the store is
+    The store: 69 if it cannot be reached, 1 if this code cannot run on its schema. A probe: 1 if it says no or does not answer; the store is
     not asked and no application is imported, so that it can be asked often.
     """
     if probe_port is not None:
@@ -53,13 +53,10 @@ def healthcheck(at: At, out: Printer, probe_port: int | None, probe_host: str, l
 
 def looked_at(at: At) -> str:
     """What the store answers; raises what is wrong with it."""
-    from fairlane.errors import SchemaOutOfDate
-
     with at.client() as client:
         health, migrator = client.check(), client.store.migrator()
-        if migrator is not None and health.schema_version < migrator.needed:
-            # A newer schema is well: old processes go on while new ones are rolled out.
-            raise SchemaOutOfDate(health.schema_version, migrator.needed)
+        if migrator is not None:
+            migrator.require()
     return f"ok: {health.store} answers, schema version {health.schema_version}"
 
 

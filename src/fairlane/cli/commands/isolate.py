@@ -12,7 +12,7 @@ from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings
-    from fairlane.stores.postgres.isolating import PostgresIsolator
+    from fairlane.stores.postgres.roles import PostgresIsolator
 
 
 class Outer(Protocol):
@@ -29,7 +29,7 @@ def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -
     """Separate roles and force row-level security (PostgreSQL).
 
     Makes the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last three
-    to the roles your processes log in with. Safe to run again, and needed again behind every `migrate up`.
+    to the roles your processes log in with. Safe to run again; `migrate up` keeps to it by itself.
     """
     at, out = outer.joined(at, out)
     isolator = isolator_of(at.settings())

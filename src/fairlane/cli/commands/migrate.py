@@ -14,11 +14,19 @@ from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.cli.schema import Schema
-    from fairlane.stores.base import Migration
+    from collections.abc import Sequence
 
-sql_option = click.option("--sql", is_flag=True, help="Print every migration as one script; nothing is connected to.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what `up` would run, and run nothing.")
+    from fairlane.stores.base import Migrator
+    from fairlane.stores.migrations import Migration
+
+sql_option = click.option(
+    "--sql",
+    is_flag=True,
+    help="Print a script instead, to run by hand. For PostgreSQL it holds every step, skips those that are done, and "
+    "nothing is connected to; for SQLite it holds what is pending.",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would run, and run nothing.")
+to_option = click.option("--to", type=click.IntRange(min=1), metavar="N", help="Stop at version N of the schema.")
 
 
 class Outer(NamedTuple):
@@ -40,8 +48,9 @@ class Outer(NamedTuple):
 def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
     """Bring the store's schema up to date.
 
-    SQLite files are brought up to date when they are first used; PostgreSQL is migrated by this command alone. Safe to
-    run from many processes at once.
+    Run `up` with the new release before its code is deployed: older code runs on while the schema is only expanded. Run
+    `contract` once no older code is left. A SQLite file gets its schema when it is first used; later versions by this
+    command. Safe to run from many processes at once.
     """
     context.obj = Outer(at, out)
     if context.invoked_subcommand is not None:
@@ -49,20 +58,33 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
             raise click.UsageError(f"put {'--sql' if sql else '--dry-run'} behind `up`, or leave `up` out", context)
         return
     if not sql and not dry_run:
-        raise click.UsageError("say what to do: up, status, check, isolate, --sql or --dry-run", context)
+        raise click.UsageError("say what to do: up, contract, status, check, isolate, --sql or --dry-run", context)
     _up(at, out, sql=sql, dry_run=dry_run)
 
 
 @migrate.command()
+@to_option
 @sql_option
 @dry_run_option
 @at_store
 @prints
 @click.pass_obj
-def up(outer: Outer, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
-    """Run what is pending."""
+def up(outer: Outer, to: int | None, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
+    """Run what is pending, and replace the functions if they differ."""
     at, out = outer.joined(at, out)
-    _up(at, out, sql=sql, dry_run=dry_run)
+    _up(at, out, sql=sql, dry_run=dry_run, to=to)
+
+
+@migrate.command()
+@dry_run_option
+@at_store
+@prints
+@click.pass_obj
+def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
+    """Remove what only older code needs; refused while workers of older code are alive."""
+    at, out = outer.joined(at, out)
+    migrator = _migrator(at)
+    _report(migrator, migrator.contracting() if dry_run else migrator.contract(), out, dry_run=dry_run)
 
 
 @migrate.command()
@@ -70,9 +92,9 @@ def up(outer: Outer, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
 @prints
 @click.pass_obj
 def status(outer: Outer, at: At, out: Printer) -> None:
-    """Say which version is there, which is needed, and what is pending."""
+    """Show which version is there, which is needed, and what is pending."""
     at, out = outer.joined(at, out)
-    _show(_schema(at), out)
+    _show(_migrator(at), out)
 
 
 @migrate.command()
@@ -80,55 +102,90 @@ def status(outer: Outer, at: At, out: Printer) -> None:
 @prints
 @click.pass_obj
 def check(outer: Outer, at: At, out: Printer) -> None:
-    """Exit with 1 unless the schema is the one this version needs."""
+    """Exit with 1 unless this code can run on the schema."""
     at, out = outer.joined(at, out)
-    if not _show(_schema(at), out):
+    if not _show(_migrator(at), out):
         raise click.exceptions.Exit(FAILED)
 
 
 migrate.add_command(isolate)
 
 
-def _up(at: At, out: Printer, *, sql: bool, dry_run: bool) -> None:
-    schema = _schema(at)
+def _up(at: At, out: Printer, *, sql: bool, dry_run: bool, to: int | None = None) -> None:
+    migrator = _migrator(at)
     if sql:
-        click.echo(schema.script(), nl=False)
+        click.echo(migrator.script(to), nl=False)
         return
-    ran = schema.pending() if dry_run else schema.up()
-    if out.as_json:
-        out.data({"dry_run": dry_run, "migrations": [_described(step) for step in ran]})
-        return
-    for step in ran:
-        out.line(f"{'would run' if dry_run else 'ran'} {step.version} {step.name} ({step.phase})")
-    if not ran:
-        out.note(f"nothing to do: the schema is version {schema.needed}")
+    _report(migrator, migrator.pending(to) if dry_run else migrator.up(to), out, dry_run=dry_run)
+    found, ours = migrator.state().functions, migrator.needed.functions
+    if found > ours:
+        out.note(f"the functions are of release {found}, newer than this one's {ours}: left as they are")
 
 
-def _show(schema: Schema, out: Printer) -> bool:
-    current, pending = schema.current(), schema.pending()
-    is_current = current == schema.needed
+def _report(migrator: Migrator, steps: Sequence[Migration], out: Printer, *, dry_run: bool) -> None:
     if out.as_json:
-        steps = [_described(step) for step in pending]
-        out.data({"current": current, "needed": schema.needed, "up_to_date": is_current, "pending": steps})
-        return is_current
+        out.data({"dry_run": dry_run, "migrations": [_described(step) for step in steps]})
+        return
+    for step in steps:
+        out.line(f"{'would run' if dry_run else 'ran'} {_line(step)}")
+    if not steps:
+        out.note(f"nothing to do: the schema is {migrator.state()}")
+
+
+def _show(migrator: Migrator, out: Printer) -> bool:
+    from fairlane.errors import SchemaOutOfDate
+    from fairlane.stores.migrations import require
+
+    state, needed = migrator.state(), migrator.needed
+    fault = ""
+    pending: tuple[Migration, ...] = ()
+    try:
+        pending = migrator.pending()
+        require(state, needed)
+    except SchemaOutOfDate as error:
+        fault = str(error)
+    if out.as_json:
+        out.data(
+            {
+                "current": state.expanded,
+                "needed": needed.expanded,
+                "contracted": state.contracted,
+                "functions": state.functions,
+                "functions_needed": needed.functions,
+                "runs": not fault,
+                "up_to_date": not fault and not pending,
+                "pending": [_described(step) for step in pending],
+            }
+        )
+        return not fault
     out.facts(
         [
-            ("current", current or "none"),
-            ("needed", schema.needed),
-            ("pending", ", ".join(f"{step.version} {step.name} ({step.phase})" for step in pending) or "nothing"),
+            ("current", state.expanded or "none"),
+            ("needed", needed.expanded),
+            ("contracted", state.contracted or "no"),
+            *([("functions", f"release {state.functions} of {needed.functions}")] if needed.functions else []),
+            ("pending", ", ".join(map(_line, pending)) or "nothing"),
         ]
     )
-    if current > schema.needed:
-        out.note("the schema is newer than this version of Fairlane: upgrade the package")
-    elif not is_current:
+    if fault:
+        out.note(fault)
+    elif state.expanded > needed.expanded or state.functions > needed.functions:
+        out.note("the schema is newer than this release, which can run on it")
+    elif pending:
         out.note("run `fairlane migrate up`")
-    return is_current
+    return not fault
 
 
-def _schema(at: At) -> Schema:
+def _migrator(at: At) -> Migrator:
     from fairlane.cli.schema import schema_of
 
     return schema_of(at.settings())
+
+
+def _line(step: Migration) -> str:
+    if step.phase == "functions":
+        return f"functions, release {step.version}"
+    return f"{step.version} {step.name} ({step.phase})" if step.version else f"{step.name} ({step.phase})"
 
 
 def _described(step: Migration) -> dict[str, object]:

@@ -10,6 +10,7 @@ from fairlane.cli.output import one_line
 from fairlane.cli.schema import schema_of
 from fairlane.cli.target import sqlite_file
 from fairlane.errors import FairlaneError, SchemaOutOfDate, StoreError, nearest
+from fairlane.stores.migrations import require
 from fairlane.stores.url import store_named_by
 
 if TYPE_CHECKING:
@@ -25,21 +26,23 @@ PAGES = 5
 def schema(settings: Settings) -> Iterator[Finding]:
     """Also the first to notice that a store cannot be reached."""
     try:
-        found = schema_of(settings)
-        current = found.current()
+        migrator = schema_of(settings)
+        state = migrator.state()
     except (FairlaneError, OSError) as error:
         yield unreachable(error)
         return
-    if current == found.needed:
-        yield Finding("schema", "ok", f"version {current}")
-        return
     file = sqlite_file(settings)
-    if file is not None and current == 0:
+    if file is not None and state.expanded == 0:
         what = "holds no Fairlane schema yet" if file.exists() else "is not there yet"
         yield Finding("schema", "warn", f"{file} {what}", "the first enqueue makes it, or run `fairlane migrate up`")
         return
-    says, _, remedy = str(SchemaOutOfDate(current, found.needed)).partition(": ")
-    yield Finding("schema", "fail", says, remedy)
+    try:
+        require(state, migrator.needed)
+    except SchemaOutOfDate as error:
+        says, _, remedy = str(error).partition(": ")
+        yield Finding("schema", "fail", says, remedy)
+    else:
+        yield Finding("schema", "ok", f"version {state.expanded}")
 
 
 def sqlite_place(settings: Settings) -> Iterator[Finding]:

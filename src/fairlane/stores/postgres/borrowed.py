@@ -17,7 +17,8 @@ from psycopg.rows import tuple_row
 
 from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.postgres.calls import Rows
-from fairlane.stores.postgres.translating import SCHEMA_VERSION, STORE, Again, Lost, translated
+from fairlane.stores.postgres.schema import migrations
+from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
 
@@ -66,7 +67,7 @@ class Borrowing:
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
         if not is_there:
-            raise SchemaOutOfDate(0, SCHEMA_VERSION)
+            raise SchemaOutOfDate(0, migrations().needed.expanded)
         if not is_allowed:
             raise StoreUnavailable(
                 STORE, f'the role "{role}" of this connection may not enqueue; grant it the schema and its functions'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fairlane.core.ops import Health
+from fairlane.stores.migrations import SchemaState
 from fairlane.stores.postgres.calls import Call, Rows, instant
 from fairlane.stores.postgres.translating import STORE
 
@@ -21,7 +22,6 @@ select coalesce(%s::timestamptz, clock_timestamp()), current_setting('server_ver
 def check_call(schema: str, at: datetime | None, *, pooled: bool) -> Call[Health]:
     def read(rows: Rows) -> Health:
         now, server, fsync, commit, pages, standby, unlogged, oldest_s, comment = rows[0]
-        version = comment.rpartition(" ")[2]
         degraded = []
         if fsync != "on":
             degraded.append(
@@ -52,7 +52,7 @@ def check_call(schema: str, at: datetime | None, *, pooled: bool) -> Call[Health
             now=now,
             store=STORE,
             server=f"PostgreSQL {server}",
-            schema_version=int(version) if version.isdigit() else 0,
+            schema_version=SchemaState.described(comment).expanded,
             durable=durable,
             degraded=tuple(degraded),
         )

@@ -6,16 +6,22 @@
 --   api     calls what applications call; reads the tables of the tenant that is set
 --   read    reads the tables of the tenant that is set, and calls nothing
 --
--- May be run any number of times, and is to be run again behind every later migration: whatever a migration added or replaced is taken in.
+-- May be run any number of times. Every migration runs it behind its own changes, in the same transaction: without a prefix it takes the one the
+-- schema was isolated with, and does nothing where it never was.
 -- A table or function that is named nowhere below belongs to the engine alone. (tests/isolation/test_catalog.py)
 do $isolate$
 declare
   _schema  constant text := {schema};
-  _owner   constant text := {owner};
-  _engine  constant text := {engine};
-  _worker  constant text := {worker};
-  _api     constant text := {api};
-  _read    constant text := {read};
+  _prefix  constant text := coalesce({prefix}, (
+    select left(r.rolname, -length('_engine'))
+    from pg_catalog.pg_policy p join pg_catalog.pg_class c on c.oid = p.polrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    join pg_catalog.pg_roles r on r.oid = any(p.polroles)
+    where n.nspname = _schema and c.relname = 'job' and p.polname = 'fairlane_engine'));
+  _owner   constant text := _prefix || '_owner';
+  _engine  constant text := _prefix || '_engine';
+  _worker  constant text := _prefix || '_worker';
+  _api     constant text := _prefix || '_api';
+  _read    constant text := _prefix || '_read';
   -- Nothing set, and '' as a pool leaves it behind, are no tenant.
   _tenant  constant text := $$nullif(current_setting('fairlane.tenant', true), '')$$;
   _of_job  constant text := format($$exists (select from %I.job j where j.seq = %%1$I.seq and j.tenant = %s)$$, _schema, _tenant);
@@ -23,7 +29,12 @@ declare
   _calls   constant jsonb := {calls};
   _found   record;
   _whose   text;
+  _policies text;
+  _obsolete text[];
 begin
+  if _prefix is null then
+    return;
+  end if;
   foreach _whose in array array[_owner, _engine, _worker, _api, _read] loop
     if not exists (select from pg_catalog.pg_roles where rolname = _whose) then
       execute format('create role %I nologin', _whose);
@@ -89,13 +100,22 @@ begin
     if not _found.is_forced then
       execute format('alter table %I.%I enable row level security, force row level security', _schema, _found.name);
     end if;
-    execute format('drop policy if exists fairlane_engine on %I.%I', _schema, _found.name);
-    execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema, _found.name, _engine);
-    execute format('drop policy if exists fairlane_tenant on %I.%I', _schema, _found.name);
+    _policies := md5(concat_ws(' ', _engine, _api, _read, _found.condition));
+    if _policies is distinct from (
+      select obj_description(p.oid, 'pg_policy') from pg_catalog.pg_policy p
+      where p.polrelid = format('%I.%I', _schema, _found.name)::regclass and p.polname = 'fairlane_engine'
+    ) then
+      execute format('drop policy if exists fairlane_engine on %I.%I', _schema, _found.name);
+      execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema, _found.name, _engine);
+      execute format('drop policy if exists fairlane_tenant on %I.%I', _schema, _found.name);
+      if _found.condition is not null then
+        execute format(
+          'create policy fairlane_tenant on %1$I.%2$I for all to %3$I, %4$I using (%5$s) with check (%5$s)',
+          _schema, _found.name, _api, _read, format(_found.condition, _found.name));
+      end if;
+      execute format('comment on policy fairlane_engine on %I.%I is %L', _schema, _found.name, _policies);
+    end if;
     if _found.condition is not null then
-      execute format(
-        'create policy fairlane_tenant on %1$I.%2$I for all to %3$I, %4$I using (%5$s) with check (%5$s)',
-        _schema, _found.name, _api, _read, format(_found.condition, _found.name));
       execute format('grant select on %I.%I to %I, %I', _schema, _found.name, _api, _read);
     end if;
   end loop;
@@ -111,13 +131,15 @@ begin
     'grant select on %1$I.job_record, %1$I.attempt_record, %1$I.dead_letter_record, %1$I.jobs, %1$I.dead_letter_jobs, %1$I.job_metrics, '
     '%1$I.job_queue_health to %2$I, %3$I', _schema, _api, _read);
 
-  -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other callers.
-  execute format('revoke all on all functions in schema %I from public, %I, %I, %I', _schema, _worker, _api, _read);
+  -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other callers. Those of earlier
+  -- releases stay as they are: older code calls them until the schema is contracted.
+  execute format('select array(select distinct unnest(obsolete) from %I.schema_version)', _schema) into _obsolete;
   for _found in
     select p.oid::regprocedure as name, p.prosecdef as is_definer, _calls->'worker' ? p.proname as for_worker, _calls->'api' ? p.proname as for_api
     from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = _schema
+    where n.nspname = _schema and format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) <> all(_obsolete)
   loop
+    execute format('revoke all on function %s from public, %I, %I, %I', _found.name, _worker, _api, _read);
     if (_found.for_worker or _found.for_api) <> _found.is_definer then
       execute format('alter function %s security %s', _found.name, case when _found.is_definer then 'invoker' else 'definer' end);
     end if;

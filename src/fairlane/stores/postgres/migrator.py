@@ -1,79 +1,88 @@
-"""Bringing a database's schema up to date: numbered migrations, run under one lock, each in one transaction."""
+"""Migrates a PostgreSQL schema: numbered migrations first, then all functions at once, each step in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 
 import psycopg
 from psycopg import sql as quoting
 
-from fairlane.errors import SchemaOutOfDate
-from fairlane.stores.base import Migration
+from fairlane.errors import OldWorkersAlive
+from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.answering import Connection
 from fairlane.stores.postgres.connecting import Connector
-from fairlane.stores.postgres.function_set import functions
-from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
+from fairlane.stores.postgres.roles import isolation_block
+from fairlane.stores.postgres.schema import checksum, functions_step, migrations, types_and_views
+from fairlane.stores.postgres.translating import Again, Lost, translated, unreachable
+
+_LOCKED = "-- From here on nobody else migrates this schema.\n"
 
 
-def migrations() -> tuple[Migration, ...]:
-    tables = (files("fairlane.stores.postgres") / "migrations" / "0001_foundation.expand.sql").read_text("utf-8")
-    return (Migration(1, "foundation", "expand", f"{tables}\n{functions()}"),)
-
-
-def script(migration: Migration, schema: str) -> str:
-    """One migration as plain SQL that can be run by hand: all of it or nothing."""
-    name = quoting.Identifier(schema).as_string(None)
+def script(step: Migration, schema: str) -> str:
+    """One step as plain SQL that can be run by hand, any number of times: all of it or nothing."""
     literal = quoting.Literal(schema).as_string(None)
     return (
-        f"-- Fairlane schema, version {migration.version}: {migration.name} ({migration.phase})\n"
+        f"-- Fairlane {_title(step)}\n"
         # Read committed: who waited for the lock must see what its holder did.
         "begin isolation level read committed;\n"
         "set local statement_timeout = 0;\n"
         "set local lock_timeout = 0;\n"
         "set local client_min_messages = warning;\n"
         f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
+        f"{_LOCKED}"
         "set local lock_timeout = '3s';\n"
-        f"create schema if not exists {name};\n"
-        f"set local search_path = {name}, pg_temp;\n"
-        "create table if not exists schema_version (version integer primary key, name text not null, applied_at timestamptz not null default now());\n"
-        f"{migration.sql}\n"
-        f"insert into schema_version (version, name) values ({migration.version}, '{migration.name}');\n"
-        # The comment lets a check read the version in the same query that finds the schema missing.
-        f"comment on schema {name} is 'Fairlane jobs, schema version {migration.version}';\n"
+        f"{_PLACE.replace('{schema}', literal)}"
+        f"set local search_path = {quoting.Identifier(schema).as_string(None)}, pg_temp;\n"
+        f"{_BOOKS}"
+        f"{_body(step)}"
+        f"{_DESCRIBE}"
+        f"{isolation_block(schema)}"
         "commit;\n"
     )
 
 
 class PostgresMigrator:
-    needed = SCHEMA_VERSION
-
     def __init__(self, connector: Connector, schema: str) -> None:
         self._connector, self._schema = connector, schema
+        self.needed = migrations().needed
 
-    def current(self) -> int:
+    def state(self) -> SchemaState:
         with self._connected() as conn:
-            return self._current(conn)
+            return self._state(conn)
 
-    def pending(self) -> tuple[Migration, ...]:
-        current = self.current()
-        return tuple(m for m in migrations() if m.version > current)
+    def require(self) -> None:
+        require(self.state(), self.needed)
 
-    def sql(self) -> str:
-        """Every migration as one script, made without a connection."""
-        return "\n".join(script(m, self._schema) for m in migrations())
-
-    def up(self) -> tuple[Migration, ...]:
+    def pending(self, to: int | None = None) -> tuple[Migration, ...]:
         with self._connected() as conn:
-            current = self._current(conn)
-            if current > self.needed:
-                raise SchemaOutOfDate(current, self.needed)
-            return tuple(m for m in migrations() if m.version > current and self._apply(conn, m))
+            return self._pending(conn, to)
+
+    def up(self, to: int | None = None) -> tuple[Migration, ...]:
+        """Functions of a newer release are left as they are, and so is a schema that is expanded further."""
+        with self._connected() as conn:
+            return tuple(step for step in self._pending(conn, to) if self._apply(conn, step, self._pending))
+
+    def contracting(self) -> tuple[Migration, ...]:
+        with self._connected() as conn:
+            return self._contracting(conn)
+
+    def contract(self) -> tuple[Migration, ...]:
+        with self._connected() as conn:
+            steps = self._contracting(conn)
+            if steps and (names := self._old_workers(conn)):
+                raise OldWorkersAlive(names)
+            return tuple(step for step in steps if self._apply(conn, step, self._contracting))
+
+    def script(self, to: int | None = None) -> str:
+        """Every step as one script; those that are done already do nothing."""
+        steps = migrations().pending(SchemaState(), to)
+        whole = steps if steps[-1].version < self.needed.expanded else (*steps, functions_step())
+        return "\n".join(script(step, self._schema) for step in whole)
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection for one visit. Closing it rolls back what was not committed: a migration is there whole, or not at all."""
+        """A connection of its own. Closing it rolls back what was not committed: a step is there whole, or not at all."""
         conn = self._connector.connect(patient=True)
         try:
             yield conn
@@ -83,17 +92,44 @@ class PostgresMigrator:
         finally:
             conn.close()
 
-    def _apply(self, conn: Connection, migration: Migration) -> bool:
+    def _apply(self, conn: Connection, step: Migration, due: Callable[[Connection], tuple[Migration, ...]]) -> bool:
         # The first part ends holding the lock: whoever waited for it finds the work done.
-        head, mark, tail = script(migration, self._schema).partition("set local lock_timeout = '3s'")
+        head, mark, tail = script(step, self._schema).partition(_LOCKED)
         conn.execute(head.encode())
-        if self._current(conn) >= migration.version:
+        if step not in due(conn):
             conn.execute("rollback")
             return False
         conn.execute((mark + tail).encode())
         return True
 
-    def _current(self, conn: Connection) -> int:
+    def _pending(self, conn: Connection, to: int | None = None) -> tuple[Migration, ...]:
+        state, found_checksum, _ = self._books(conn)
+        steps = migrations().pending(state, to)
+        if to is not None and to < self.needed.expanded:  # the functions need every table of this release
+            return steps
+        is_same = state.functions == self.needed.functions and found_checksum in (checksum(), None)
+        return steps if is_same or state.functions > self.needed.functions else (*steps, functions_step())
+
+    def _contracting(self, conn: Connection) -> tuple[Migration, ...]:
+        state, _, has_obsolete = self._books(conn)
+        steps = migrations().contracting(state)
+        return (_OBSOLETE_STEP, *steps) if has_obsolete else steps
+
+    def _old_workers(self, conn: Connection) -> list[str]:
+        found = conn.execute(
+            quoting.SQL(
+                "select name from {} where expires_at > now() and (coalesce((figures->>'schema.version')::float8, 0) < %s "
+                "or coalesce((figures->>'schema.functions')::float8, 0) < %s) order by 1"
+            ).format(quoting.Identifier(self._schema, "worker")),
+            (self.needed.expanded, self.needed.functions),
+        )
+        return [name for (name,) in found.fetchall()]
+
+    def _state(self, conn: Connection) -> SchemaState:
+        return self._books(conn)[0]
+
+    def _books(self, conn: Connection) -> tuple[SchemaState, str | None, bool]:
+        """The state, the checksum of the functions (null: not readable for this role), and whether some are obsolete."""
         # Read from the catalog: to_regclass may answer from a cache filled before we waited for the lock.
         found = conn.execute(
             "select has_table_privilege(c.oid, 'select'), obj_description(n.oid, 'pg_namespace') "
@@ -102,10 +138,175 @@ class PostgresMigrator:
             (self._schema,),
         ).fetchone()
         if found is None:
-            return 0
-        if not found[0]:  # isolated: who only works or enqueues reads no table, but may know the version
-            version = (found[1] or "").rpartition(" ")[2]
-            return int(version) if version.isdigit() else 0
+            return SchemaState(), "", False
+        if not found[0]:  # isolated: who only works or enqueues reads no table, but may know the state
+            return SchemaState.described(found[1] or ""), None, False
         table = quoting.Identifier(self._schema, "schema_version")
-        row = conn.execute(quoting.SQL("select coalesce(max(version), 0) from {}").format(table)).fetchone()
-        return int(row[0]) if row else 0
+        rows = conn.execute(quoting.SQL(_READ_BOOKS).format(table)).fetchall()
+        expanded, contracted, functions, found_checksum, has_obsolete = rows[0]
+        return SchemaState(expanded, contracted, functions), found_checksum or "", has_obsolete
+
+
+def _title(step: Migration) -> str:
+    if step.phase == "functions":
+        return f"functions, release {step.version}"
+    return f"schema, version {step.version}: {step.name} ({step.phase})"
+
+
+def _body(step: Migration) -> str:
+    if step.phase == "obsolete":
+        return step.sql
+    if step.phase == "functions":
+        types, views = types_and_views()
+        record = _RECORD_FUNCTIONS.replace("{release}", str(step.version)).replace("{checksum}", checksum())
+        names = {"{types}": types, "{views}": views}
+        for mark, found in names.items():
+            record = record.replace(mark, ", ".join(f"'{name}'" for name in found))
+        return f"{_FIRST_FUNCTIONS}{step.sql}\n{record}"
+    row = f"({step.version}, '{step.phase}', '{step.name}')"
+    return (
+        "do $migration$ begin\n"
+        f"if exists (select from schema_version where (version, phase) = ({step.version}, '{step.phase}')) then\n"
+        "  return;\n"
+        "end if;\n"
+        f"execute $step$\n{step.sql}\n$step$;\n"
+        f"insert into schema_version (version, phase, name) values {row};\n"
+        "end $migration$;\n"
+    )
+
+
+_PLACE = """\
+do $place$ begin
+if not exists (select from pg_namespace where nspname = {schema}) then
+  execute format('create schema %I', {schema});
+end if;
+end $place$;
+"""
+
+_BOOKS = """\
+create table if not exists schema_version (
+  version     integer not null,
+  phase       text not null default 'expand',
+  name        text not null,
+  applied_at  timestamptz not null default now(),
+  checksum    text,  -- of functions
+  members     text[] not null default '{}',  -- the functions, views and types of a release, as DROP names them
+  obsolete    text[] not null default '{}',  -- those of earlier releases that it has no more
+  primary key (version, phase)
+);
+-- Written before functions were recorded apart from tables.
+do $books$ begin
+if not exists (select from pg_attribute where attrelid = 'schema_version'::regclass and attname = 'phase') then
+  alter table schema_version
+    add phase text not null default 'expand', add checksum text, add members text[] not null default '{}',
+    add obsolete text[] not null default '{}', drop constraint schema_version_pkey, add primary key (version, phase);
+end if;
+end $books$;
+"""
+
+_READ_BOOKS = """
+select coalesce(max(version) filter (where phase = 'expand'), 0), coalesce(max(version) filter (where phase = 'contract'), 0),
+       coalesce(max(version) filter (where phase = 'functions'), 0),
+       (array_agg(checksum order by version desc) filter (where phase = 'functions'))[1],
+       coalesce(bool_or(obsolete <> '[]'), false)
+from (
+  -- Through JSON: before functions were recorded the table had fewer columns.
+  select version, coalesce(r->>'phase', 'expand') as phase, r->>'checksum' as checksum, coalesce(r->>'obsolete', '[]') as obsolete
+  from {} v, to_jsonb(v) r
+) v
+"""
+
+_DESCRIBE = """\
+-- The comment lets a check read the state in the same query that finds the schema missing, with no right on any table.
+do $describe$ begin
+execute format(
+  'comment on schema %I is %L', current_schema(),
+  (select format('Fairlane jobs: schema expanded to %s, contracted to %s, functions %s',
+                 coalesce(max(version) filter (where phase = 'expand'), 0),
+                 coalesce(max(version) filter (where phase = 'contract'), 0),
+                 coalesce(max(version) filter (where phase = 'functions'), 0))
+   from schema_version));
+end $describe$;
+"""
+
+_FIRST_FUNCTIONS = """\
+-- Functions that were created before they were recorded cannot be replaced one by one: all of them go.
+do $first$
+declare
+  _found record;
+begin
+  if exists (select from schema_version where phase = 'functions') then
+    return;
+  end if;
+  for _found in
+    select 'view' as kind, format('%I', c.relname) as name, 1 as nth
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = current_schema() and c.relkind = 'v'
+    union all
+    select 'function', p.oid::regprocedure::text, 2
+    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = current_schema() and not exists (select from pg_trigger t where t.tgfoid = p.oid)
+    union all
+    select 'type', format('%I', c.relname), 3
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = current_schema() and c.relkind = 'c'
+    order by nth
+  loop
+    execute format('drop %s if exists %s cascade', _found.kind, _found.name);
+  end loop;
+end
+$first$;
+"""
+
+# Functions of this transaction are those of this release.
+_RECORD_FUNCTIONS = """\
+insert into schema_version (version, phase, name, checksum, members, obsolete)
+select {release}, 'functions', 'functions', '{checksum}', found.members, array(
+  select distinct m from schema_version v, unnest(v.members || v.obsolete) m
+  where v.phase = 'functions' and m <> all(found.members) order by m)
+from (
+  select array(
+    select format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = current_schema() and p.xmin = pg_current_xact_id()::xid
+    union all
+    select format('view %I', v) from unnest(array[{views}]) v
+    union all
+    select format('type %I', t) from unnest(array[{types}]) t) as members
+) found
+on conflict (version, phase) do update
+set checksum = excluded.checksum, members = excluded.members, obsolete = excluded.obsolete, applied_at = now();
+"""
+
+_OBSOLETE_STEP = Migration(
+    0,
+    "functions of earlier releases",
+    "obsolete",
+    """\
+do $obsolete$
+declare
+  _left     text[] := array(select distinct m from schema_version v, unnest(v.obsolete) m order by m);
+  _blocked  text[];
+  _member   text;
+begin
+  loop
+    _blocked := '{}';
+    foreach _member in array _left loop
+      begin
+        execute format('drop %s if exists %s', split_part(_member, ' ', 1), substr(_member, strpos(_member, ' ') + 1));
+      exception when dependent_objects_still_exist then
+        _blocked := _blocked || _member;
+      end;
+    end loop;
+    exit when _blocked = '{}';
+    if _blocked = _left then
+      raise exception 'something else depends on %', array_to_string(_left, ', ')
+        using errcode = 'dependent_objects_still_exist', hint = 'Drop what depends on them first.';
+    end if;
+    _left := _blocked;
+  end loop;
+  update schema_version set obsolete = '{}',
+    members = case when version = (select max(version) from schema_version where phase = 'functions') then members else '{}' end
+  where phase = 'functions';
+end
+$obsolete$;
+""",
+)

@@ -18,10 +18,10 @@ from fairlane.stores.postgres.calls import Call, Rows, operation_call
 from fairlane.stores.postgres.checking import check_call
 from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
 from fairlane.stores.postgres.enqueueing import enqueue
-from fairlane.stores.postgres.isolating import PostgresIsolator
 from fairlane.stores.postgres.listening import PostgresListener
 from fairlane.stores.postgres.migrator import PostgresMigrator
 from fairlane.stores.postgres.repeating import Repeating
+from fairlane.stores.postgres.roles import PostgresIsolator
 from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
 from fairlane.stores.postgres.turning import turn
 

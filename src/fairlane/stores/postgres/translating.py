@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 
 from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
+from fairlane.stores.postgres.schema import migrations
 
 STORE = "postgresql"
-SCHEMA_VERSION = 1
 
 
 class Lost(Exception):
@@ -37,7 +37,7 @@ def translated(error: Exception) -> StoreError | Lost | Again:
     if state in ("40001", "40P01"):  # serialization failure, deadlock
         return Again(text)
     if state in ("42883", "42P01", "3F000"):  # no such function, table, schema
-        return SchemaOutOfDate(0, SCHEMA_VERSION)
+        return SchemaOutOfDate(0, migrations().needed.expanded)
     if state.startswith(("57P", "08")) or _has_lost_its_connection(error, state):
         return Lost(text)
     if state == "25006":

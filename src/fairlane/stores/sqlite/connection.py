@@ -16,10 +16,11 @@ from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from fairlane.core.chance import Chance
-from fairlane.errors import ConfigError, SchemaOutOfDate, SqliteLibraryMismatch, StoreClosed
+from fairlane.errors import ConfigError, SqliteLibraryMismatch, StoreClosed
+from fairlane.stores.migrations import require
 from fairlane.stores.sqlite.driver import Driver, Library, Locked
 from fairlane.stores.sqlite.location import create_if_missing
-from fairlane.stores.sqlite.migrating import NEEDED, current_version, migrate
+from fairlane.stores.sqlite.migrator import MIGRATIONS, current_state, migrate
 
 FileId = tuple[int, int]
 """Device and inode: one file under two names is still one file."""
@@ -191,13 +192,13 @@ class Database:
                 time.sleep(pause_s)
 
     def _ready_writer(self) -> Driver:
-        """The writer, once the file holds the schema this code knows."""
+        """The writer, once the file holds a schema this code can run on."""
         if self._schema_known and self._writer is not None and not self._closed:
             return self._writer
         with self._write_lock:
             db = self._open_writer()
-            version = current_version(db)
-            if version == 0:
+            state = current_state(db)
+            if state.expanded == 0:
                 db.execute("begin immediate")
                 try:
                     migrate(db)
@@ -205,8 +206,8 @@ class Database:
                 finally:
                     if db.in_transaction():
                         db.execute("rollback")
-            elif version != NEEDED:
-                raise SchemaOutOfDate(version, NEEDED)
+            else:
+                require(state, MIGRATIONS.needed)
             self._schema_known = True
             return db
 

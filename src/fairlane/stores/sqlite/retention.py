@@ -6,7 +6,7 @@ from fairlane.core.ops import Health, Purge, Purged, Retain, Retained
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read
-from fairlane.stores.sqlite.migrating import current_version
+from fairlane.stores.sqlite.migrator import current_state
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _FINISHED = """
@@ -58,7 +58,7 @@ def health(tx: Transaction, version: str, *, wants_wal: bool, in_place: bool, cl
         now=from_us(tx.now),
         store="sqlite",
         server=f"SQLite {version} ({tx.db.library})",
-        schema_version=current_version(tx.db),
+        schema_version=current_state(tx.db).expanded,
         durable=synchronous >= _FULL and in_place,
         degraded=tuple(degraded),
     )

@@ -46,7 +46,7 @@ from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.limits import rates, stored
 from fairlane.stores.sqlite.limits.in_force import LimitMemory
 from fairlane.stores.sqlite.location import located
-from fairlane.stores.sqlite.migrating import SqliteMigrator
+from fairlane.stores.sqlite.migrator import SqliteMigrator
 from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import StoreClock, Transaction
 
@@ -158,7 +158,7 @@ class SqliteStore:
         self._limit_memory = LimitMemory()
         self._thread = StoreThread()
         self._closed = False
-        # An old or newer schema is reported by the first operation: until then a migrator can be asked for.
+        # A schema that does not fit is reported by the first operation: until then a migrator can be asked for.
         try:
             self._db.make_ready()
         except SchemaOutOfDate:

@@ -20,7 +20,7 @@ from typing import Literal
 from fairlane.client.app import Fairlane
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check
-from fairlane.errors import ConfigError, FairlaneError, SchemaOutOfDate, StoreUnavailable, UnknownTask, nearest
+from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
 from fairlane.worker.board import Board
@@ -72,10 +72,10 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
             "their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
         )
     app.settings.alerts.require_extra()
-    health, migrator = app.store.run(Check()), app.store.migrator()
-    if migrator is not None and health.schema_version < migrator.needed:
-        # A newer schema is fine: old workers go on while new ones are rolled out.
-        raise SchemaOutOfDate(health.schema_version, migrator.needed)
+    app.store.run(Check())
+    migrator = app.store.migrator()
+    if migrator is not None:
+        migrator.require()
     if app.store.name == "memory":
         raise StoreUnavailable(
             app.settings.url.partition(":")[0],

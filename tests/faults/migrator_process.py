@@ -1,6 +1,6 @@
 """A process that migrates a database, and says how many migrations it applied.
 
-python -m tests.faults.migrating DSN
+python -m tests.faults.migrator_process DSN
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from msgspec import json
 from psycopg import sql as quoting
 
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
+from fairlane.stores.migrations import SchemaState, require
 from fairlane.stores.postgres.connecting import Connector
-from fairlane.stores.postgres.function_set import functions
-from fairlane.stores.postgres.translating import SCHEMA_VERSION, Again, Lost, translated, unreachable
+from fairlane.stores.postgres.schema import functions, migrations
+from fairlane.stores.postgres.translating import Again, Lost, translated, unreachable
 
 _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
 _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
@@ -52,18 +53,23 @@ class Isolation(NamedTuple):
     says: str
 
 
+def isolation_block(schema: str, prefix: str | None = None) -> str:
+    """Separates the roles; without a prefix only where that was done before, for what has been added since."""
+    text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
+    calls = json.encode({"worker": callable_by("worker"), "api": callable_by("api")}).decode()
+    for name, value in {"schema": schema, "calls": calls, "prefix": prefix}.items():
+        text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())
+    return text
+
+
 class PostgresIsolator:
     def __init__(self, connector: Connector, schema: str) -> None:
         self._connector, self._schema = connector, schema
 
     def script(self, prefix: str | None = None) -> str:
         """The whole change as plain SQL that can be run by hand: all of it or nothing."""
-        roles = Roles.prefixed(prefix or self._schema)
-        text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
-        calls = json.encode({"worker": callable_by("worker"), "api": callable_by("api")}).decode()
-        names = {"schema": self._schema, "calls": calls, **roles._asdict()}
-        for name, value in names.items():
-            text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())
+        prefix = prefix or self._schema
+        Roles.prefixed(prefix)
         schema = quoting.Literal(self._schema).as_string(None)
         return (
             "begin isolation level read committed;\n"
@@ -73,17 +79,23 @@ class PostgresIsolator:
             "set local search_path = pg_catalog, pg_temp;\n"
             f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({schema}));\n"
             "set local lock_timeout = '3s';\n"
-            f"{text}"
+            f"{isolation_block(self._schema, prefix)}"
             "commit;\n"
         )
 
     def apply(self, prefix: str | None = None) -> Roles:
         """Make it so. Needs a role that owns the schema and may create roles, or a superuser."""
         text = self.script(prefix)
+        needed = migrations().needed
         if self.look() is None:
-            raise SchemaOutOfDate(0, SCHEMA_VERSION)
+            raise SchemaOutOfDate(0, needed.expanded)
         conn = self._connector.connect(patient=True)
         try:
+            [(comment,)] = conn.execute(_COMMENT, {"schema": self._schema}).fetchall()
+            state = SchemaState.described(comment or "")
+            require(state, needed)
+            if state.functions > needed.functions:  # functions that this code does not know would lose their callers
+                raise SchemaOutOfDate(state.functions, needed.functions, "functions")
             conn.execute(text.encode())
         except psycopg.errors.InsufficientPrivilege as error:
             step = "connect as the owner of the schema with the right to create roles, or let a superuser run `fairlane migrate isolate --sql`"
@@ -118,6 +130,7 @@ class PostgresIsolator:
         return Isolation("database", role, f'policies hold for role "{role}"')
 
 
+_COMMENT = "select obj_description(oid, 'pg_namespace') from pg_catalog.pg_namespace where nspname = %(schema)s"
 _LOOK = """
 with place as (select oid, nspowner from pg_catalog.pg_namespace where nspname = %(schema)s),
 function as (select p.* from pg_catalog.pg_proc p join place on place.oid = p.pronamespace),

@@ -1,0 +1,79 @@
+"""The schema this code needs: its numbered migrations, and its functions, views and types as one script."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from graphlib import TopologicalSorter
+from hashlib import sha256
+from importlib.resources import files
+
+from fairlane.stores.migrations import Migration, Migrations
+
+FUNCTIONS_RELEASE = 1
+"""Raised with the first change in functions/ behind the baseline (tests/upgrade/baseline.txt): functions are never
+replaced by those of an older release."""
+
+_DEFINED = re.compile(r"^create (?:or replace (?:function|view)|type) (\w+)", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+_LATE_BOUND = re.compile(r"\$\$.*?\$\$", re.DOTALL)
+"""Bodies in PL/pgSQL: what they name is looked up when they run, but for types."""
+_TYPE = re.compile(r"^create type (\w+) as \(.*?\);\n", re.MULTILINE | re.DOTALL)
+_VIEW = re.compile(r"^create or replace view (\w+)", re.MULTILINE)
+
+
+@cache
+def migrations() -> Migrations:
+    return Migrations.in_folder(files("fairlane.stores.postgres") / "migrations", FUNCTIONS_RELEASE)
+
+
+@cache
+def functions() -> str:
+    """Every file of functions/, in an order in which they can be created: types first, and only where they are missing."""
+    texts = {
+        f"{noun.name}/{file.name}": file.read_text("utf-8")
+        for noun in (files("fairlane.stores.postgres") / "functions").iterdir()
+        for file in noun.iterdir()
+    }
+    whole = "\n".join(texts[name] for name in in_order(texts))
+    return "\n".join((*(_if_missing(found) for found in _TYPE.finditer(whole)), _TYPE.sub("", whole)))
+
+
+def functions_step() -> Migration:
+    return Migration(FUNCTIONS_RELEASE, "functions", "functions", functions())
+
+
+def checksum() -> str:
+    return sha256(functions().encode()).hexdigest()[:16]
+
+
+def types_and_views() -> tuple[list[str], list[str]]:
+    return _TYPE_NAMES.findall(functions()), _VIEW.findall(functions())
+
+
+def in_order(texts: dict[str, str]) -> tuple[str, ...]:
+    """The names of files, each behind the files that define what it names outside of late-bound bodies."""
+    homes: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        for defined in _DEFINED.findall(text):
+            homes.setdefault(defined, set()).add(name)
+    needs: TopologicalSorter[str] = TopologicalSorter()
+    for name, text in sorted(texts.items()):
+        named = set(re.findall(r"\w+", _LATE_BOUND.sub("", _COMMENT.sub("", text))))
+        needs.add(name, *sorted({home for word in named & homes.keys() for home in homes[word]} - {name}))
+    return tuple(needs.static_order())
+
+
+_TYPE_NAMES = re.compile(r"^  create type (\w+) as", re.MULTILINE)
+
+
+def _if_missing(found: re.Match[str]) -> str:
+    """`create type` has no `if not exists`. A type that is there is left as it is: one that changes takes another name."""
+    return (
+        "do $type$ begin\n"
+        "if not exists (select from pg_type t join pg_namespace n on n.oid = t.typnamespace\n"
+        f"               where n.nspname = current_schema() and t.typname = '{found[1]}') then\n"
+        f"  {found[0].rstrip()}\n"
+        "end if;\n"
+        "end $type$;\n"
+    )
