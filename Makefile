@@ -87,7 +87,8 @@ clean: ## Remove environments, caches and built files
 outdated:
 
 $(READY): pyproject.toml constraints.txt $(if $(OUTDATED),outdated)
-	@test -n "$(PYTHON)" || { echo "Fairlane needs Python 3.11 or newer; none was found. Install one, or say where: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Fairlane needs Python 3.11 or newer; $(if $(PYTHON),$(PYTHON) is none,none was found). Install one, or say where: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
 		echo "On Debian and Ubuntu: apt install python3-venv. Or use another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
