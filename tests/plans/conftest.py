@@ -33,6 +33,8 @@ class Session:
     def __init__(self, dsn: str) -> None:
         self.conn = psycopg.connect(dsn, autocommit=True)
         self._claim_no = 0
+        self.rows = 0
+        """How many ready rows the last claim read."""
         renew = {"worker": WORKER, "lease_s": 36000, "name": "", "queues": [], "types": [], "figures": {}}
         self.conn.execute("select fairlane.renew_v1(%s)", (json.dumps(renew),))
 
@@ -43,10 +45,19 @@ class Session:
             [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
         )
         with self.conn.transaction(force_rollback=True):
+            before = self._rows_read()
             plan = self._explained(wants, claim_limits(limits))
+            self.rows = self._rows_read() - before
             row = self.conn.execute("select count(*) from fairlane.lease where worker = %s", (WORKER,)).fetchone()
         assert row is not None
         return row[0], plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+    def _rows_read(self) -> int:
+        row = self.conn.execute(
+            "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relid = 'fairlane.ready'::regclass"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def _explained(self, wants: str, limits: str | None) -> dict[str, Any]:
         row = self.conn.execute(

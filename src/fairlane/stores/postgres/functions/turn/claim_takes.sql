@@ -135,7 +135,7 @@ begin
         _taken := _got.taken;
         _seen := _got.marks;
         _these := _got.seqs;
-        marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
+        marks := merge_marks(marks, look_back(_seen, _taken, _shares, _w.look));
         if _got.stopped is not null then
           _cut := true;
           _next := _at[_got.stopped];
@@ -145,7 +145,7 @@ begin
         from take(_lines, _shares, _w.types, _w.off_types, _w.look, _most, false, _w.worker, _w.claim_no, _w.lane, _nth + claimed,
                   _w.start, _w.timeout_s, _w.start_by_s, _w.now, l, _rates) t;
         perform use_rates(_rates, _taken, _w.claim_no, _w.now);
-        marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _most));
+        marks := merge_marks(marks, looked_at(_seen, _taken, _shares, _w.look, _most));
       end if;
       _sum := (select sum(t) from unnest(_taken) t);
       claimed := claimed + _sum;

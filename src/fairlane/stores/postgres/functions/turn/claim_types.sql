@@ -28,18 +28,25 @@ begin
   taken := array_fill(0, array[cardinality(_lines)]);
   marks := _lines;
   for _p in
-    select p.ord::integer, p.place::integer, p.tid, p.type, p.rank, p.due_at, p.seq
-    from unnest(_lines) with ordinality as n (queue, band, tenant, rank, due_at, seq, looked, ord)
+    select p.ord::integer, p.place::integer, p.look::integer, p.tid, p.type, p.rank, p.due_at, p.seq
+    from (
+      select array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x) as active,
+             age(pg_snapshot_xmax(pg_current_snapshot())::xid) as newer, pg_current_xact_id_if_assigned()::xid as own offset 0
+    ) a
+    cross join unnest(_lines) with ordinality as n (queue, band, tenant, rank, due_at, seq, looked, ord)
     join unnest(shares) with ordinality as s (share, ord) using (ord)
     cross join lateral (
-      select n.ord, x.tid, x.type, x.rank, x.due_at, x.seq, row_number() over (order by x.rank, x.due_at, x.seq) as place
+      select n.ord, x.tid, x.type, x.rank, x.due_at, x.seq, x.look, row_number() over (order by x.rank, x.due_at, x.seq) as place
       from (
-        select locked.tid, x.type, x.rank, x.due_at, x.seq  -- see take
+        select locked.tid, x.type, x.rank, x.due_at, x.seq, x.look  -- see take
         from (
-          select r.ctid as tid, r.type, r.rank, r.due_at, r.seq from ready r
-          where r.queue = n.queue and r.band = n.band and r.tenant = n.tenant
-            and (r.rank, r.due_at, r.seq) > (n.rank, n.due_at, n.seq)
-          order by r.rank, r.due_at, r.seq limit greatest(_look - n.looked, 0)
+          select r.*, row_number() over () as look
+          from (
+            select r.ctid as tid, r.type, r.rank, r.due_at, r.seq from ready r
+            where r.queue = n.queue and r.band = n.band and r.tenant = n.tenant
+              and (r.rank, r.due_at, r.seq) > (n.rank, n.due_at, n.seq) and not is_taken(r.xmax, a.active, a.newer, a.own)
+            order by r.rank, r.due_at, r.seq limit greatest(_look - n.looked, 0)
+          ) r
         ) x
         cross join lateral (select y.ctid as tid from ready y where y.ctid = x.tid for update skip locked) locked
         where (_types is null or x.type = any(_types)) and (_off_types is null or x.type <> all(_off_types)) and x.type <> all(_full)
@@ -73,15 +80,12 @@ begin
     for i in 1 .. cardinality(_under) loop
       _rules[_under[i]].room := _rules[_under[i]].room - 1;
     end loop;
-    _mark := (_lines[_p.ord].queue, _lines[_p.ord].band, _lines[_p.ord].tenant, _p.rank, _p.due_at, _p.seq, _lines[_p.ord].looked)::line_mark;
+    _mark := (_lines[_p.ord].queue, _lines[_p.ord].band, _lines[_p.ord].tenant, _p.rank, _p.due_at, _p.seq, _lines[_p.ord].looked + _p.look)::line_mark;
     marks[_p.ord] := _mark;
     taken[_p.ord] := taken[_p.ord] + 1;
     last := _p.ord;
     _tids := array_append(_tids, _p.tid);
     _extra := array_append(_extra, _counts);
-  end loop;
-  for i in 1 .. cardinality(_lines) loop
-    marks[i].looked := _lines[i].looked + taken[i];
   end loop;
   l.types := _rules;
   if _tids = '{}' then

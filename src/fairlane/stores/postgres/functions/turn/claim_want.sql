@@ -109,7 +109,7 @@ begin
       select k.taken, k.marks, k.seqs into _taken, _seen, _these
       from take(_lines, _shares, _w.types, _w.off_types, _w.look, _room - claimed, false, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
                 _w.timeout_s, _w.start_by_s, _now, l, null) k;
-      marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _room - claimed));
+      marks := merge_marks(marks, looked_at(_seen, _taken, _shares, _w.look, _room - claimed));
       claimed := claimed + (select sum(t) from unnest(_taken) t);
       seqs := seqs || _these;
     end loop;
@@ -232,7 +232,7 @@ begin
           _these := _got.seqs;
           _gave := _got.last;
           _stopped := _got.stopped;
-          marks := merge_marks(marks, look_back(_lines, _seen, _taken, _shares, _w.look));
+          marks := merge_marks(marks, look_back(_seen, _taken, _shares, _w.look));
         else
           select k.taken, k.marks, k.seqs into _taken, _seen, _these
           from take(_lines, _shares, _w.types, _w.off_types, _w.look, _here, true, _worker, _claim_no, _w.lane, _nth + claimed, _w.start,
@@ -240,7 +240,7 @@ begin
           if l.limited then
             perform use_rates(_rates, _taken, _claim_no, _now);
           end if;
-          marks := merge_marks(marks, looked_at(_lines, _seen, _taken, _shares, _w.look, _here));
+          marks := merge_marks(marks, looked_at(_seen, _taken, _shares, _w.look, _here));
         end if;
         if _stopped is not null then
           select coalesce(array_agg(t.tenant order by t.ord), '{}') || _rest, array_agg(t.room - t.taken order by t.ord) || _rest_rooms,

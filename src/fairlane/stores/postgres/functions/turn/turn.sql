@@ -98,7 +98,7 @@ begin
       -- arrives there meanwhile is left to the next one, which knows its limits. (tests/faults/test_limits_met_late.py)
       _empty := array(
         select q.name from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
-        where q.name <> '' and not exists (select from ready r where r.queue = q.name));
+        where q.name <> '' and (select r.seq from ready r where r.queue = q.name limit 1) is null);
       _given := array(select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(_empty));
     end if;
     if _ruled or _given <> '{}' then

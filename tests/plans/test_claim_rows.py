@@ -1,0 +1,70 @@
+"""A claim reads the rows it takes and a bounded number of others, whatever waits behind them and whoever claims beside it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from fairlane.core.limits import Limit
+from tests.plans.conftest import WORKER, Session
+
+BACKLOG = 200_000
+LOOK = 1_000
+UNRELATED = (Limit(kind="type", name="other", running=3), Limit(kind="queue", name="bulk", running=3))
+
+
+@pytest.mark.requirement("W5")
+def test_a_claim_that_comes_short_reads_no_further_than_it_may_look(session: Session) -> None:
+    session.load(50, due="2026-01-01")
+    session.load(BACKLOG, type="foreign", first=50)
+    for _ in range(2):
+        given, touched = session.claim(look=LOOK)
+    assert given == 50
+    assert session.rows <= 3 * LOOK
+    assert touched < 4_000
+
+
+@pytest.mark.requirement("W5")
+@pytest.mark.parametrize("tenants", [1, 50])
+def test_a_claim_under_an_unrelated_limit_planned_on_an_empty_table_reads_what_it_takes(
+    session: Session, tenants: int
+) -> None:
+    session.conn.execute("vacuum analyze fairlane.ready")
+    for _ in range(8):
+        assert session.claim(limits=UNRELATED)[0] == 0
+    session.load(BACKLOG, tenants=tenants)
+    for _ in range(2):
+        given, limited = session.claim(limits=UNRELATED)
+        assert given == 100
+        assert session.rows <= 500
+    _, free = session.claim()
+    assert limited <= 1.25 * free
+
+
+@pytest.mark.requirement("W5", "W14")
+def test_a_claim_passes_what_other_sessions_are_taking_without_losing_its_turn(session: Session) -> None:
+    session.load(BACKLOG)
+    want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 500}])
+    with ExitStack() as others:
+        for n in range(8):
+            other = others.enter_context(psycopg.connect(session.conn.info.dsn))
+            claim = "select from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s)"
+            other.execute(claim, (WORKER, 1000 + n, want))
+        given, _ = session.claim(look=LOOK)
+        assert given == 100
+        assert session.rows <= 8 * 500 + 500
+
+
+@pytest.mark.requirement("W5")
+def test_what_a_session_was_taking_when_it_was_rolled_back_is_first_in_line_again(session: Session) -> None:
+    session.load(1_000)
+    session.claim(500)
+    with session.conn.transaction(force_rollback=True):
+        want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 3}])
+        rows = session.conn.execute(
+            "select seq from fairlane.turn_v1(%s, 1000, null, null, null, null, null, null, null, %s)", (WORKER, want)
+        ).fetchall()
+    assert [seq for (seq,) in rows[1:]] == [1, 2, 3]
