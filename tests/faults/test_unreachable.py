@@ -12,8 +12,9 @@ import pytest
 from fairlane.core.clock import FakeClock, SystemClock
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, GetStats
 from fairlane.errors import SchemaOutOfDate, StoreRefused, StoreUnavailable
-from fairlane.stores.postgres import PostgresStore, listening
-from fairlane.stores.postgres.connecting import parameters
+from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.postgres.connection import parameters
+from fairlane.stores.postgres.listener import PROBE_EVERY_S, PostgresListener
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.servers.ports import free_port
@@ -72,14 +73,14 @@ def test_a_call_into_a_black_hole_ends_and_tells_whether_it_may_have_been_done(
 def test_a_listener_that_cannot_hear_any_more_finds_out_and_comes_back(
     place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "PROBE_WITHIN_S", 0.3)
+    monkeypatch.setattr("fairlane.stores.postgres.listener.PROBE_WITHIN_S", 0.3)
     clock = FakeClock()
     params = parameters(place.through(proxy.port), statement_timeout_s=1, lock_timeout_s=1)
-    listener = listening.PostgresListener(params, "fairlane_wake", clock)
+    listener = PostgresListener(params, "fairlane_wake", clock)
     proxy.cut_all("silent")
     assert not listener.wait(0.01)
     assert proxy.connections == 1
-    clock.advance(listening.PROBE_EVERY_S + 1)
+    clock.advance(PROBE_EVERY_S + 1)
     assert not listener.wait(0.01)  # asks, hears nothing, gives the connection up
     assert listener.wait(0.01)  # listens anew
     place.rows("notify fairlane_wake")

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.core.limits import Limit
 from fairlane.stores.postgres import PostgresStore
-from fairlane.stores.postgres.turning import claim_limits
+from fairlane.stores.postgres.turn import claim_limits
 from tests.servers.postgres import PostgresServer
 
 WORKER = "00000000-0000-7000-8000-000000000001"

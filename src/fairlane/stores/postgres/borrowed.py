@@ -1,6 +1,6 @@
-"""Enqueueing on the caller's own connection: in its transaction, never committing, never trying again.
+"""Enqueues, and sets the tenant, on the caller's own connection: in its transaction, never committing, never retrying.
 
-psycopg and asyncpg connections, and SQLAlchemy's Connection, Session and async twins over either.
+Takes psycopg and asyncpg connections, and SQLAlchemy's Connection, Session and async twins over either.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ from weakref import WeakSet
 import psycopg
 from psycopg.rows import tuple_row
 
-from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable, UnsupportedConnection
+from fairlane.errors import (
+    FairlaneError,
+    NoTransaction,
+    PermissionDenied,
+    SchemaOutOfDate,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnsupportedConnection,
+)
 from fairlane.stores.postgres.calls import Rows
+from fairlane.stores.postgres.errors import STORE, Again, Lost, translated
 from fairlane.stores.postgres.schema import migrations
-from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
 
@@ -28,13 +37,14 @@ AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
 # A call of a function that is not there, or not for this role, would abort the caller's transaction: look first.
 _LOOK = (
-    "select count(distinct p.proname) = 2, bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
+    "select count(distinct p.proname) = 2, "
+    "bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
     "from pg_catalog.pg_namespace n join pg_catalog.pg_proc p on p.pronamespace = n.oid "
     "where n.nspname = %s::text and p.proname in ('enqueue_v1', 'enqueue_one_v1')"
 )
 
 
-class Borrowing:
+class BorrowedConnections:
     """Sends calls through callers' connections."""
 
     def __init__(self, schema: str) -> None:
@@ -50,7 +60,7 @@ class Borrowing:
                 self._found(owner, send(_LOOK, (self._schema,)))
             return send(sql.decode(), params)
         except driver_errors() as error:
-            raise told(error) from error
+            raise caller_error(error) from error
 
     async def arun(self, conn: object, sql: bytes, params: Params) -> Rows:
         """Run on a connection of either kind; a blocking one is used in a thread."""
@@ -62,7 +72,7 @@ class Borrowing:
                 self._found(owner, await send(_LOOK, (self._schema,)))
             return await send(sql.decode(), params)
         except driver_errors() as error:
-            raise told(error) from error
+            raise caller_error(error) from error
 
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
@@ -163,7 +173,7 @@ def driver_errors() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
-def told(error: Exception) -> StoreError:
+def caller_error(error: Exception) -> StoreError:
     """What the caller gets. Here nothing is tried again: only the caller can repeat its transaction."""
     if isinstance(error, UnicodeEncodeError):
         return StoreRefused(STORE, f"this connection's client_encoding cannot carry the payload ({error}); use UTF8")
@@ -199,3 +209,61 @@ def _numbered(sql: str) -> str:
     """`%s` as `$1`, `$2`, … for drivers that count."""
     first, *rest = sql.split("%s")
     return (first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))).replace("%%", "%")
+
+
+IDLE = 0
+"""libpq's status of a connection outside any transaction."""
+
+# A transaction is one tenant's to its end: what is set stays, and the answer says whose it is.
+_SET = (
+    "select set_config('fairlane.tenant', "
+    "case when coalesce(current_setting('fairlane.tenant', true), '') in ('', %s::text) "
+    "then %s::text else current_setting('fairlane.tenant', true) end, true)"
+)
+_READ = "select current_setting('fairlane.tenant', true)"
+
+
+def set_tenant(conn: object, tenant: str) -> None:
+    """Let the open transaction of a blocking connection see one tenant's rows, until it ends."""
+    try:
+        send, driver = blocking(conn)
+        [(in_force,)] = send(_SET, (tenant, tenant))
+        lasts = _is_in_transaction(driver)
+        if lasts is None:
+            lasts = send(_READ, ())[0][0] == in_force
+    except driver_errors() as error:
+        raise caller_error(error) from error
+    _check(tenant, in_force, lasts=lasts)
+
+
+async def aset_tenant(conn: object, tenant: str) -> None:
+    """The same on a connection of either kind; a blocking one is used in a thread."""
+    try:
+        send, driver = await awaited(conn)
+        if send is None:
+            await asyncio.to_thread(set_tenant, conn, tenant)
+            return
+        [(in_force,)] = await send(_SET, (tenant, tenant))
+        lasts = _is_in_transaction(driver)
+        if lasts is None:
+            lasts = (await send(_READ, ()))[0][0] == in_force
+    except FairlaneError:  # PermissionDenied is an OSError, too
+        raise
+    except driver_errors() as error:
+        raise caller_error(error) from error
+    _check(tenant, in_force, lasts=lasts)
+
+
+def _check(tenant: str, in_force: str, *, lasts: bool) -> None:
+    if not lasts:
+        raise NoTransaction
+    if in_force != tenant:
+        raise PermissionDenied(f'tenant "{tenant}" in a transaction of another', in_force)
+
+
+def _is_in_transaction(driver: object) -> bool | None:
+    """Asked of the driver, which knows without asking the server; None: this one does not say."""
+    if hasattr(driver, "is_in_transaction"):
+        return bool(driver.is_in_transaction())
+    status = getattr(getattr(driver, "info", None), "transaction_status", None)
+    return None if status is None else int(status) != IDLE

@@ -1,7 +1,7 @@
 """Turns an operation into the call of one SQL function: `Reprocess(…)` into `reprocess_v1('{…}')`.
 
-The function takes the operation as one JSON object and answers with JSON of the operation's `answer` type. `Enqueue` and `Turn`, whose
-every microsecond counts, have calls of their own in `enqueue` and `turn`.
+The function takes the operation as one JSON object and answers with JSON of the operation's `answer` type.
+`Enqueue` and `Turn`, whose every microsecond counts, have calls of their own in `enqueue` and `turn`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def instant(at: datetime | None) -> str | None:
 
 @cache
 def _sql_and_reader(kind: type[Op[Any]]) -> tuple[str, Callable[[Rows], Any]]:
-    return f"select {{schema}}.{function_of(kind)}(%s::json)::text", answer_reader(kind.answer)  # type: ignore[arg-type]
+    sql = f"select {{schema}}.{function_of(kind)}(%s::json)::text"
+    return sql, answer_reader(kind.answer)  # type: ignore[arg-type]
 
 
 def _with_payloads_as_text(value: object) -> object:

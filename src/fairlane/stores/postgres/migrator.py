@@ -10,11 +10,10 @@ from psycopg import sql as quoting
 
 from fairlane.errors import OldWorkersAlive
 from fairlane.stores.migrations import Migration, SchemaState, require
-from fairlane.stores.postgres.answering import Connection
-from fairlane.stores.postgres.connecting import Connector
+from fairlane.stores.postgres.connection import Connection, Connector
+from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block
 from fairlane.stores.postgres.schema import checksum, functions_step, migrations, types_and_views
-from fairlane.stores.postgres.translating import Again, Lost, translated, unreachable
 
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
 

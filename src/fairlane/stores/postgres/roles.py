@@ -1,4 +1,4 @@
-"""Isolation enforced by the database: turns an installation with one role into one with separated roles, and says how a role stands."""
+"""Separates roles so that the database itself keeps tenants apart, and tells how a role stands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from psycopg import sql as quoting
 
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.migrations import SchemaState, require
-from fairlane.stores.postgres.connecting import Connector
+from fairlane.stores.postgres.connection import Connector
+from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
 from fairlane.stores.postgres.schema import functions, migrations
-from fairlane.stores.postgres.translating import Again, Lost, translated, unreachable
 
 _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
 _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
@@ -23,7 +23,10 @@ _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
 
 @cache
 def callable_by(role: Literal["worker", "api"]) -> tuple[str, ...]:
-    """The functions a role may call, as their headers in the SQL files say (`-- role:   worker, api`); no such line: the engine alone."""
+    """The functions a role may call, as their headers in the SQL files say: `-- role:   worker, api`.
+
+    A function without such a line belongs to the engine alone.
+    """
     headers = {name: _ROLE.search(header) for header, name in _FUNCTION.findall(functions())}
     return tuple(sorted(name for name, found in headers.items() if found and role in found[1].split(", ")))
 

@@ -1,34 +1,43 @@
-"""PostgresStore: sends calls, repeats the ones that may be repeated, borrows the caller's connection when told to."""
+"""The store on PostgreSQL: runs each operation as one call, on a connection of its pool or on the caller's own.
+
+A call that failed is sent again where that is safe (`Op.repeatable`); else the caller learns that it may have been done.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import sql as quoting
+from psycopg.errors import ConnectionTimeout
 
+from fairlane.core.chance import SystemChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Enqueue, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
-from fairlane.stores.postgres.borrowed import EXPECTED, Borrowing
+from fairlane.stores.postgres.borrowed import EXPECTED, BorrowedConnections
 from fairlane.stores.postgres.calls import Call, Rows, operation_call
-from fairlane.stores.postgres.checking import check_call
-from fairlane.stores.postgres.connecting import Connector, Shelf, parameters
-from fairlane.stores.postgres.enqueueing import enqueue
-from fairlane.stores.postgres.listening import PostgresListener
+from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
+from fairlane.stores.postgres.enqueue import enqueue
+from fairlane.stores.postgres.errors import STORE, Again, Lost, NoAnswer, translated
+from fairlane.stores.postgres.health import check_call
+from fairlane.stores.postgres.listener import PostgresListener
 from fairlane.stores.postgres.migrator import PostgresMigrator
-from fairlane.stores.postgres.repeating import Repeating
 from fairlane.stores.postgres.roles import PostgresIsolator
-from fairlane.stores.postgres.translating import STORE, Again, Lost, translated
-from fairlane.stores.postgres.turning import turn
+from fairlane.stores.postgres.turn import turn
 
 T = TypeVar("T")
 
 ANSWER_GRACE_S = 1.0
 """How much longer than its own timeout a server's answer may take."""
+
+PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
+TRIES = len(PAUSES_S) + 1
+
+_fraction = SystemChance().fraction
 
 
 class PostgresStore:
@@ -51,38 +60,38 @@ class PostgresStore:
         self._quoted = quoting.Identifier(schema).as_string(None)
         self._params = parameters(dsn, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
         self._connector = Connector(self._params, statement_timeout_s + ANSWER_GRACE_S)
-        self._shelf = Shelf(self._connector, max_connections, wait_s)
-        self._borrowing = Borrowing(schema)
+        self._pool = ConnectionPool(self._connector, max_connections, wait_s)
+        self._borrowed = BorrowedConnections(schema)
         self._texts: dict[str, bytes] = {}
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         call = self._call(op)
         if on is not None:
-            return call.read(self._borrowing.run(_borrowable(op, on), self._text(call), call.params))
-        repeating: Repeating | None = None
+            return call.read(self._borrowed.run(_borrowable(op, on), self._text(call), call.params))
+        retries: Retries | None = None
         while True:
             try:
                 return call.read(self._send(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
-                repeating = repeating or Repeating(op)
-                pause_s = repeating.pause_after(error)
+                retries = retries or Retries(op)
+                pause_s = retries.pause_after(error)
                 if isinstance(error, Lost):
-                    self._shelf.forget_idle()
+                    self._pool.forget_idle()
             time.sleep(pause_s)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         call = self._call(op)
         if on is not None:
-            return call.read(await self._borrowing.arun(_borrowable(op, on), self._text(call), call.params))
-        repeating: Repeating | None = None
+            return call.read(await self._borrowed.arun(_borrowable(op, on), self._text(call), call.params))
+        retries: Retries | None = None
         while True:
             try:
                 return call.read(await self._asend(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
-                repeating = repeating or Repeating(op)
-                pause_s = repeating.pause_after(error)
+                retries = retries or Retries(op)
+                pause_s = retries.pause_after(error)
                 if isinstance(error, Lost):
-                    await self._shelf.aforget_idle()
+                    await self._pool.aforget_idle()
             await asyncio.sleep(pause_s)
 
     def listener(self, worker: WorkerId) -> PostgresListener:
@@ -95,10 +104,10 @@ class PostgresStore:
         return PostgresIsolator(self._connector, self._schema)
 
     def close(self) -> None:
-        self._shelf.close()
+        self._pool.close()
 
     async def aclose(self) -> None:
-        await self._shelf.aclose()
+        await self._pool.aclose()
 
     def _call(self, op: Op[T]) -> Call[T]:
         if isinstance(op, Check):
@@ -109,16 +118,16 @@ class PostgresStore:
             raise StoreRefused(STORE, f"text that is no Unicode: {error}") from None
 
     def _send(self, call: Call[T], *, proven: bool) -> Rows:
-        conn = self._shelf.take(proven=proven)
+        conn = self._pool.take(proven=proven)
         try:
             return conn.kept_cursor().execute(self._text(call), call.params).fetchall()
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
-            self._shelf.give(conn)
+            self._pool.give(conn)
 
     async def _asend(self, call: Call[T], *, proven: bool) -> Rows:
-        conn = await self._shelf.atake(proven=proven)
+        conn = await self._pool.atake(proven=proven)
         try:
             cursor = conn.kept_cursor()
             await cursor.execute(self._text(call), call.params)
@@ -126,7 +135,7 @@ class PostgresStore:
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
-            await self._shelf.agive(conn)
+            await self._pool.agive(conn)
 
     def _text(self, call: Call[T]) -> bytes:
         text = self._texts.get(call.sql)
@@ -135,6 +144,45 @@ class PostgresStore:
             if len(self._texts) < 256:
                 self._texts[call.sql] = text
         return text
+
+
+class Retries:
+    """The failed tries of one operation.
+
+    Rolled back by the server: it is sent again. The connection broke: only what may be repeated is, for it may have been
+    done. Never reached the server: reported at once, unless an earlier try did reach it.
+    """
+
+    def __init__(self, op: Op[Any]) -> None:
+        self._op = op
+        self._pauses = iter(PAUSES_S)
+        self._may_be_done = False
+        self._went_silent = False
+
+    def pause_after(self, error: Exception) -> float:
+        """How long to wait before the next try; raises what the caller is to get when there is none."""
+        if isinstance(error, Lost):
+            self._may_be_done = True
+            if not self._op.repeatable:
+                raise self._given_up("the connection broke", error) from None
+        elif not isinstance(error, Again) and not self._may_be_done:
+            raise error
+        if isinstance(error.__cause__, NoAnswer | ConnectionTimeout):
+            if self._went_silent:
+                raise self._given_up("no answer, on a new connection either", error) from None
+            self._went_silent = True
+        pause_s = next(self._pauses, None)
+        if pause_s is None:
+            raise self._given_up(f"gave up after {TRIES} tries", error) from None
+        # Those who lost one race together must not all meet again in the next.
+        return pause_s * (0.5 + _fraction())
+
+    def _given_up(self, why: str, error: Exception) -> StoreUnavailable:
+        text = error.why if isinstance(error, StoreUnavailable) else str(error)
+        if self._may_be_done:
+            act = type(self._op).__name__.lower()
+            why = f"{why}; the {act} may or may not have taken effect: look before retries it"
+        return StoreUnavailable(STORE, f"{why} ({text})")
 
 
 def call_for(op: Op[T]) -> Call[T]:

@@ -1,4 +1,4 @@
-"""Check: is the server there, is our schema, and will it keep what it acknowledges?"""
+"""Checks that the server answers, which schema it has, and whether it keeps what it acknowledges."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from datetime import datetime
 from fairlane.core.ops import Health
 from fairlane.stores.migrations import SchemaState
 from fairlane.stores.postgres.calls import Call, Rows, instant
-from fairlane.stores.postgres.translating import STORE
+from fairlane.stores.postgres.errors import STORE
 
 _SQL = """
-select coalesce(%s::timestamptz, clock_timestamp()), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
-       current_setting('full_page_writes'), pg_is_in_recovery(),
+select coalesce(%s::timestamptz, clock_timestamp()), current_setting('server_version'), current_setting('fsync'),
+       current_setting('synchronous_commit'), current_setting('full_page_writes'), pg_is_in_recovery(),
        array(select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
              where n.nspname = %s and c.relkind = 'r' and c.relpersistence <> 'p'),
-       (select extract(epoch from max(clock_timestamp() - xact_start))::float8 from pg_stat_activity where backend_type = 'client backend'),
+       (select extract(epoch from max(clock_timestamp() - xact_start))::float8
+        from pg_stat_activity where backend_type = 'client backend'),
        coalesce((select obj_description(n.oid, 'pg_namespace') from pg_namespace n where n.nspname = %s), '')
 """
 
@@ -42,11 +43,13 @@ def check_call(schema: str, at: datetime | None, *, pooled: bool) -> Call[Health
         durable = not degraded
         if pooled:
             degraded.append(
-                "a pooler refuses our session settings (timeouts, synchronous_commit): set them for the role with alter role … set"
+                "a pooler refuses our session settings (timeouts, synchronous_commit): "
+                "set them for the role with alter role … set"
             )
         if oldest_s is not None and oldest_s > 3600:
             degraded.append(
-                f"a transaction has been open for {oldest_s / 3600:.1f} h: vacuum cannot remove dead rows, claims slow down; end it"
+                f"a transaction has been open for {oldest_s / 3600:.1f} h: "
+                "vacuum cannot remove dead rows, claims slow down; end it"
             )
         return Health(
             now=now,

@@ -1,4 +1,4 @@
-"""Enqueue as one call: of `enqueue_one_v1` for the common job, of `enqueue_v1` for all others."""
+"""Turns `Enqueue` into one call: of `enqueue_one_v1` for the common job, of `enqueue_v1` for all others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from fairlane.core.limits import Limit, LimitsInForce, TenantTerms
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
 from fairlane.stores.postgres.calls import Call, Rows, answer_reader, instant, json_text, limits_text
 
-# Sent as text and cast by the server: on a borrowed asyncpg connection json and timestamptz may have codecs of the caller's.
-SQL = "select {schema}.enqueue_v1(%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json, %s::text::json)::text"
+# Sent as text and cast by the server: an asyncpg connection may have the caller's own codecs for json and timestamptz.
+SQL = (
+    "select {schema}.enqueue_v1("
+    "%s::text::json, %s::text::timestamptz, %s::integer, %s::text, %s::text::json, %s::text::json)::text"
+)
 
 SQL_ONE = (
-    "select {schema}.enqueue_one_v1(%s::text::uuid, %s::text, %s::text, %s::text, %s::smallint, %s::text, %s::text, %s::integer, "
-    "%s::integer, %s::double precision, %s::text, %s::text, %s::text::uuid, %s::text, %s::text::json, %s::text::json, "
-    "%s::text::json, %s::text::timestamptz, %s::double precision, %s::text::timestamptz, %s::text, %s::text::json, %s::integer)::text"
+    "select {schema}.enqueue_one_v1(%s::text::uuid, %s::text, %s::text, %s::text, %s::smallint, %s::text, %s::text, "
+    "%s::integer, %s::integer, %s::double precision, %s::text, %s::text, %s::text::uuid, %s::text, %s::text::json, "
+    "%s::text::json, %s::text::json, %s::text::timestamptz, %s::double precision, %s::text::timestamptz, %s::text, "
+    "%s::text::json, %s::integer)::text"
 )
 
 _enqueued = answer_reader(EnqueueResult)
@@ -58,7 +62,7 @@ def _enqueue_one(op: Enqueue, job: JobSpec, limits: str | None, waiting: int | N
 
 
 def _holds_nul(job: JobSpec) -> bool:
-    """Whether its refs or headers may hold what no worker could read: `enqueue_v1` refuses that, `enqueue_one_v1` would not look."""
+    """Whether its refs or headers may hold what no worker could read, which only `enqueue_v1` refuses."""
     return bool(job.refs or job.headers) and "\\u0000" in _json((job.refs, job.headers))
 
 

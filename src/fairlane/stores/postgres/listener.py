@@ -1,4 +1,4 @@
-"""Wake-ups by LISTEN, on a connection of their own. A broken one is replaced; until then polling finds the work."""
+"""Receives wake-ups by LISTEN on a connection of its own, replaced when it breaks; until then polling finds the work."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import psycopg
 from psycopg import sql as quoting
 
 from fairlane.core.clock import Clock, SystemClock
-from fairlane.stores.postgres.answering import Connection
-from fairlane.stores.postgres.connecting import without_options
-from fairlane.stores.postgres.translating import unreachable
+from fairlane.stores.postgres.connection import Connection, without_options
+from fairlane.stores.postgres.errors import unreachable
 
 RETRY_S = 1.0
 PROBE_EVERY_S = 10.0

@@ -1,4 +1,4 @@
-"""What a driver's error means here: by its code, whichever driver raised it."""
+"""Translates errors of psycopg and asyncpg into ours, by their codes."""
 
 from __future__ import annotations
 
