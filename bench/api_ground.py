@@ -111,7 +111,7 @@ def serve(dsn: str) -> None:
     def send(user_id: int, template: str = "") -> None: ...
 
     secret, op = prepared(app, "token", "bench", ("operator", "staff", "manager"), by="bench")
-    app.access.run(op)
+    app.runtime.access.run(op)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_api(app), log_level="warning", access_log=False))
 

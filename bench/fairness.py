@@ -37,7 +37,7 @@ class Shop:
 
     def __init__(self, server: PostgresServer, name: str) -> None:
         self.app = app = Fairlane(server.create_database(name), profile="production")
-        app.store.migrator().up()
+        app.runtime.store.migrator().up()
         self.began: dict[str, float] = {}
         self.ended: dict[str, float] = {}
         self.time_s: Counter[str] = Counter()
@@ -147,7 +147,7 @@ def shares(server: PostgresServer, for_s: float) -> None:
     ):
         shop = Shop(server, f"shares{abs(hash(title))}")
         for tenant, weight in weights.items():
-            shop.app.store.run(SetTenant(name=tenant, weight=weight, by="bench"))
+            shop.app.runtime.store.run(SetTenant(name=tenant, weight=weight, by="bench"))
         names = [f"t{n:02}" for n in range(len(lengths))]
         window_s = for_s if max(lengths) < 1 else 90.0
         for tenant, seconds in zip(names, lengths, strict=True):

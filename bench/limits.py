@@ -32,7 +32,7 @@ def drained(scene: Scene, *, kills: bool) -> tuple[float, int, int]:
             tasks = [scene.note.using(tenant=f"tenant-{n % TENANTS}").bind(0.0, SECONDS) for n in range(JOBS)]
             scene.app.enqueue_many(tasks)
             next_s = monotonic() + KILL_EVERY_S / 2
-            while scene.app.stats().completed < JOBS:
+            while scene.app.statistics.counts().completed < JOBS:
                 if kills and monotonic() > next_s:
                     next_s += KILL_EVERY_S
                     victims = [*one.children(), *other.children()]
@@ -53,7 +53,7 @@ def drained(scene: Scene, *, kills: bool) -> tuple[float, int, int]:
 def main() -> None:
     with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
         scene = Scene(server.create_database("bench"), Path(folder))
-        scene.app.set_limit(task="bench.note", running=LIMIT)
+        scene.app.limits.set(task="bench.note", running=LIMIT)
         for kills in (False, True):
             share, most, killed = drained(scene, kills=kills)
             what = (

@@ -38,7 +38,7 @@ class Fair:
         self.run = run
 
     async def install(self) -> None:
-        self.app.store.migrator().up()  # type: ignore[union-attr]
+        self.app.runtime.store.migrator().up()  # type: ignore[union-attr]
 
     async def fill(self, count: int) -> None:
         for first in range(0, count, 1000):

@@ -31,7 +31,7 @@ class Scene:
         worker_app = importlib.reload(importlib.import_module("bench.worker_app"))
         self.app: Fairlane = worker_app.app
         self.note = worker_app.note
-        migrator = self.app.store.migrator()
+        migrator = self.app.runtime.store.migrator()
         assert migrator is not None
         migrator.up()
 
@@ -109,7 +109,9 @@ def recovery(scene: Scene) -> None:
             os.kill(int(scene.lines()[-1][4]), signal.SIGKILL)
             scene.until(lambda: any(int(attempt) > 1 for _, attempt, *_ in scene.lines()))
             spans.append(min(float(began) for _, attempt, _, began, _ in scene.lines() if int(attempt) > 1) - killed_s)
-            scene.until(lambda: not any(queue.ready + queue.processing for queue in scene.app.stats().queues))
+            scene.until(
+                lambda: not any(queue.ready + queue.processing for queue in scene.app.statistics.counts().queues)
+            )
             sleep(0.5)
             if any(handle.status() != "completed" for handle in handles):
                 raise AssertionError("a job was lost")

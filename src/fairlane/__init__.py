@@ -19,8 +19,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairlane.client.admin.breakers import Breaker as Breaker
+    from fairlane.client.admin.limits import NamedLimit as NamedLimit
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
-    from fairlane.client.breakers import Breaker as Breaker
     from fairlane.client.context import (
         CurrentJob as CurrentJob,
         all_tenants as all_tenants,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     )
     from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
-    from fairlane.client.limiting import NamedLimit as NamedLimit
     from fairlane.client.resources import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings.model import Settings as Settings
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         InvalidArguments as InvalidArguments,
         InvalidOption as InvalidOption,
         InvalidPayload as InvalidPayload,
+        InvalidState as InvalidState,
         JobFailed as JobFailed,
         JobNotFound as JobNotFound,
         LeaseLost as LeaseLost,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
         MissingExtra as MissingExtra,
         MissingPrincipal as MissingPrincipal,
         NonRetryable as NonRetryable,
-        NotAllowed as NotAllowed,
         PermissionDenied as PermissionDenied,
         QueueFull as QueueFull,
         RateLimited as RateLimited,
@@ -77,122 +77,34 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "fairlane.client.app": ("Fairlane", "Snapshot"),
-    "fairlane.client.breakers": ("Breaker",),
-    "fairlane.client.context": ("CurrentJob", "all_tenants", "current_job", "tenant"),
-    "fairlane.client.handle": ("Handle",),
-    "fairlane.client.limiting": ("NamedLimit",),
-    "fairlane.client.enqueue.prepare": ("Draft",),
-    "fairlane.client.resources": ("AsyncResource", "SyncResource"),
-    "fairlane.client.settings.model": ("Settings",),
-    "fairlane.client.task": ("AsyncTask", "Bound", "SyncTask", "Task"),
-    "fairlane.client.timeouts": ("timeout",),
-    "fairlane.core.clock": ("FakeClock",),
-    "fairlane.core.schedules.cron": ("Cron",),
-    "fairlane.core.job": ("Attempt", "DeadLetter", "Job"),
-    "fairlane.core.limits": ("Limit", "Rate"),
-    "fairlane.core.retry": ("Retry",),
-    "fairlane.core.queues": ("QueuePolicy",),
-    "fairlane.core.schedules.schedule": ("Schedule",),
-    "fairlane.core.payload.validator": ("PayloadValidator",),
-    "fairlane.errors": (
-        "AttemptCancelled",
-        "BadInput",
-        "BreakerOpen",
-        "Cancel",
-        "ConfigError",
-        "DuplicateJob",
-        "EnqueueRateReached",
-        "FairlaneError",
-        "InvalidArguments",
-        "InvalidOption",
-        "InvalidPayload",
-        "JobFailed",
-        "JobNotFound",
-        "LeaseLost",
-        "MissingData",
-        "MissingExtra",
-        "MissingPrincipal",
-        "NonRetryable",
-        "NotAllowed",
-        "PermissionDenied",
-        "QueueFull",
-        "RateLimited",
-        "ResultTimeout",
-        "ScheduleNotFound",
-        "Snooze",
-        "StillRunning",
-        "StoreClosed",
-        "StoreUnavailable",
-        "TenantLimitReached",
-        "UnknownPriority",
-        "UnknownTask",
-    ),
+    "fairlane.client.admin.breakers": "Breaker",
+    "fairlane.client.admin.limits": "NamedLimit",
+    "fairlane.client.app": "Fairlane Snapshot",
+    "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
+    "fairlane.client.enqueue.prepare": "Draft",
+    "fairlane.client.handle": "Handle",
+    "fairlane.client.resources": "AsyncResource SyncResource",
+    "fairlane.client.settings.model": "Settings",
+    "fairlane.client.task": "AsyncTask Bound SyncTask Task",
+    "fairlane.client.timeouts": "timeout",
+    "fairlane.core.clock": "FakeClock",
+    "fairlane.core.job": "Attempt DeadLetter Job",
+    "fairlane.core.limits": "Limit Rate",
+    "fairlane.core.payload.validator": "PayloadValidator",
+    "fairlane.core.queues": "QueuePolicy",
+    "fairlane.core.retry": "Retry",
+    "fairlane.core.schedules.cron": "Cron",
+    "fairlane.core.schedules.schedule": "Schedule",
+    "fairlane.errors": """
+        AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
+        InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData
+        MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull RateLimited ResultTimeout ScheduleNotFound
+        Snooze StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority UnknownTask
+    """,
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "AsyncResource",
-    "AsyncTask",
-    "Attempt",
-    "AttemptCancelled",
-    "BadInput",
-    "Bound",
-    "Breaker",
-    "BreakerOpen",
-    "Cancel",
-    "ConfigError",
-    "Cron",
-    "CurrentJob",
-    "DeadLetter",
-    "Draft",
-    "DuplicateJob",
-    "EnqueueRateReached",
-    "Fairlane",
-    "FairlaneError",
-    "FakeClock",
-    "Handle",
-    "InvalidArguments",
-    "InvalidOption",
-    "InvalidPayload",
-    "Job",
-    "JobFailed",
-    "JobNotFound",
-    "LeaseLost",
-    "Limit",
-    "MissingData",
-    "MissingExtra",
-    "MissingPrincipal",
-    "NamedLimit",
-    "NonRetryable",
-    "NotAllowed",
-    "PayloadValidator",
-    "PermissionDenied",
-    "QueueFull",
-    "QueuePolicy",
-    "Rate",
-    "RateLimited",
-    "ResultTimeout",
-    "Retry",
-    "Schedule",
-    "ScheduleNotFound",
-    "Settings",
-    "Snapshot",
-    "Snooze",
-    "StillRunning",
-    "StoreClosed",
-    "StoreUnavailable",
-    "SyncResource",
-    "SyncTask",
-    "Task",
-    "TenantLimitReached",
-    "UnknownPriority",
-    "UnknownTask",
-    "all_tenants",
-    "current_job",
-    "tenant",
-    "timeout",
-]
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - type checkers read the imports above
 
 
 def __getattr__(name: str) -> Any:

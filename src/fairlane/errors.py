@@ -15,8 +15,8 @@
         EnqueueRateReached         one tenant enqueues too fast
       PermissionDenied           another tenant's data, asked for inside one tenant's context
       NoTransaction              a tenant to be set on a connection that would forget it at once
-      JobNotFound  DeadLetterNotFound  ScheduleNotFound
-      NotAllowed                 the thing is not in a place this act starts from
+      JobNotFound  DeadLetterNotFound  ScheduleNotFound  CredentialNotFound
+      InvalidState               the thing is not in a state this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
       BreakerOpen                a guarded call may not begin now; inside a job it is a Snooze, too
@@ -233,8 +233,16 @@ class ScheduleNotFound(FairlaneError, LookupError):
         super().__init__(f'no schedule "{name}" here; `fairlane schedules list` shows them all.{nearest(name, known)}')
 
 
-class NotAllowed(FairlaneError):
-    code = "not_allowed"
+class CredentialNotFound(FairlaneError, LookupError):
+    code = "credential_not_found"
+
+    def __init__(self, id: object) -> None:
+        self.id = id
+        super().__init__(f"no credential {id} here; `fairlane tokens list --all` shows them")
+
+
+class InvalidState(FairlaneError):
+    code = "invalid_state"
 
     def __init__(self, act: str, target: str, status: str) -> None:
         self.act, self.target, self.status = act, target, status

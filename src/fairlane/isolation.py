@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from fairlane.client.context import tenant_in_force
-from fairlane.client.tenant_scope import in_scope
+from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.errors import InvalidOption
 
 C = TypeVar("C")

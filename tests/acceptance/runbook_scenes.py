@@ -30,8 +30,8 @@ class Stage:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.app = Fairlane(f"sqlite:///{directory}/jobs.db")
-        self.app.tasks.update(
-            {name: type(task)(task.definition, self.app._enqueuer) for name, task in shop.app.tasks.items()}
+        self.app.runtime.tasks.update(
+            {name: type(task)(task.definition, self.app.runtime.enqueuer) for name, task in shop.app.tasks.items()}
         )
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRLANE_", "WORKER_"))}
         self.names = {
@@ -56,7 +56,7 @@ class Stage:
             self.put("billing.charge", tenant, invoice=invoice)
         run_due(self.app)
         shop.BANK_IS_AWAY.unlink()
-        return sorted(int(letter.id) for letter in self.app.dead_letters(type="billing.charge").dead_letters)
+        return sorted(int(letter.id) for letter in self.app.dead_letters.list(type="billing.charge").dead_letters)
 
     def fail(self) -> Any:
         """A job that waits for its second try."""
@@ -88,7 +88,7 @@ class Stage:
         """The mail server is away, the breaker is open, and $JOB waits behind it."""
         shop.SMTP_IS_AWAY.touch()
         self.put("mail.send", "acme", user_id=1)
-        self.eventually(lambda: [b for b in self.app.breakers() if b.state == "open"])
+        self.eventually(lambda: [b for b in self.app.breakers.list() if b.state == "open"])
         self.names["JOB"] = str(self.put("mail.send", "acme", user_id=2).id)
 
     def eventually(self, look: Callable[[], Any]) -> None:
@@ -138,7 +138,7 @@ def dead_letters(stage: Stage) -> None:
     letters = stage.die(4)
     stage.names |= {f"LETTER{n}": str(letter) for n, letter in enumerate(letters, 1)}
     stage.names |= {"LETTER": str(letters[0]), "JOB": str(stage.fail().id)}
-    stage.names["FINGERPRINT"] = str(stage.app.dead_letters().dead_letters[0].fingerprint)
+    stage.names["FINGERPRINT"] = str(stage.app.dead_letters.list().dead_letters[0].fingerprint)
     stage.work()
 
 
@@ -187,7 +187,7 @@ def flood(stage: Stage) -> None:
     stage.put("crm.sync", "globex", account=1)
     waiting = [stage.put("billing.charge", "acme", invoice=n) for n in range(20)]
     stage.names["JOB"] = str(waiting[-1].id)
-    stage.app.store.run(AddTenants())  # what a worker does by and by
+    stage.app.runtime.store.run(AddTenants())  # what a worker does by and by
 
 
 @scene("Limits")
@@ -219,5 +219,5 @@ def leaked_token(stage: Stage) -> None:
 @scene("Who did what")
 def act_of_somebody(stage: Stage) -> None:
     [letter] = stage.die(1)
-    stage.app.discard(letter, by="olga")
+    stage.app.dead_letters.discard(letter, by="olga")
     stage.work()

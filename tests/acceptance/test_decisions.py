@@ -129,11 +129,11 @@ def test_d9_a_pause_stops_claims_and_is_no_status(app: Fairlane) -> None:
     @app.task(name="t.paused")
     def paused() -> None: ...
 
-    app.pause(type="t.paused", by="ops")
+    app.tasks.pause("t.paused", by="ops")
     handle = paused.enqueue()
     assert run_due(app) == ()
     assert handle.status() == "pending"
-    app.resume(type="t.paused", by="ops")
+    app.tasks.resume("t.paused", by="ops")
     assert len(run_due(app)) == 1
 
 

@@ -85,7 +85,7 @@ def test_org_limit_the_501st_job_logs_a_warning_and_is_queued(app: Fairlane, cap
         last = one.enqueue()
     assert ["500" in record.getMessage() for record in caplog.records] == [True]
     assert last.status() == "pending"
-    [event] = app.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("job_limit_warning",))).events
+    [event] = app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("job_limit_warning",))).events
     assert {"organization": "ORG-1", "queue": "default"}.items() <= event.data.items()
 
 
@@ -114,7 +114,7 @@ def test_dlq_routing_a_job_that_fails_three_times_is_a_dead_letter(app: Fairlane
     handle = doomed.using(tenant="ORG-1").enqueue()
     with work(app), pytest.raises(JobFailed):
         handle.result(timeout=30)
-    [letter] = app.dead_letters(tenant="ORG-1").dead_letters
+    [letter] = app.dead_letters.list(tenant="ORG-1").dead_letters
     assert (letter.job.id, letter.status, letter.job.attempts) == (handle.id, "pending_review", 3)
     assert len(letter.reason) == 2000
 
@@ -125,16 +125,16 @@ def test_stuck_detection_a_job_past_twice_its_timeout_is_found_and_fenced_off(ap
     def slow() -> None: ...
 
     handle = slow.enqueue()
-    worker = WorkerId(app.new_job_id())
-    now = app.store.run(Renew(worker=worker, lease_s=3600)).now
+    worker = WorkerId(app.runtime.new_job_id())
+    now = app.runtime.store.run(Renew(worker=worker, lease_s=3600)).now
     want = Want(lane="l", queues=("default",), limit=1, start=1)
-    [lease] = app.store.run(Turn(worker=worker, claim_no=1, wants=(want,), now=now)).leases
-    assert not app.store.run(Reclaim(now=now + timedelta(seconds=19))).reclaimed
-    [found] = app.store.run(Reclaim(now=now + timedelta(seconds=20))).reclaimed
+    [lease] = app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,), now=now)).leases
+    assert not app.runtime.store.run(Reclaim(now=now + timedelta(seconds=19))).reclaimed
+    [found] = app.runtime.store.run(Reclaim(now=now + timedelta(seconds=20))).reclaimed
     assert (found.cause, found.became) == ("deadline_passed", "dead")
     late = Turn(worker=worker, claim_no=2, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),))
-    assert app.store.run(late).refused
-    [letter] = app.dead_letters().dead_letters
+    assert app.runtime.store.run(late).refused
+    [letter] = app.dead_letters.list().dead_letters
     assert (letter.job.id, letter.reason) == (handle.id, "Job exceeded timeout threshold")
 
 
@@ -142,7 +142,7 @@ def test_stuck_detection_a_job_past_twice_its_timeout_is_found_and_fenced_off(ap
 def test_permission_isolation_a_job_that_asks_for_another_org_s_data_is_denied(app: Fairlane) -> None:
     @app.task(name="curious", max_attempts=1)
     def curious() -> None:
-        app.jobs(tenant="ORG-2")
+        app.jobs.list(tenant="ORG-2")
 
     own, denied = curious.using(tenant="ORG-2").enqueue(), curious.using(tenant="ORG-1").enqueue()
     with work(app):
@@ -179,7 +179,7 @@ def test_worker_scaling_critical_jobs_go_first_through_while_bulk_and_default_ar
 def test_the_queues_have_the_document_s_figures(app: Fairlane) -> None:
     figures = {
         name: (queue.slots, queue.timeout_s, queue.max_per_tenant, queue.rate_per_minute, queue.retry.delays)
-        for name, queue in app.settings.queues.items()
+        for name, queue in app.runtime.settings.queues.items()
         if queue.retry is not None
     }
     expected: dict[str, Any] = {
@@ -188,4 +188,4 @@ def test_the_queues_have_the_document_s_figures(app: Fairlane) -> None:
         "bulk": (2, 600.0, 100, 50, (300, 900)),
     }
     assert figures == expected
-    assert isinstance(app.settings.queues["bulk"], QueuePolicy)
+    assert isinstance(app.runtime.settings.queues["bulk"], QueuePolicy)

@@ -46,16 +46,16 @@ def app(tmp_path: Path) -> Iterator[Fairlane]:
 
 def claim(app: Fairlane, number: int, limit: int = 1) -> tuple[Lease, ...]:
     """What one worker of its own is given."""
-    worker = WorkerId(app.new_job_id())
-    app.store.run(Renew(worker=worker, lease_s=60.0, name=f"worker-{number}", queues=(), types=()))
+    worker = WorkerId(app.runtime.new_job_id())
+    app.runtime.store.run(Renew(worker=worker, lease_s=60.0, name=f"worker-{number}", queues=(), types=()))
     want = Want(lane="general", queues=("default",), limit=limit, start=limit)
-    return app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+    return app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
 
 
 def manager(app: Fairlane, method: str, path: str, **request: Any) -> httpx.Response:
     """A manager's request to the API."""
     secret, op = prepared(app, "token", "mira", ("staff", "manager"), by="test")
-    app.access.run(op)
+    app.runtime.access.run(op)
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(create_api(app))
@@ -85,7 +85,7 @@ def test_10_1_sensitive_content_is_detected(app: Fairlane) -> None:
     assert "hunter2" not in str(errors)
     with pytest.raises(InvalidPayload):
         app.tasks["email_ingestion_fetch"].enqueue(connection_id=4, note="4111 1111 1111 1111")
-    assert not app.jobs().jobs
+    assert not app.jobs.list().jobs
 
 
 @pytest.mark.requirement("W4")
@@ -102,7 +102,7 @@ def test_10_1_each_category_has_its_own_rules() -> None:
 def test_10_1_a_payload_past_the_limit_is_refused(app: Fairlane) -> None:
     with pytest.raises(InvalidPayload, match="bytes"):
         app.tasks["email_ingestion_fetch"].enqueue(connection_id=4, note="x" * 1_100_000)
-    assert not app.jobs().jobs
+    assert not app.jobs.list().jobs
 
 
 # 10.2 Concurrency
@@ -153,7 +153,7 @@ def dead(app: Fairlane, **options: Any) -> int:
     """The id of the dead letter of a job that cannot succeed."""
     app.tasks["email_ingestion_fetch"].using(tenant=123, **options).enqueue(connection_id=0)
     run_due(app)
-    return int(app.dead_letters().dead_letters[0].id)
+    return int(app.dead_letters.list().dead_letters[0].id)
 
 
 @pytest.mark.requirement("W8")
@@ -182,7 +182,7 @@ def test_10_3_reprocessing_makes_a_new_job(app: Fairlane) -> None:
     assert answer["message"] == "DLQ item reprocessed successfully"
     assert answer["dlq_id"] == number
     assert answer["new_idempotency_key"] == "email_fetch_conn_456_msg_789_retry_1"
-    new = app.get(answer["new_job_id"])
+    new = app.jobs.get(answer["new_job_id"])
     assert new is not None
     assert new.status == "pending"
 

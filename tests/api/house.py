@@ -78,10 +78,10 @@ class Mine:
         run_due(app)
         self.done: UUID = done.id
         self.dead: UUID = dead.id
-        letter = app.get(dead.id)
+        letter = app.jobs.get(dead.id)
         assert letter is not None
         self.letter = int(letter.seq)
-        self.fingerprint = app.dead_letters(tenant=tenant).dead_letters[0].fingerprint
+        self.fingerprint = app.dead_letters.list(tenant=tenant).dead_letters[0].fingerprint
         self._options, self._house = options, house
 
     def start(self) -> None:
@@ -97,14 +97,14 @@ class Mine:
             send.using(**options, idempotency_key=f"{note}-ready", parent=done).enqueue(user_id=3, note=note).id
         )
         self.schedule = f"nightly.{note}"
-        app.schedule_add(
+        app.schedules.add(
             self.schedule, send.using(tenant=tenant).bind(user_id=4, note=note), cron="0 3 * * *", by="eve"
         )
-        app.set_tenant(tenant, weight=2.0, tier=f"tier-{note}", by="eve", notes=note)
-        app.set_limit(tenant=tenant, waiting=500, by=f"{note}-setter")
-        app.pause(tenant=tenant, by="eve", notes=note)
-        app.resume(tenant=tenant, by="eve", notes=note)
-        app.access.run(AddEvents(events=(EventDraft(kind="job_dead", tenant=tenant, data={"note": note}),)))
+        app.tenants.set(tenant, weight=2.0, tier=f"tier-{note}", by="eve", notes=note)
+        app.limits.set(tenant=tenant, waiting=500, by=f"{note}-setter")
+        app.tenants.pause(tenant, by="eve", notes=note)
+        app.tenants.resume(tenant, by="eve", notes=note)
+        app.runtime.access.run(AddEvents(events=(EventDraft(kind="job_dead", tenant=tenant, data={"note": note}),)))
 
 
 class ShopHouse:
@@ -116,47 +116,49 @@ class ShopHouse:
         self.runner = asyncio.Runner()
 
     def furnish(self) -> Self:
-        self.app.purge()
-        self.api.state.house.door.failures = FailedGuesses(self.app.clock)
-        self._worker = WorkerId(self.app.new_job_id())
+        self.app.jobs.purge()
+        self.api.state.house.door.failures = FailedGuesses(self.app.runtime.clock)
+        self._worker = WorkerId(self.app.runtime.new_job_id())
         self._claims = 0
         self.own, self.foreign = Mine(self, OWN, "note-of-acme"), Mine(self, FOREIGN, CANARY)
         self.own.start()
         self.foreign.start()
         self.own.begin()
         self.foreign.begin()
-        self.app.force_breaker("smtp", by="eve")
+        self.app.breakers.open("smtp", by="eve")
         self.token(("viewer",), name="old")
-        self.old = self.app.access.run(ListCredentials(kind="token")).credentials[0].id
+        self.old = self.app.runtime.access.run(ListCredentials(kind="token")).credentials[0].id
         return self
 
     @property
     def clock(self) -> FakeClock:
-        assert isinstance(self.app.clock, FakeClock)
-        return self.app.clock
+        assert isinstance(self.app.runtime.clock, FakeClock)
+        return self.app.runtime.clock
 
     def claim_one(self) -> None:
         self._claims += 1
-        self.app.store.run(Renew(worker=self._worker, lease_s=3600.0, name="w", queues=(), types=()))
+        self.app.runtime.store.run(Renew(worker=self._worker, lease_s=3600.0, name="w", queues=(), types=()))
         want = Want(lane="general", queues=("default",), limit=1, start=1)
-        assert self.app.store.run(Turn(worker=self._worker, claim_no=self._claims, wants=(want,))).leases
+        assert self.app.runtime.store.run(Turn(worker=self._worker, claim_no=self._claims, wants=(want,))).leases
 
     def token(
         self, roles: Sequence[str], tenant: str | None = None, ttl_s: float | None = None, name: str = "ada"
     ) -> str:
         secret, op = prepared(self.app, "token", name, roles, tenant=tenant, ttl_s=ttl_s, by="eve")
-        self.app.access.run(op)
+        self.app.runtime.access.run(op)
         return secret
 
     def link(self, roles: Sequence[str] = ("viewer",), tenant: str | None = None, ttl_s: float = 600.0) -> str:
         secret, op = prepared(self.app, "link", "lea", roles, tenant=tenant, ttl_s=ttl_s, by="eve")
-        self.app.access.run(op)
+        self.app.runtime.access.run(op)
         return secret
 
     def revoked(self) -> str:
         secret = self.token(EVERY_ROLE, name="gone")
-        [found] = [c for c in self.app.access.run(ListCredentials(kind="token")).credentials if c.name == "gone"]
-        self.app.access.run(RevokeCredential(id=found.id, by="eve"))
+        [found] = [
+            c for c in self.app.runtime.access.run(ListCredentials(kind="token")).credentials if c.name == "gone"
+        ]
+        self.app.runtime.access.run(RevokeCredential(id=found.id, by="eve"))
         return secret
 
     def call(
@@ -180,7 +182,7 @@ class ShopHouse:
 
     def facts(self) -> bytes:
         """Everything that is kept, but for when credentials were last used."""
-        run = self.app.access.run
+        run = self.app.runtime.access.run
         credentials = [
             msgspec.structs.replace(credential, last_used_at=None)
             for kind in ("token", "link")

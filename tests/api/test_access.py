@@ -45,17 +45,19 @@ def test_a_secret_has_256_bits_and_only_its_hash_is_kept(house: ShopHouse) -> No
 def test_a_revoked_token_is_good_for_nothing_at_once(house: ShopHouse) -> None:
     admin, token = house.token(("admin",)), house.token(("viewer",), name="leaver")
     assert house.call("GET", "/api/jobs/", token).status_code == 200
-    [leaver] = [c for c in house.app.access.run(ListCredentials(kind="token")).credentials if c.name == "leaver"]
+    [leaver] = [
+        c for c in house.app.runtime.access.run(ListCredentials(kind="token")).credentials if c.name == "leaver"
+    ]
     assert house.call("DELETE", f"/api/jobs/tokens/{leaver.id}/", admin).status_code == 200
     assert house.call("GET", "/api/jobs/", token).status_code == 401
-    assert house.app.audit(action="token_revoke").records[0].by == "ada"
+    assert house.app.audit.list(action="token_revoke").records[0].by == "ada"
 
 
 def test_when_a_token_was_last_used_is_kept(house: ShopHouse) -> None:
     house.clock.advance(3600)
     token = house.token(("viewer",), name="busy")
     house.call("GET", "/api/jobs/", token)
-    [busy] = [c for c in house.app.access.run(ListCredentials(kind="token")).credentials if c.name == "busy"]
+    [busy] = [c for c in house.app.runtime.access.run(ListCredentials(kind="token")).credentials if c.name == "busy"]
     assert busy.last_used_at == house.clock.now()
 
 
@@ -72,13 +74,13 @@ def test_every_wrong_token_of_the_right_shape_is_asked_for_in_the_same_way(
     """One question by the hash, whatever the token begins with: nothing to time."""
     good = house.token(("viewer",))
     asked: list[Op[object]] = []
-    arun = house.app.access.arun
+    arun = house.app.runtime.access.arun
 
     async def noting(op: Op[object], **how: object) -> object:
         asked.append(op)
         return await arun(op)
 
-    monkeypatch.setattr(house.app.access, "arun", noting)
+    monkeypatch.setattr(house.app.runtime.access, "arun", noting)
     for wrong in (good[:-1] + ("A" if good[-1] != "A" else "B"), "fl_" + "A" * 43, good[:11] + "z" * 35):
         asked.clear()
         assert house.call("GET", "/api/jobs/me/", wrong).status_code == 401

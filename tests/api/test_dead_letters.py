@@ -28,7 +28,7 @@ def letters(house: ShopHouse, count: int) -> list[int]:
     bounce = house.app.tasks["mail.bounce"]
     jobs = [bounce.using(tenant=OWN).enqueue(note="note-of-acme").id for _ in range(count)]
     run_due(house.app)
-    return [int(job.seq) for made in jobs if (job := house.app.get(made)) is not None]
+    return [int(job.seq) for made in jobs if (job := house.app.jobs.get(made)) is not None]
 
 
 @pytest.mark.requirement("W10", "I7")
@@ -37,7 +37,7 @@ def test_the_list_has_the_documents_fields(house: ShopHouse, manager: str) -> No
     assert answer["total_count"] == 1
     assert answer["next_cursor"] is None
     [item] = answer["dlq_items"]
-    job = house.app.get(house.own.dead)
+    job = house.app.jobs.get(house.own.dead)
     assert job is not None
     wanted = {
         "dlq_id": house.own.letter,
@@ -79,10 +79,10 @@ def test_reprocessing_makes_a_new_job_once_however_often_it_is_clicked(house: Sh
     }
     again = house.call("POST", path, manager).json()
     assert again["new_job_id"] == first["new_job_id"]
-    job = house.app.get(first["new_job_id"])
+    job = house.app.jobs.get(first["new_job_id"])
     assert job is not None
     assert (job.correlation_id, job.payload) == ("note-of-acme-correlation", '{"note":"note-of-acme"}')
-    audit = house.app.audit(target=f"dead_letter:{house.own.letter}").records
+    audit = house.app.audit.list(target=f"dead_letter:{house.own.letter}").records
     assert [(record.action, record.by, record.notes) for record in reversed(audit)] == [
         ("job_dlq_reprocess_requested", "mira", "Fixed validation issue"),
         ("job_dlq_reprocess_success", "mira", "Fixed validation issue"),
@@ -96,7 +96,7 @@ def test_an_edited_payload_runs_and_the_original_is_kept(house: ShopHouse, manag
     bad = house.call("POST", f"{path}reprocess/", manager, json={"payload": {"note": 7}})
     assert (bad.status_code, bad.json()["code"]) == (422, "invalid_arguments")
     done = house.call("POST", f"{path}reprocess/", manager, json={"payload": {"note": "right"}, "delay_s": 60}).json()
-    job = house.app.get(done["new_job_id"])
+    job = house.app.jobs.get(done["new_job_id"])
     assert job is not None
     assert job.payload == '{"note":"right"}'
     assert (job.run_at - job.enqueued_at).total_seconds() == 60
@@ -114,14 +114,14 @@ def test_a_letter_is_closed_or_acknowledged_with_notes(
 ) -> None:
     answer = house.call("POST", f"{DLQ}{house.own.letter}/{act}/", manager, json={"notes": "seen to"}).json()
     assert (answer["item"]["status"], answer["item"][by]) == (status, "mira")
-    record = house.app.audit(action=f"job_dlq_{act}").records[0]
+    record = house.app.audit.list(action=f"job_dlq_{act}").records[0]
     assert (record.by, record.notes) == ("mira", "seen to")
 
 
 def test_what_is_closed_stays_closed(house: ShopHouse, manager: str) -> None:
     house.call("POST", f"{DLQ}{house.own.letter}/discard/", manager)
     again = house.call("POST", f"{DLQ}{house.own.letter}/reprocess/", manager)
-    assert (again.status_code, again.json()["code"]) == (409, "not_allowed")
+    assert (again.status_code, again.json()["code"]) == (409, "invalid_state")
 
 
 @pytest.mark.requirement("W10")
@@ -156,7 +156,7 @@ def test_many_are_done_in_bounded_batches(house: ShopHouse, manager: str) -> Non
             break
         body["cursor"] = answer["next_cursor"]
     assert done == [5, 5, 4]
-    assert house.app.stats().dead_letters == {"resolved": 14}
+    assert house.app.statistics.counts().dead_letters == {"resolved": 14}
 
 
 def test_of_a_selection_only_what_cannot_be_done_is_refused(house: ShopHouse, manager: str) -> None:
@@ -166,7 +166,7 @@ def test_of_a_selection_only_what_cannot_be_done_is_refused(house: ShopHouse, ma
     answer = house.call("POST", f"{DLQ}many/", manager, json=body).json()
     assert (answer["matched"], answer["done"]) == (3, 1)
     assert answer["refused"] == [
-        {"id": str(some[0]), "code": "not_allowed"},
+        {"id": str(some[0]), "code": "invalid_state"},
         {"id": str(10**9), "code": "dead_letter_not_found"},
     ]
 
@@ -180,7 +180,7 @@ def test_a_group_that_failed_alike_is_reprocessed_at_a_bounded_rate(house: ShopH
         "POST", f"{DLQ}groups/{group['fingerprint']}/reprocess/", manager, json={"per_second": 2}
     ).json()
     assert answer["done"] == group["count"]
-    made = house.app.jobs(status="pending", type="mail.bounce", limit=200).jobs
+    made = house.app.jobs.list(status="pending", type="mail.bounce", limit=200).jobs
     due = sorted((job.run_at - job.enqueued_at).total_seconds() for job in made)
     assert due == [index / 2 for index in range(group["count"])]
 
@@ -207,7 +207,7 @@ def test_jobs_are_failed_buried_and_retried_by_hand(house: ShopHouse) -> None:
     retried = house.call("POST", f"{jobs}{house.own.ready}/retry/", operator).json()
     assert (retried["status"], retried["idempotency_key"]) == ("pending", "note-of-acme-ready_retry_1")
     alive = house.call("POST", f"{jobs}{retried['id']}/retry/", operator)
-    assert (alive.status_code, alive.json()["code"]) == (409, "not_allowed")
+    assert (alive.status_code, alive.json()["code"]) == (409, "invalid_state")
 
 
 def test_jobs_that_match_are_cancelled_after_a_dry_run(house: ShopHouse) -> None:
@@ -218,4 +218,4 @@ def test_jobs_that_match_are_cancelled_after_a_dry_run(house: ShopHouse) -> None
     assert house.call("POST", "/api/jobs/many/", operator, json=body).json()["matched"] == 7
     body["dry_run"] = False
     assert house.call("POST", "/api/jobs/many/", operator, json=body).json()["done"] == 7
-    assert len(house.app.jobs(queue="bulk", status="cancelled").jobs) == 7
+    assert len(house.app.jobs.list(queue="bulk", status="cancelled").jobs) == 7

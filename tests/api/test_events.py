@@ -30,12 +30,12 @@ def viewer(house: ShopHouse) -> dict[str, str]:
 
 
 def tell(house: ShopHouse, kind: str, tenant: str | None = None, **data: Any) -> int:
-    house.app.access.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant, data=data),)))
+    house.app.runtime.access.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant, data=data),)))
     return last_id(house)
 
 
 def last_id(house: ShopHouse) -> int:
-    return house.app.access.run(ReadEvents(scope=ALL_TENANTS, after=2**62)).last
+    return house.app.runtime.access.run(ReadEvents(scope=ALL_TENANTS, after=2**62)).last
 
 
 def ids(text: str) -> list[int]:
@@ -198,7 +198,7 @@ def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
         request = Request({"type": "http", "headers": headers, "client": ("203.0.113.1", 1)})
         caller = await door.caller(request)
         assert await door.is_still_good(caller, request)
-        house.app.access.run(RevokeCredential(id=caller.credential_id, by="eve"))
+        house.app.runtime.access.run(RevokeCredential(id=caller.credential_id, by="eve"))
         assert not await door.is_still_good(caller, request)
 
     run(house, story())
@@ -266,7 +266,7 @@ def test_a_stream_of_somebody_the_host_application_knows_ends_once_it_does_not_a
 
 def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
-    arun = house.app.access.arun
+    arun = house.app.runtime.access.arun
 
     async def counting(op: Any, **how: Any) -> Any:
         nonlocal asked
@@ -274,7 +274,7 @@ def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatc
         return await arun(op)
 
     feed = EventFeed(house.app, poll_s=3600.0)
-    monkeypatch.setattr(house.app.access, "arun", counting)
+    monkeypatch.setattr(house.app.runtime.access, "arun", counting)
 
     async def story() -> None:
         watchers = [await feed.join(ALL_TENANTS) for _ in range(20)]
@@ -290,7 +290,7 @@ def test_watching_is_said_now_and_then_and_not_with_every_look(
 ) -> None:
     said: list[bool] = []
     enough = asyncio.Event()
-    arun = house.app.access.arun
+    arun = house.app.runtime.access.arun
 
     async def listening(op: Any, **how: Any) -> Any:
         said.append(op.watch)
@@ -300,7 +300,7 @@ def test_watching_is_said_now_and_then_and_not_with_every_look(
         return await arun(op)
 
     feed = EventFeed(house.app, poll_s=0.0)
-    monkeypatch.setattr(house.app.access, "arun", listening)
+    monkeypatch.setattr(house.app.runtime.access, "arun", listening)
 
     async def story() -> None:
         watcher = await feed.join(ALL_TENANTS)

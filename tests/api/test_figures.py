@@ -55,9 +55,9 @@ def with_minutes(house: ShopHouse) -> ShopHouse:
         for number in range(4)
         for task, tenant in (("mail.send", OWN), ("report.make", FOREIGN))
     ]
-    worker = WorkerId(house.app.new_job_id())
-    house.app.access.run(Renew(worker=worker, lease_s=60.0, name="w", queues=(), types=()))
-    house.app.access.run(AddStats(worker=worker, batch=1, rows=tuple(rows)))
+    worker = WorkerId(house.app.runtime.new_job_id())
+    house.app.runtime.access.run(Renew(worker=worker, lease_s=60.0, name="w", queues=(), types=()))
+    house.app.runtime.access.run(AddStats(worker=worker, batch=1, rows=tuple(rows)))
     return house
 
 

@@ -175,7 +175,11 @@ def test_a_tenants_act_on_all_that_match_ends_at_its_own(
     house = on_each_store
 
     def of_globex() -> list[Any]:
-        return [house.app.jobs(tenant=FOREIGN), house.app.dead_letters(tenant=FOREIGN), house.app.audit(tenant=FOREIGN)]
+        return [
+            house.app.jobs.list(tenant=FOREIGN),
+            house.app.dead_letters.list(tenant=FOREIGN),
+            house.app.audit.list(tenant=FOREIGN),
+        ]
 
     before = of_globex()
     answer = house.call("POST", f"/api/jobs/{path}", house.token(EVERY_ROLE, tenant=OWN), json=body)
@@ -187,5 +191,5 @@ def test_a_tenants_act_on_all_that_match_ends_at_its_own(
 def test_the_name_of_the_credential_signs_every_act(house: ShopHouse) -> None:
     token = house.token(("operator",), name="grace")
     house.call("POST", f"/api/jobs/{house.own.ready}/cancel/", token, json={"notes": "asked for by phone"})
-    record = house.app.audit(action="job_cancel").records[0]
+    record = house.app.audit.list(action="job_cancel").records[0]
     assert (record.by, record.notes, record.tenant) == ("grace", "asked for by phone", OWN)

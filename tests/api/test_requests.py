@@ -23,7 +23,7 @@ def enqueue(house: ShopHouse, **body: Any) -> Any:
 def test_a_job_enqueued_over_http_goes_by_the_applications_rules(house: ShopHouse) -> None:
     answer = enqueue(house, payload={"user_id": 9}, tenant=OWN, priority="high", delay_s=30, refs={"order": 4})
     assert answer.status_code == 201
-    job = house.app.get(answer.json()["id"])
+    job = house.app.jobs.get(answer.json()["id"])
     assert job is not None
     assert (job.type, job.tenant, job.priority, job.created_by, job.refs) == ("mail.send", OWN, 0, "ada", {"order": 4})
     assert json.loads(job.payload) == {"user_id": 9}
@@ -54,7 +54,7 @@ def test_a_full_store_answers_429_and_says_when_to_come_again() -> None:
 
 @pytest.mark.requirement("Q15")
 def test_a_tenant_that_enqueues_too_fast_is_told_to_wait(house: ShopHouse) -> None:
-    house.app.set_limit(tenant=OWN, enqueue_rate="2/min")
+    house.app.limits.set(tenant=OWN, enqueue_rate="2/min")
     house.clock.advance(5.0)  # by then every process has heard of it
     answers = [enqueue(house, payload={"user_id": 1}, tenant=OWN) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
@@ -64,7 +64,7 @@ def test_a_tenant_that_enqueues_too_fast_is_told_to_wait(house: ShopHouse) -> No
 
 @pytest.mark.requirement("I2")
 def test_a_tenants_full_queue_answers_429(house: ShopHouse) -> None:
-    house.app.set_limit(tenant=OWN, waiting=1, when_full="reject")
+    house.app.limits.set(tenant=OWN, waiting=1, when_full="reject")
     answer = enqueue(house, payload={"user_id": 1}, tenant=OWN)
     assert (answer.status_code, answer.json()["code"]) == (429, "tenant_limit_reached")
 
@@ -143,7 +143,7 @@ def test_nobody_writes_fairlanes_own_alerts_for_it() -> None:
         token = house.token(("operator",), tenant=OWN)
         answer = house.call("POST", "/api/jobs/", token, json={"type": WEBHOOK, "payload": {}})
         assert (answer.status_code, answer.json()["code"]) == (422, "unknown_task")
-        assert house.app.jobs().jobs == ()
+        assert house.app.jobs.list().jobs == ()
     finally:
         house.close()
 
@@ -187,7 +187,7 @@ def test_a_filter_out_of_range_is_refused(house: ShopHouse, query: str) -> None:
 @pytest.mark.requirement("W11", "L5", "L16")
 def test_jobs_are_listed_by_filter_and_page_by_page(house: ShopHouse) -> None:
     viewer = house.token(("viewer",))
-    expected = {str(job.id) for job in house.app.jobs(limit=200).jobs}
+    expected = {str(job.id) for job in house.app.jobs.list(limit=200).jobs}
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -253,9 +253,9 @@ def test_a_kept_link_of_the_audit_that_is_gone_or_another_is_told(house: ShopHou
     def verified(**query: Any) -> Any:
         return house.call("GET", "/api/jobs/audit/verify/", house.token(("viewer",)), params=query)
 
-    waiting = house.app.access.run(ReadUnsealed())
+    waiting = house.app.runtime.access.run(ReadUnsealed())
     links = seal(None, waiting.records[:3])
-    assert house.app.access.run(SealAudit(links=links)).sealed
+    assert house.app.runtime.access.run(SealAudit(links=links)).sealed
     assert verified().json()["links"] == 3
     behind = verified(after=2, hash=links[1].hash).json()
     assert (behind["is_whole"], behind["links"], behind["last"]) == (True, 1, links[2].hash)

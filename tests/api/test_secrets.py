@@ -92,24 +92,24 @@ def test_who_allows_sensitive_content_sees_it_in_results_as_in_payloads(returnin
 
 
 def letter(app: Fairlane) -> Any:
-    return app.dead_letters(limit=1).dead_letters[0]
+    return app.dead_letters.list(limit=1).dead_letters[0]
 
 
 ACTS: dict[str, Callable[[ShopHouse, str], Any]] = {
-    "cancel": lambda house, notes: house.app.cancel(house.own.ready, notes=notes),
+    "cancel": lambda house, notes: house.app.jobs.cancel(house.own.ready, notes=notes),
     "cancel a handle": lambda house, notes: (
         house.app.tasks["mail.send"].using(tenant="acme").enqueue(user_id=1).cancel(notes=notes)
     ),
-    "acancel": lambda house, notes: asyncio.run(house.app.acancel(house.own.ready, notes=notes)),
-    "bury": lambda house, notes: house.app.bury(house.own.ready, "why", notes=notes),
-    "reset": lambda house, notes: house.app.reset(house.own.running, notes=notes),
-    "discard": lambda house, notes: house.app.discard(letter(house.app), notes=notes),
-    "reprocess": lambda house, notes: house.app.reprocess(letter(house.app), notes=notes),
-    "pause": lambda house, notes: house.app.pause(queue="bulk", notes=notes),
-    "force_breaker": lambda house, notes: house.app.force_breaker("stripe", notes=notes),
-    "set_tenant": lambda house, notes: house.app.set_tenant("acme", weight=3.0, by="eve", notes=notes),
-    "set_limit": lambda house, notes: house.app.set_limit(tenant="acme", waiting=7, by="eve", notes=notes),
-    "schedule_pause": lambda house, notes: house.app.schedule_pause(house.own.schedule, by="eve", notes=notes),
+    "acancel": lambda house, notes: asyncio.run(house.app.jobs.acancel(house.own.ready, notes=notes)),
+    "bury": lambda house, notes: house.app.jobs.bury(house.own.ready, "why", notes=notes),
+    "reset": lambda house, notes: house.app.jobs.reset(house.own.running, notes=notes),
+    "discard": lambda house, notes: house.app.dead_letters.discard(letter(house.app), notes=notes),
+    "reprocess": lambda house, notes: house.app.dead_letters.reprocess(letter(house.app), notes=notes),
+    "pause": lambda house, notes: house.app.queues.pause("bulk", notes=notes),
+    "force_breaker": lambda house, notes: house.app.breakers.open("stripe", notes=notes),
+    "set_tenant": lambda house, notes: house.app.tenants.set("acme", weight=3.0, by="eve", notes=notes),
+    "set_limit": lambda house, notes: house.app.limits.set(tenant="acme", waiting=7, by="eve", notes=notes),
+    "schedule_pause": lambda house, notes: house.app.schedules.pause(house.own.schedule, by="eve", notes=notes),
 }
 
 
@@ -117,7 +117,7 @@ ACTS: dict[str, Callable[[ShopHouse, str], Any]] = {
 @pytest.mark.parametrize("act", ACTS)
 def test_secrets_in_the_notes_of_an_act_in_code_are_kept_nowhere(house: ShopHouse, act: str) -> None:
     ACTS[act](house, f"they sent me password={SECRET}, see mail")
-    assert house.app.audit().records[0].notes == "they sent me password=[redacted], see mail"
+    assert house.app.audit.list().records[0].notes == "they sent me password=[redacted], see mail"
     assert SECRET.encode() not in house.facts()
 
 

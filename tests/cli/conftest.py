@@ -107,10 +107,10 @@ class Scene:
             self.failed = str(sync.using(tenant="globex").enqueue(account=1).id)
             run_due(app)
             self.waiting = str(send.using(tenant="globex", created_by="shop").enqueue(to=8).id)
-            [letter] = app.dead_letters().dead_letters
+            [letter] = app.dead_letters.list().dead_letters
             self.letter = int(letter.id)
 
     def everything(self) -> Any:
         """All that is kept, to see that nothing changed."""
         with Fairlane(self.url) as app:
-            return app.jobs(limit=200), app.dead_letters(), app.audit()
+            return app.jobs.list(limit=200), app.dead_letters.list(), app.audit.list()

@@ -20,10 +20,10 @@ def acted(url: str) -> str:
     """Five acts, four of them sealed."""
     with Fairlane(url) as app:
         for number in range(4):
-            app.pause(queue=f"bulk{number}", by="ada")
-        to_seal = app.access.run(ReadUnsealed())
-        app.access.run(SealAudit(links=seal(to_seal.last, to_seal.records)))
-        app.resume(queue="bulk0", by="ada")
+            app.queues.pause(f"bulk{number}", by="ada")
+        to_seal = app.runtime.access.run(ReadUnsealed())
+        app.runtime.access.run(SealAudit(links=seal(to_seal.last, to_seal.records)))
+        app.queues.resume("bulk0", by="ada")
     return url
 
 
@@ -82,7 +82,7 @@ def test_a_store_nobody_acted_on_is_whole(url: str, run: Run) -> None:
 @pytest.mark.requirement("I12")
 def test_alerts_are_listed_and_silenced_under_a_name(url: str, run: Run, answer: Callable[..., Any]) -> None:
     with Fairlane(url) as app:
-        now = app.clock.now()
+        now = app.runtime.clock.now()
         facts: dict[str, Any] = {
             "since": now,
             "resolved_at": None,
@@ -90,7 +90,7 @@ def test_alerts_are_listed_and_silenced_under_a_name(url: str, run: Run, answer:
             "severity": "warning",
             "version": 1,
         }
-        app.access.run(
+        app.runtime.access.run(
             SaveAlerts(
                 alerts=(
                     Alert(rule="queue_backlog", about="bulk", state="firing", fired_at=now, **facts),

@@ -15,9 +15,9 @@ from tests.cli.conftest import Run
 def store(url: str) -> str:
     """One breaker that opened by itself, one that never failed."""
     with Fairlane(url) as app:
-        with pytest.raises(ConnectionError), app.breaker(Breaker("smtp", threshold=1)):
+        with pytest.raises(ConnectionError), app.breakers.guard(Breaker("smtp", threshold=1)):
             raise ConnectionError
-        with app.breaker("crm"):
+        with app.breakers.guard("crm"):
             pass
     return url
 

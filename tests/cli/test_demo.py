@@ -23,7 +23,7 @@ from fairlane.cli.demo.crew import Crew
 from fairlane.cli.demo.interrupts import Interrupts
 from fairlane.cli.demo.story import ACCOUNTS, CODES, FLOOD, TENANTS
 from fairlane.cli.exits import Failed
-from fairlane.client.waiting import SystemPause
+from fairlane.client.steps import SystemSleeper
 from fairlane.core.job import STATUSES
 from tests.cli.conftest import Run
 from tests.faults.waiting import eventually
@@ -185,7 +185,7 @@ def test_a_foreman_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None
     with (
         Fairlane(url) as app,
         Interrupts() as interrupts,
-        Crew(tmp_path, url, SystemPause(), app="fairlane.cli.demo.shop:nothing") as crew,
+        Crew(tmp_path, url, SystemSleeper(), app="fairlane.cli.demo.shop:nothing") as crew,
         pytest.raises(Failed, match=r'the foreman has ended: .*has no "nothing"'),
     ):
         crew.wait_until_ready(app, interrupts)
@@ -214,7 +214,7 @@ def test_away_from_a_terminal_it_prints_plain_lines_and_ends_by_itself(whole: To
 
 
 def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairlane) -> None:
-    jobs = store.jobs(limit=200).jobs
+    jobs = store.jobs.list(limit=200).jobs
     ends = {tenant: [job.status for job in jobs if job.tenant == tenant] for tenant in TENANTS}
     assert (ends["acme"].count("completed"), ends["acme"].count("dead")) == (FLOOD, 1)
     # Five mails, two login codes and the digest; a charge that dies, a rendering that is cancelled.
@@ -223,7 +223,7 @@ def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairl
     assert ends["initech"] == ["completed"] * (ACCOUNTS + 2 + len(CODES) // 2)
     assert "gets the same job: the key is taken" in whole.said
     assert re.search(r"snoozed +files\.import", whole.said)
-    [act] = store.audit().records
+    [act] = store.audit.list().records
     assert (act.action, act.by) == ("job_cancel", "dana")
 
 
@@ -232,11 +232,11 @@ def test_the_summary_says_what_the_store_says_and_adds_up(whole: Told, store: Fa
     assert list(told) == [*TENANTS, "all"]
     for tenant in TENANTS:
         enqueued, pending, completed, failed, dead, cancelled, attempts = map(int, told[tenant][:7])
-        stats = store.stats(tenant=tenant)
+        stats = store.statistics.counts(tenant=tenant)
         assert (completed, dead, cancelled) == (stats.completed, stats.dead, stats.cancelled)
         assert enqueued == pending + completed + failed + dead + cancelled
-        jobs = store.jobs(tenant=tenant, limit=200).jobs
-        details = [detail for job in jobs if (detail := store.detail(job)) is not None]
+        jobs = store.jobs.list(tenant=tenant, limit=200).jobs
+        details = [detail for job in jobs if (detail := store.jobs.detail(job)) is not None]
         assert (enqueued, attempts) == (len(jobs), sum(len(detail.attempts) for detail in details))
     sums = [sum(int(told[tenant][at]) for tenant in TENANTS) for at in range(7)]
     assert sums == [int(cell) for cell in told["all"][:7]]
@@ -259,10 +259,10 @@ def test_the_flood_of_one_tenant_does_not_hold_up_the_others(whole: Told) -> Non
 def test_the_breaker_opens_puts_jobs_off_and_closes_again(whole: Told, store: Fairlane) -> None:
     states = re.findall(r"breaker +(open|half open|closed)", whole.said)
     assert (states[0], states[-1]) == ("open", "closed")
-    [breaker] = store.breakers()
+    [breaker] = store.breakers.list()
     assert (breaker.name, breaker.state) == ("crm", "closed")
-    syncs = store.jobs(type="crm.sync", limit=200).jobs
-    details = [detail for job in syncs if (detail := store.detail(job)) is not None]
+    syncs = store.jobs.list(type="crm.sync", limit=200).jobs
+    details = [detail for job in syncs if (detail := store.jobs.detail(job)) is not None]
     put_off = sum(detail.attempts[-1].attempt - len(detail.attempts) for detail in details)
     assert put_off > 0
     assert f"put jobs off {put_off} time" in whole.said
@@ -272,8 +272,8 @@ def test_the_breaker_opens_puts_jobs_off_and_closes_again(whole: Told, store: Fa
 
 
 def test_the_schedule_that_was_missed_is_made_up_for_once(whole: Told, store: Fairlane) -> None:
-    [job] = store.jobs(created_by="schedule:digest").jobs
-    [schedule] = store.schedules()
+    [job] = store.jobs.list(created_by="schedule:digest").jobs
+    [schedule] = store.schedules.list()
     assert schedule.last_job_id == job.id
     assert schedule.last_at is not None
     assert schedule.next_at is not None

@@ -35,7 +35,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def jobs(url: str) -> list[Any]:
     with Fairlane(url) as app:
-        return list(app.jobs().jobs)
+        return list(app.jobs.list().jobs)
 
 
 def test_a_job_is_enqueued_by_name_and_its_id_printed(run: Run, url: str) -> None:

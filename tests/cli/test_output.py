@@ -61,8 +61,8 @@ def test_what_jobs_carry_cannot_steer_the_terminal(run: Run, url: str) -> None:
         def send(text: str) -> None: ...
 
         handle = send.enqueue(text="x")
-        app.bury(handle, reason=hostile, by="dana", notes=hostile)
-        [letter] = app.dead_letters().dead_letters
+        app.jobs.bury(handle, reason=hostile, by="dana", notes=hostile)
+        [letter] = app.dead_letters.list().dead_letters
     for words in (["jobs", "show", handle.id], ["dlq", "list"], ["dlq", "show", letter.id], ["audit", "list"]):
         result = run(*words, "--url", url)
         assert result.exit_code == 0

@@ -45,12 +45,12 @@ class Holding:
 
     def __init__(self, scene: Scene) -> None:
         with Fairlane(scene.url) as app:
-            self.id = WorkerId(app.new_job_id())
-            app.store.run(Renew(worker=self.id, lease_s=3600, name="host:7", figures={"rss_mb": 42.5}))
+            self.id = WorkerId(app.runtime.new_job_id())
+            app.runtime.store.run(Renew(worker=self.id, lease_s=3600, name="host:7", figures={"rss_mb": 42.5}))
             want = Want(lane="l", queues=("default",), limit=1, start=1, types=("mail.send",))
-            [lease] = app.store.run(Turn(worker=self.id, claim_no=1, wants=(want,))).leases
+            [lease] = app.runtime.store.run(Turn(worker=self.id, claim_no=1, wants=(want,))).leases
             assert str(lease.id) == scene.waiting
-            app.store.run(
+            app.runtime.store.run(
                 Note(worker=self.id, seq=lease.seq, attempt=lease.attempt, progress=0.5, log=("half \x1b way",))
             )
 

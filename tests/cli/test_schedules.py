@@ -66,10 +66,10 @@ def test_a_schedule_is_paused_resumed_run_and_removed_and_it_is_written_down(run
     job = run("schedules", "run", added, "--url", url).stdout.strip()
     assert "removed" in run("schedules", "remove", added, "--url", url).stdout
     with Fairlane(url) as app:
-        found = app.get(job)
+        found = app.jobs.get(job)
         assert found is not None
         assert (found.type, found.payload) == ("mail.digest", '{"user_id":7}')
-        assert [(record.action, record.by) for record in reversed(app.audit().records)] == [
+        assert [(record.action, record.by) for record in reversed(app.audit.list().records)] == [
             ("schedule_add", "olga"),
             ("schedule_pause", "olga"),
             ("schedule_resume", "olga"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_scheduled_is_told_in_one_line_and_nothing_is_added(
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     with Fairlane(url) as app:
-        assert app.schedules() == ()
+        assert app.schedules.list() == ()
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "run", "remove"])

@@ -17,7 +17,7 @@ Answer = Callable[..., Any]
 @pytest.fixture
 def known(scene: Scene) -> Scene:
     with Fairlane(scene.url) as app:
-        app.store.run(AddTenants())
+        app.runtime.store.run(AddTenants())
     return scene
 
 

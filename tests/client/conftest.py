@@ -58,7 +58,7 @@ def make_app(url: str, clock: FakeClock, pause: MovingPause) -> Iterator[Callabl
     def make(**given: object) -> Fairlane:
         defaults: dict[str, object] = {
             "clock": clock,
-            "pause": pause,
+            "sleeper": pause,
             "chance": FixedChance(len(made)),
             "profile": "development",
         }

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidOption, Job, JobNotFound, NotAllowed, Retry, SyncTask
+from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, Job, JobNotFound, Retry, SyncTask
+from fairlane.client.admin.dead_letters import Reprocessed
 from fairlane.core.job import DeadLetter
 from fairlane.errors import DeadLetterNotFound
 from fairlane.testing import run_due
@@ -25,18 +26,18 @@ def add(app: Fairlane) -> SyncTask[[int, int], int]:
 
 
 def dead_letter(app: Fairlane, add: SyncTask[[int, int], int]) -> DeadLetter:
-    app.bury(add.using(tenant="acme", idempotency_key="k").enqueue(1, 0), "stuck")
-    return app.dead_letters().dead_letters[0]
+    app.jobs.bury(add.using(tenant="acme", idempotency_key="k").enqueue(1, 0), "stuck")
+    return app.dead_letters.list().dead_letters[0]
 
 
 @pytest.mark.requirement("L5")
 def test_a_job_is_failed_by_hand_with_or_without_a_retry(
     app: Fairlane, add: SyncTask[[int, int], int], clock: FakeClock
 ) -> None:
-    retried = app.fail(add.enqueue(1, 2), "looks wrong", retry_delay=timedelta(seconds=30), by="ada", notes="n")
+    retried = app.jobs.fail(add.enqueue(1, 2), "looks wrong", retry_delay=timedelta(seconds=30), by="ada", notes="n")
     assert (retried.status, retried.attempts, retried.last_error) == ("failed", 1, "looks wrong")
     assert retried.run_at == clock.now() + timedelta(seconds=30)
-    dead = asyncio.run(app.afail(add.enqueue(1, 2).id, "wrong", by="ada"))
+    dead = asyncio.run(app.jobs.afail(add.enqueue(1, 2).id, "wrong", by="ada"))
     assert (dead.status, dead.error_type) == ("dead", "FailedByHand")
 
 
@@ -44,13 +45,17 @@ def test_a_job_is_failed_by_hand_with_or_without_a_retry(
 def test_a_job_is_moved_to_the_dead_letters_and_looked_after(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     letter = dead_letter(app, add)
     assert (letter.status, letter.reason, letter.job.tenant) == ("pending_review", "stuck", "acme")
-    acknowledged = app.acknowledge(letter, by="ada")
+    acknowledged = app.dead_letters.acknowledge(letter, by="ada")
     assert (acknowledged.acknowledged_by, acknowledged.status) == ("ada", "pending_review")
-    resolved = asyncio.run(app.aresolve(letter.id, by="ada", notes="fixed upstream"))
+    resolved = asyncio.run(app.dead_letters.aresolve(letter.id, by="ada", notes="fixed upstream"))
     assert (resolved.status, resolved.resolution_notes, resolved.closed_by) == ("resolved", "fixed upstream", "ada")
-    with pytest.raises(NotAllowed, match="cannot discard dead letter"):
-        app.discard(letter)
-    assert [record.action for record in app.audit().records] == ["job_dlq_resolve", "job_dlq_acknowledge", "job_bury"]
+    with pytest.raises(InvalidState, match="cannot discard dead letter"):
+        app.dead_letters.discard(letter)
+    assert [record.action for record in app.audit.list().records] == [
+        "job_dlq_resolve",
+        "job_dlq_acknowledge",
+        "job_bury",
+    ]
 
 
 @pytest.mark.requirement("L10")
@@ -58,10 +63,10 @@ def test_a_dead_letter_is_reprocessed_once_while_the_new_job_lives(
     app: Fairlane, add: SyncTask[[int, int], int]
 ) -> None:
     letter = dead_letter(app, add)
-    new = app.reprocess(letter, by="ada")
+    new = app.dead_letters.reprocess(letter, by="ada").job
     assert (new.idempotency_key, new.payload, new.created_by) == ("k_retry_1", letter.job.payload, "ada")
-    assert asyncio.run(app.areprocess(letter.id)).id == new.id
-    detail = app.dead_letter(letter.id)
+    assert asyncio.run(app.dead_letters.areprocess(letter.id)) == Reprocessed(job=new, repeated=True)
+    detail = app.dead_letters.get(letter.id)
     assert detail is not None
     assert (detail.dead_letter.status, detail.dead_letter.reprocessed_as) == ("retried", new.id)
 
@@ -74,13 +79,13 @@ def test_every_attempt_of_a_dead_job_can_be_read(
     for _ in range(3):
         run_due(app)
         clock.advance(3600)
-    detail = app.detail(handle)
+    detail = app.jobs.detail(handle)
     assert detail is not None
     assert [attempt.outcome for attempt in detail.attempts] == ["failed", "failed", "dead"]
     assert all("ZeroDivisionError" in (attempt.error_type or "") for attempt in detail.attempts)
-    [letter] = app.dead_letters(type="add", status="pending_review").dead_letters
+    [letter] = app.dead_letters.list(type="add", status="pending_review").dead_letters
     assert letter.job.id == handle.id
-    assert app.dead_letters(type="other").dead_letters == ()
+    assert app.dead_letters.list(type="other").dead_letters == ()
 
 
 @pytest.mark.requirement("L5", "L16", "W1")
@@ -89,7 +94,7 @@ def test_jobs_are_paged_and_filtered(app: Fairlane, add: SyncTask[[int, int], in
         add.using(tenant=f"t{n % 2}", correlation_id=f"c{n % 3}", idempotency_key=f"k{n}").enqueue(n, 1)
 
     def found(**filters: Any) -> list[int]:
-        return [int(job.payload[5]) for job in app.jobs(**filters).jobs]
+        return [int(job.payload[5]) for job in app.jobs.list(**filters).jobs]
 
     assert found() == [5, 4, 3, 2, 1, 0]
     assert found(tenant="t1") == [5, 3, 1]
@@ -98,29 +103,29 @@ def test_jobs_are_paged_and_filtered(app: Fairlane, add: SyncTask[[int, int], in
     assert found(category="export", queue="default", type="add", status="pending") == [5, 4, 3, 2, 1, 0]
     assert found(idempotency_key="k2") == [2]
     assert found(enqueued_from=clock.now() + timedelta(seconds=1)) == []
-    page = app.jobs(limit=4)
+    page = app.jobs.list(limit=4)
     assert [int(job.payload[5]) for job in page.jobs] == [5, 4, 3, 2]
     assert page.next is not None
     assert found(before=page.next) == [1, 0]
 
 
 BAD_QUESTIONS: list[tuple[Callable[[Fairlane], object], str]] = [
-    (lambda app: app.jobs(limit=0), "limit"),
-    (lambda app: app.jobs(limit=1000), "limit"),
-    (lambda app: app.jobs(status="done"), "one of pending"),  # type: ignore[arg-type]
-    (lambda app: app.jobs(status=[10**5000]), "one of pending"),  # type: ignore[list-item]
-    (lambda app: app.set_limit(queue="bulk", rate=10**5000), "starts in a period"),
-    (lambda app: app.jobs(statuses=()), 'Nearest: "status"'),  # type: ignore[call-arg]
-    (lambda app: app.jobs(parent="x"), "parent"),
-    (lambda app: app.jobs(tenant=""), "tenant"),
-    (lambda app: app.jobs(enqueued_from="today"), "time zone"),  # type: ignore[arg-type]
-    (lambda app: app.dead_letters(status="open"), "one of pending_review"),  # type: ignore[arg-type]
-    (lambda app: app.get("x"), "job"),
-    (lambda app: app.cancel("x"), "job"),
-    (lambda app: app.cancel(app.new_job_id(), by=""), "by"),
-    (lambda app: app.fail(app.new_job_id(), " "), "reason"),
-    (lambda app: app.fail(app.new_job_id(), "x", retry_delay=-1), "retry_delay"),
-    (lambda app: app.discard("x"), "dead letter"),  # type: ignore[arg-type]
+    (lambda app: app.jobs.list(limit=0), "limit"),
+    (lambda app: app.jobs.list(limit=1000), "limit"),
+    (lambda app: app.jobs.list(status="done"), "one of pending"),  # type: ignore[arg-type]
+    (lambda app: app.jobs.list(status=[10**5000]), "one of pending"),  # type: ignore[list-item]
+    (lambda app: app.limits.set(queue="bulk", rate=10**5000), "starts in a period"),
+    (lambda app: app.jobs.list(statuses=()), 'Nearest: "status"'),  # type: ignore[call-arg]
+    (lambda app: app.jobs.list(parent="x"), "parent"),
+    (lambda app: app.jobs.list(tenant=""), "tenant"),
+    (lambda app: app.jobs.list(enqueued_from="today"), "time zone"),  # type: ignore[arg-type]
+    (lambda app: app.dead_letters.list(status="open"), "one of pending_review"),  # type: ignore[arg-type]
+    (lambda app: app.jobs.get("x"), "job"),
+    (lambda app: app.jobs.cancel("x"), "job"),
+    (lambda app: app.jobs.cancel(app.runtime.new_job_id(), by=""), "by"),
+    (lambda app: app.jobs.fail(app.runtime.new_job_id(), " "), "reason"),
+    (lambda app: app.jobs.fail(app.runtime.new_job_id(), "x", retry_delay=-1), "retry_delay"),
+    (lambda app: app.dead_letters.discard("x"), "dead letter"),  # type: ignore[arg-type]
 ]
 
 
@@ -132,15 +137,24 @@ def test_a_bad_question_or_act_is_refused(app: Fairlane, ask: Callable[[Fairlane
 
 def test_another_tenants_jobs_are_not_there(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     handle = add.using(tenant="acme").enqueue(1, 2)
-    assert app.get(handle, tenant="other") is None
-    for act in (app.cancel, lambda *a, **k: app.bury(*a, "why", **k), lambda *a, **k: app.fail(*a, "why", **k)):
+    assert app.jobs.get(handle, tenant="other") is None
+    for act in (
+        app.jobs.cancel,
+        lambda *a, **k: app.jobs.bury(*a, "why", **k),
+        lambda *a, **k: app.jobs.fail(*a, "why", **k),
+    ):
         with pytest.raises(JobNotFound):
             act(handle, tenant="other")
     letter = dead_letter(app, add)
-    for close in (app.discard, app.resolve, app.acknowledge, app.reprocess):
+    for close in (
+        app.dead_letters.discard,
+        app.dead_letters.resolve,
+        app.dead_letters.acknowledge,
+        app.dead_letters.reprocess,
+    ):
         with pytest.raises(DeadLetterNotFound):
             close(letter, tenant="other")
-    assert app.dead_letter(letter.id, tenant="other") is None
+    assert app.dead_letters.get(letter.id, tenant="other") is None
     assert handle.status() == "pending"
 
 
@@ -150,10 +164,10 @@ def test_stats_tell_the_oldest_due_time(app: Fairlane, add: SyncTask[[int, int],
     add.enqueue(1, 2)
     clock.advance(60)
     add.using(delay=10).enqueue(1, 2)
-    [queue] = app.stats().queues
+    [queue] = app.statistics.counts().queues
     assert (queue.queue, queue.ready, queue.scheduled, queue.oldest_due_at) == ("default", 1, 1, began)
-    assert asyncio.run(app.astats(tenant="nobody")).queues == ()
-    assert app.check().store == app.access.name
+    assert asyncio.run(app.statistics.acounts(tenant="nobody")).queues == ()
+    assert app.statistics.health().store == app.runtime.access.name
 
 
 @pytest.mark.requirement("Q11")
@@ -169,12 +183,12 @@ def test_a_snapshot_has_the_documents_keys(app: Fairlane, add: SyncTask[[int, in
 def test_purge_is_for_tests_and_refused_in_production(make_app: Callable[..., Fairlane]) -> None:
     production = make_app(profile="production")
     production.task(name="t")(lambda: None).enqueue()
-    with pytest.raises(NotAllowed, match='profile = "development"'):
-        production.purge()
-    with pytest.raises(NotAllowed):
-        asyncio.run(production.apurge())
-    development = make_app(store=production.store)
-    jobs: tuple[Job, ...] = development.jobs().jobs
+    with pytest.raises(InvalidState, match='profile = "development"'):
+        production.jobs.purge()
+    with pytest.raises(InvalidState):
+        asyncio.run(production.jobs.apurge())
+    development = make_app(store=production.runtime.store)
+    jobs: tuple[Job, ...] = development.jobs.list().jobs
     assert len(jobs) == 1
-    assert development.purge() == 1
-    assert asyncio.run(development.apurge()) == 0
+    assert development.jobs.purge() == 1
+    assert asyncio.run(development.jobs.apurge()) == 0

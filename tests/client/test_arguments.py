@@ -169,7 +169,7 @@ def test_wrong_arguments_fail_at_the_call_with_the_signature(
         with pytest.raises(InvalidArguments, match=problem) as raised:
             call(*args, **kwargs)
         assert "It is called as order(number: " in str(raised.value)
-    assert app.jobs().jobs == ()
+    assert app.jobs.list().jobs == ()
 
 
 UNSTORABLE: list[tuple[Any, str]] = [
@@ -199,7 +199,7 @@ def test_what_no_store_could_keep_is_refused_with_its_path(app: Fairlane, value:
 
     with pytest.raises(InvalidPayload, match=problem):
         keep.enqueue(value)
-    assert app.jobs().jobs == ()
+    assert app.jobs.list().jobs == ()
 
 
 def test_all_problems_of_a_payload_are_told_at_once(app: Fairlane) -> None:

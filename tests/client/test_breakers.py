@@ -35,18 +35,18 @@ class Counted:
 
 def fail(app: Fairlane, error: BaseException, times: int = 1, breaker: str | Breaker = SMTP) -> None:
     for _ in range(times):
-        with pytest.raises(type(error)), app.breaker(breaker):
+        with pytest.raises(type(error)), app.breakers.guard(breaker):
             raise error
 
 
 def state(app: Fairlane, name: str = "smtp") -> str:
-    return next(breaker.state for breaker in app.breakers() if breaker.name == name)
+    return next(breaker.state for breaker in app.breakers.list() if breaker.name == name)
 
 
 @contextmanager
 def refused(app: Fairlane) -> Iterator[None]:
     """A call that may not begin."""
-    with pytest.raises(BreakerOpen), app.breaker(SMTP):
+    with pytest.raises(BreakerOpen), app.breakers.guard(SMTP):
         raise AssertionError("it began")
     yield
 
@@ -56,10 +56,10 @@ def test_failures_in_a_row_open_a_breaker_and_a_probe_closes_it(app: Fairlane, c
     fail(app, ConnectionError(), times=3)
     assert state(app) == "open"
     with pytest.raises(BreakerOpen, match=r'breaker "smtp" is open until 00:00:30 UTC; nothing was called') as refusal:
-        app.breaker(SMTP).__enter__()
+        app.breakers.guard(SMTP).__enter__()
     assert 30 <= refusal.value.seconds <= 33
     clock.advance(30)
-    with app.breaker(SMTP):
+    with app.breakers.guard(SMTP):
         assert state(app) == "half_open"
     assert state(app) == "closed"
 
@@ -81,16 +81,16 @@ def test_only_so_many_probes_are_let_through_at_once(app: Fairlane, clock: FakeC
     clock.advance(30)
 
     async def probe() -> None:
-        async with app.breaker(SMTP):
+        async with app.breakers.guard(SMTP):
             with pytest.raises(BreakerOpen):
                 await asyncio.create_task(another())
 
     async def another() -> None:
         # A call of its own, not one inside the probe.
-        from fairlane.client.breakers import permits_in_force
+        from fairlane.client.admin.breakers import permits_in_force
 
         permits_in_force.set(())
-        async with app.breaker(SMTP):
+        async with app.breakers.guard(SMTP):
             raise AssertionError("it began")
 
     asyncio.run(probe())
@@ -100,7 +100,7 @@ def test_only_so_many_probes_are_let_through_at_once(app: Fairlane, clock: FakeC
 @pytest.mark.requirement("Q10")
 def test_a_success_resets_the_count(app: Fairlane) -> None:
     fail(app, ConnectionError(), times=2)
-    with app.breaker(SMTP):
+    with app.breakers.guard(SMTP):
         pass
     fail(app, ConnectionError(), times=2)
     assert state(app) == "closed"
@@ -116,20 +116,20 @@ def test_rate_limits_count_and_errors_of_our_own_do_not(app: Fairlane) -> None:
 
 
 def test_a_healthy_dependency_costs_no_question(make_app: Callable[..., Fairlane], clock: FakeClock) -> None:
-    store = Counted(make_app().store)
+    store = Counted(make_app().runtime.store)
     app = make_app(store=store)
     for _ in range(1000):
-        with app.breaker("smtp"):
+        with app.breakers.guard("smtp"):
             pass
     assert store.asked == 1
     clock.advance(3)
-    with app.breaker("smtp"):
+    with app.breakers.guard("smtp"):
         pass
     assert store.asked == 2
 
 
 def test_an_open_breaker_costs_one_question_in_two_seconds(make_app: Callable[..., Fairlane], clock: FakeClock) -> None:
-    store = Counted(make_app().store)
+    store = Counted(make_app().runtime.store)
     app = make_app(store=store)
     fail(app, ConnectionError(), times=3)
     store.asked = 0
@@ -142,7 +142,7 @@ def test_an_open_breaker_costs_one_question_in_two_seconds(make_app: Callable[..
 @pytest.mark.requirement("L8")
 def test_every_process_sees_the_same_breaker(make_app: Callable[..., Fairlane], clock: FakeClock) -> None:
     here = make_app()
-    there = make_app(store=here.store)
+    there = make_app(store=here.runtime.store)
     fail(here, ConnectionError(), times=2)
     fail(there, ConnectionError())
     with refused(there):
@@ -150,25 +150,25 @@ def test_every_process_sees_the_same_breaker(make_app: Callable[..., Fairlane], 
     with refused(here):
         pass
     clock.advance(30)
-    with there.breaker(SMTP):
+    with there.breakers.guard(SMTP):
         pass
-    with here.breaker(SMTP):
+    with here.breakers.guard(SMTP):
         pass
 
 
 @pytest.mark.requirement("L8")
 def test_people_open_and_reset_breakers_under_their_name(app: Fairlane, clock: FakeClock) -> None:
-    opened = app.force_breaker("smtp", by="ada", notes="maintenance")
+    opened = app.breakers.open("smtp", by="ada", notes="maintenance")
     assert (opened.state, opened.retry_at) == ("open", None)
-    with pytest.raises(BreakerOpen, match="until somebody resets it"), app.breaker("smtp"):
+    with pytest.raises(BreakerOpen, match="until somebody resets it"), app.breakers.guard("smtp"):
         raise AssertionError
     clock.advance(86_400)
-    assert asyncio.run(app.abreakers())[0].state == "open"
-    assert asyncio.run(app.areset_breaker("smtp", by="bob")).state == "closed"
+    assert asyncio.run(app.breakers.alist())[0].state == "open"
+    assert asyncio.run(app.breakers.areset("smtp", by="bob")).state == "closed"
     clock.advance(2)
-    with app.breaker("smtp"):
+    with app.breakers.guard("smtp"):
         pass
-    acts = [(record.by, record.action, record.target, record.notes) for record in app.audit().records]
+    acts = [(record.by, record.action, record.target, record.notes) for record in app.audit.list().records]
     assert acts == [
         ("bob", "breaker_reset", "breaker:smtp", None),
         ("ada", "breaker_force_open", "breaker:smtp", "maintenance"),
@@ -178,17 +178,17 @@ def test_people_open_and_reset_breakers_under_their_name(app: Fairlane, clock: F
 def test_a_guard_inside_one_of_the_same_breaker_does_nothing(app: Fairlane, clock: FakeClock) -> None:
     fail(app, ConnectionError(), times=3)
     clock.advance(30)
-    with app.breaker(SMTP), app.breaker(SMTP), app.breaker("other"):
+    with app.breakers.guard(SMTP), app.breakers.guard(SMTP), app.breakers.guard("other"):
         pass
     assert state(app) == "closed"
     for _ in range(2):
-        with pytest.raises(ConnectionError), app.breaker(SMTP), app.breaker(SMTP):
+        with pytest.raises(ConnectionError), app.breakers.guard(SMTP), app.breakers.guard(SMTP):
             raise ConnectionError
-    assert [breaker.failures for breaker in app.breakers()] == [0, 2]
+    assert [breaker.failures for breaker in app.breakers.list()] == [0, 2]
 
 
 def test_one_guard_may_surround_many_calls_at_once(app: Fairlane) -> None:
-    guard = app.breaker(SMTP)
+    guard = app.breakers.guard(SMTP)
 
     async def call(number: int) -> None:
         async with guard:
@@ -200,12 +200,12 @@ def test_one_guard_may_surround_many_calls_at_once(app: Fairlane) -> None:
         return await asyncio.gather(*(call(n) for n in range(6)), return_exceptions=True)
 
     assert [type(result) for result in asyncio.run(all_of_them())] == [type(None), ConnectionError] * 3
-    assert [breaker.name for breaker in app.breakers()] == ["smtp"]
+    assert [breaker.name for breaker in app.breakers.list()] == ["smtp"]
 
 
 def test_a_cancelled_call_speaks_neither_for_nor_against(app: Fairlane) -> None:
     async def call(has_begun: asyncio.Event) -> None:
-        async with app.breaker(SMTP):
+        async with app.breakers.guard(SMTP):
             has_begun.set()
             await asyncio.Event().wait()
 
@@ -223,13 +223,13 @@ def test_a_cancelled_call_speaks_neither_for_nor_against(app: Fairlane) -> None:
 
 
 def test_calls_go_on_while_the_store_is_away(make_app: Callable[..., Fairlane]) -> None:
-    store = Counted(make_app().store)
+    store = Counted(make_app().runtime.store)
     app = make_app(store=store)
     store.is_away = True
-    with app.breaker("smtp"):
+    with app.breakers.guard("smtp"):
         pass
     fail(app, ConnectionError(), times=10)
-    with app.breaker("smtp"):
+    with app.breakers.guard("smtp"):
         pass
 
 
@@ -251,9 +251,9 @@ def test_a_bad_breaker_is_refused(make: Callable[[], object], problem: str) -> N
 def test_one_breaker_has_one_set_of_figures(app: Fairlane) -> None:
     app.task(name="a", breaker=SMTP)(lambda: None)
     app.task(name="b", breaker="smtp")(lambda: None)
-    app.breaker(SMTP)
+    app.breakers.guard(SMTP)
     with pytest.raises(InvalidOption, match="the same figures everywhere"):
-        app.breaker(Breaker("smtp", threshold=4))
+        app.breakers.guard(Breaker("smtp", threshold=4))
     with pytest.raises(InvalidOption, match="a name, or Breaker"):
         app.task(name="c", breaker=5)(lambda: None)  # type: ignore[call-overload]
 

@@ -71,13 +71,13 @@ def test_children_inherit_tenant_correlation_and_parent(app: Fairlane) -> None:
 
     top = parent.using(tenant="acme", correlation_id="order-7").enqueue()
     run_due(app)
-    children = app.jobs(parent=top).jobs
+    children = app.jobs.list(parent=top).jobs
     assert {job.tenant for job in children} == {"acme", "other"}
     assert {job.correlation_id for job in children} == {"order-7"}
-    assert {job.type for job in app.jobs(correlation_id="order-7").jobs} == {"parent", "child"}
+    assert {job.type for job in app.jobs.list(correlation_id="order-7").jobs} == {"parent", "child"}
     lone = parent.enqueue()
     run_due(app)
-    assert {job.correlation_id for job in app.jobs(parent=lone).jobs} == {str(lone.id)}
+    assert {job.correlation_id for job in app.jobs.list(parent=lone).jobs} == {str(lone.id)}
 
 
 @pytest.mark.requirement("I10")
@@ -86,9 +86,9 @@ def test_a_job_does_not_step_into_the_context_of_another_tenant(app: Fairlane, o
     @app.task(name="step", max_attempts=1)
     def step() -> None:
         with tenant("acme"):
-            app.jobs()
+            app.jobs.list()
         with tenant(other):
-            app.jobs()
+            app.jobs.list()
 
     handle = step.using(tenant="acme").enqueue()
     run_due(app)

@@ -39,7 +39,7 @@ def add(app: Fairlane) -> SyncTask[[int, int], int]:
 
 
 def everything(app: Fairlane) -> tuple[Job, ...]:
-    return app.jobs(limit=200).jobs
+    return app.jobs.list(limit=200).jobs
 
 
 @pytest.mark.requirement("W2", "L1")
@@ -295,7 +295,7 @@ def test_an_application_closes_itself_as_a_context(url: str) -> None:
 
 def test_a_store_that_was_handed_in_stays_open(make_app: Callable[..., Fairlane]) -> None:
     first = make_app()
-    with Fairlane("memory://", store=first.store) as second:
+    with Fairlane("memory://", store=first.runtime.store) as second:
         second.task(name="t")(lambda: None).enqueue()
     assert len(everything(first)) == 1
 
@@ -303,8 +303,8 @@ def test_a_store_that_was_handed_in_stays_open(make_app: Callable[..., Fairlane]
 def test_async_code_enqueues_and_reads_without_a_detour(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     async def use() -> tuple[str, int]:
         handle = await add.using(tenant="acme").aenqueue(1)
-        page = await app.ajobs(tenant="acme")
+        page = await app.jobs.alist(tenant="acme")
         assert [job.id for job in page.jobs] == [handle.id]
-        return await handle.astatus(), len((await app.ajobs(tenant="other")).jobs)
+        return await handle.astatus(), len((await app.jobs.alist(tenant="other")).jobs)
 
     assert asyncio.run(use()) == ("pending", 0)

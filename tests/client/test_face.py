@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 import fairlane
+from fairlane.client.steps import Verbs
 
 PROBE = """
 import json, sys, time
@@ -36,4 +40,27 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(fairlane)
     with pytest.raises(AttributeError, match="no attribute 'Fairlain'"):
         fairlane.Fairlain  # noqa: B018
-    assert sorted(fairlane.__all__) == sorted(name for names in fairlane._HOMES.values() for name in names)
+
+
+def test_what_is_loaded_lazily_is_what_type_checkers_see() -> None:
+    [block] = [node for node in ast.parse(Path(fairlane.__file__).read_text()).body if isinstance(node, ast.If)]
+    seen = {each.module: {name.name for name in each.names} for each in block.body if isinstance(each, ast.ImportFrom)}
+    assert seen == {home: set(names.split()) for home, names in fairlane._HOMES.items()}
+
+
+def test_an_application_keeps_few_names_of_its_own() -> None:
+    with fairlane.Fairlane("memory://") as app:
+        names = {name for name in dir(app) if not name.startswith("_")}
+    assert len(names) <= 25, sorted(names)
+
+
+def test_every_verb_of_every_group_has_an_async_twin() -> None:
+    plain = {"declare", "declared", "guard", "handle", "on_enqueue", "find_principal", "require"}
+    with fairlane.Fairlane("memory://") as app:
+        groups = [value for value in vars(app).values() if isinstance(value, Verbs)]
+    assert len(groups) == 15
+    for group in groups:
+        names = {name for name in dir(group) if not name.startswith("_")} - plain
+        verbs = names - {"get", "items", "keys", "values"} if isinstance(group, Mapping) else names
+        for name in verbs:
+            assert f"a{name}" in verbs or (name[0] == "a" and name[1:] in verbs), f"{type(group).__name__}.{name}"

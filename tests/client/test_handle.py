@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, JobFailed, JobNotFound, NotAllowed, ResultTimeout, SyncTask
+from fairlane import Fairlane, FakeClock, InvalidState, JobFailed, JobNotFound, ResultTimeout, SyncTask
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.testing import run_due
@@ -99,9 +99,9 @@ def test_cancelling_ends_a_waiting_job_and_is_refused_for_an_ended_one(
     assert waiting.cancel().status == "cancelled"
     assert asyncio.run(waiting.acancel()).status == "cancelled"
     run_due(app)
-    with pytest.raises(NotAllowed, match=r"cannot cancel job .*: it is completed"):
+    with pytest.raises(InvalidState, match=r"cannot cancel job .*: it is completed"):
         ended.cancel()
-    assert [record.by for record in app.audit().records] == ["application"]
+    assert [record.by for record in app.audit.list().records] == ["application"]
 
 
 def test_a_handle_by_id_reads_plain_values_and_tells_of_unknown_jobs(
@@ -109,12 +109,12 @@ def test_a_handle_by_id_reads_plain_values_and_tells_of_unknown_jobs(
 ) -> None:
     handle = add.using(tenant="acme").enqueue(1, 2)
     run_due(app)
-    assert app.handle(str(handle.id)).result(timeout=0) == 3
-    assert app.handle(handle.job()).result(timeout=0) == 3
+    assert app.jobs.handle(str(handle.id)).result(timeout=0) == 3
+    assert app.jobs.handle(handle.job()).result(timeout=0) == 3
     with pytest.raises(JobNotFound):
-        app.handle(handle.id, tenant="other").status()
+        app.jobs.handle(handle.id, tenant="other").status()
     with pytest.raises(JobNotFound):
-        app.handle("00000000-0000-7000-8000-000000000000").cancel()
+        app.jobs.handle("00000000-0000-7000-8000-000000000000").cancel()
 
 
 def test_a_result_of_another_shape_is_reported_not_guessed(app: Fairlane) -> None:
@@ -125,7 +125,7 @@ def test_a_result_of_another_shape_is_reported_not_guessed(app: Fairlane) -> Non
     app.task(name="count")(old)
     handle = app.tasks["count"].using(idempotency_key="k").enqueue()
     run_due(app)
-    app.tasks.clear()
+    app.runtime.tasks.clear()
 
     @app.task(name="count")
     def count() -> int:

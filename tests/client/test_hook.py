@@ -39,11 +39,11 @@ def test_a_hook_scores_risk_and_throttles_by_what_it_sees(make_app: Callable[...
 def test_hooks_follow_each_other_and_a_delay_replaces_a_schedule(app: Fairlane, clock: FakeClock) -> None:
     seen: list[tuple[int, float | None]] = []
 
-    @app.on_enqueue
+    @app.jobs.on_enqueue
     def first(draft: Draft) -> Draft:
         return draft.change(priority=1, delay=10)
 
-    @app.on_enqueue
+    @app.jobs.on_enqueue
     def second(draft: Draft) -> None:
         seen.append((draft.priority, draft.delay_s))
 
@@ -76,4 +76,4 @@ def test_a_hook_that_fails_is_seen_and_nothing_is_enqueued(
         app.task(name="t")(lambda: None).enqueue()
     if error is ZeroDivisionError:
         assert "raised by the enqueue hook raising" in raised.value.__notes__[0]
-    assert app.jobs().jobs == ()
+    assert app.jobs.list().jobs == ()

@@ -58,7 +58,7 @@ def test_at_the_limit_a_job_is_queued_and_a_warning_logged_and_published(
     [record] = caplog.records
     assert "at its limit of 2 jobs" in record.message
     assert third.status() == "pending"
-    [event] = small.store.run(ReadEvents(scope=ALL_TENANTS)).events
+    [event] = small.runtime.store.run(ReadEvents(scope=ALL_TENANTS)).events
     assert (event.kind, event.tenant) == ("job_limit_warning", "acme")
     assert (event.data["organization"], event.data["queue"]) == ("acme", "default")
 
@@ -70,12 +70,12 @@ def test_a_queue_that_rejects_enqueues_nothing_of_the_call(small: Fairlane) -> N
         small.enqueue_many([work.bind(), work.bind()])
     assert (error.value.limit, error.value.queue, error.value.tenant) == (1, "strict", "acme")
     assert isinstance(error.value, QueueFull)
-    assert not small.jobs().jobs
+    assert not small.jobs.list().jobs
     work.enqueue()
     with pytest.raises(TenantLimitReached):
         work.enqueue()
     work.using(tenant="globex").enqueue()
-    assert len(small.jobs().jobs) == 2
+    assert len(small.jobs.list().jobs) == 2
 
 
 @pytest.mark.requirement("I2")
@@ -83,7 +83,7 @@ def test_a_held_job_waits_and_says_why(small: Fairlane) -> None:
     work = small.tasks["work"].using(tenant="acme", queue="held")
     work.enqueue()
     held = work.enqueue()
-    explanation = small.why(held)
+    explanation = small.jobs.why(held)
     assert explanation.waiting.place == "held"
     assert any("at its limit of 1 jobs" in reason for reason in explanation.reasons)
     assert held.status() == "pending"
@@ -106,7 +106,7 @@ def test_a_tenant_that_enqueues_too_fast_is_refused_until_its_time_comes(make_ap
         app.enqueue_many([one.bind()] * 3)
     clock.advance(60)
     one.enqueue()
-    assert len(app.jobs().jobs) == 4
+    assert len(app.jobs.list().jobs) == 4
 
 
 @pytest.mark.requirement("Q15")
@@ -128,7 +128,7 @@ def test_a_call_refused_for_one_tenant_costs_the_others_of_it_nothing(make_app: 
 def test_an_enqueue_rate_set_by_a_person_is_heeded_within_seconds(small: Fairlane, clock: FakeClock) -> None:
     work = small.tasks["work"].using(tenant="acme")
     work.enqueue()
-    small.set_limit(tenant="acme", enqueue_rate="1/min", by="olga")
+    small.limits.set(tenant="acme", enqueue_rate="1/min", by="olga")
     clock.advance(5)
     work.enqueue()
     with pytest.raises(EnqueueRateReached, match="1/min"):
@@ -136,7 +136,7 @@ def test_an_enqueue_rate_set_by_a_person_is_heeded_within_seconds(small: Fairlan
 
 
 def test_a_payload_may_be_too_large_for_one_tenant(small: Fairlane) -> None:
-    small.set_limit(tenant="acme", payload_bytes=10)
+    small.limits.set(tenant="acme", payload_bytes=10)
     work = small.tasks["work"]
     with pytest.raises(TenantLimitReached, match="more than the 10 allowed"):
         work.using(tenant="acme").enqueue(n=12345678)
@@ -146,7 +146,7 @@ def test_a_payload_may_be_too_large_for_one_tenant(small: Fairlane) -> None:
 @pytest.mark.requirement("I1", "I5")
 def test_the_code_s_limits_are_those_of_its_queues_tasks_and_names(make_app: Make) -> None:
     app = make_app(tenant_running=7, queues={"extra": QueuePolicy(name="extra", running=3, tenant_running=1)})
-    smtp = app.limit("smtp", rate="100/min")
+    smtp = app.limits.declare("smtp", rate="100/min")
 
     @app.task(name="mail.send", limit=smtp, running=2)
     def send() -> None: ...
@@ -154,7 +154,7 @@ def test_the_code_s_limits_are_those_of_its_queues_tasks_and_names(make_app: Mak
     @app.task(name="mail.digest", limit=("smtp", "other"), rate="10/s")
     def digest() -> None: ...
 
-    found = {limit.key: limit for limit in app.limits}
+    found = {limit.key: limit for limit in app.limits.declared}
     assert found["queue", "bulk", ""].rate == Rate(50, 60.0)
     assert found["tenant", "*", "default"] == Limit(
         kind="tenant", name="*", queue="default", waiting=500, when_full="warn"
@@ -171,16 +171,16 @@ def test_the_code_s_limits_are_those_of_its_queues_tasks_and_names(make_app: Mak
 
 def test_a_named_limit_has_one_meaning(make_app: Make) -> None:
     app = make_app()
-    app.limit("smtp", rate="100/min")
-    assert app.limit("smtp").limit.rate == Rate(100, 60.0)
+    app.limits.declare("smtp", rate="100/min")
+    assert app.limits.declare("smtp").limit.rate == Rate(100, 60.0)
     with pytest.raises(InvalidOption, match="the same figures everywhere"):
-        app.limit("smtp", rate="5/s")
+        app.limits.declare("smtp", rate="5/s")
 
 
 @pytest.mark.requirement("I5")
 def test_a_job_may_pause_the_limit_it_is_under(make_app: Make, clock: FakeClock) -> None:
     app = make_app()
-    smtp = app.limit("smtp")
+    smtp = app.limits.declare("smtp")
     ran = []
 
     @app.task(name="send", limit=smtp)
@@ -192,7 +192,7 @@ def test_a_job_may_pause_the_limit_it_is_under(make_app: Make, clock: FakeClock)
     later = send.enqueue()
     run_due(app)
     assert len(ran) == 1
-    assert any('limit "smtp" is paused for 30.0 s' in reason for reason in app.why(later).reasons)
+    assert any('limit "smtp" is paused for 30.0 s' in reason for reason in app.jobs.why(later).reasons)
     clock.advance(30)
     run_due(app)
     assert later.status() == "completed"
@@ -200,12 +200,12 @@ def test_a_job_may_pause_the_limit_it_is_under(make_app: Make, clock: FakeClock)
 
 @pytest.mark.requirement("I2")
 def test_what_a_person_set_is_listed_cleared_and_audited(small: Fairlane) -> None:
-    [kept] = small.set_limit(tenant="acme", queue="default", waiting=9, when_full="reject", by="olga", notes="trial")
+    [kept] = small.limits.set(tenant="acme", queue="default", waiting=9, when_full="reject", by="olga", notes="trial")
     assert (kept.limit.waiting, kept.limit.when_full, kept.by) == (9, "reject", "olga")
-    assert small.limits_kept() == (kept,)
-    assert small.clear_limit(tenant="acme", queue="default", by="olga")
-    assert not small.clear_limit(tenant="acme", queue="default", by="olga")
-    assert [record.action for record in small.audit().records] == ["limit_clear", "limit_set"]
+    assert small.limits.list() == (kept,)
+    assert small.limits.clear(tenant="acme", queue="default", by="olga")
+    assert not small.limits.clear(tenant="acme", queue="default", by="olga")
+    assert [record.action for record in small.audit.list().records] == ["limit_clear", "limit_set"]
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_what_a_person_set_is_listed_cleared_and_audited(small: Fairlane) -> Non
 )
 def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        small.set_limit(**given)  # type: ignore[arg-type]
-    assert not small.limits_kept()
+        small.limits.set(**given)  # type: ignore[arg-type]
+    assert not small.limits.list()
 
 
 @pytest.mark.parametrize(
@@ -244,13 +244,13 @@ def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str
     ],
 )
 def test_rates_are_read_as_people_write_them(make_app: Make, text: str, rate: Rate) -> None:
-    assert make_app().limit("x", rate=text).limit.rate == rate
+    assert make_app().limits.declare("x", rate=text).limit.rate == rate
 
 
 def test_a_pause_is_of_one_thing(small: Fairlane, clock: FakeClock) -> None:
-    assert small.pause_limit(30, tenant="acme", queue="default") == clock.now() + timedelta(seconds=30)
+    assert small.limits.pause(30, tenant="acme", queue="default") == clock.now() + timedelta(seconds=30)
     with pytest.raises(InvalidOption, match="one tenant"):
-        small.pause_limit(30, tenant="*")
+        small.limits.pause(30, tenant="*")
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_a_pause_is_of_one_thing(small: Fairlane, clock: FakeClock) -> None:
 )
 def test_what_cannot_have_a_limit_is_neither_paused_nor_cleared(small: Fairlane, about: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
-        small.pause_limit(30, **about)
+        small.limits.pause(30, **about)
     with pytest.raises(InvalidOption):
-        small.clear_limit(**about)
-    assert small.limits_kept() == ()
+        small.limits.clear(**about)
+    assert small.limits.list() == ()
 
 
 @pytest.mark.requirement("I2")
@@ -270,5 +270,5 @@ def test_the_application_s_own_jobs_are_no_tenant_s(small: Fairlane, caplog: pyt
     small.enqueue_many([work.bind()] * 5)
     with pytest.raises(TenantLimitReached):
         small.enqueue_many([work.bind(), *[work.using(tenant="acme").bind()] * 2])
-    assert len(small.jobs().jobs) == 5
+    assert len(small.jobs.list().jobs) == 5
     assert not caplog.records

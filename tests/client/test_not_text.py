@@ -22,39 +22,49 @@ def busy(app: Fairlane) -> Fairlane:
     @app.task(name="work")
     def work() -> None: ...
 
-    app.bury(work.using(tenant="acme").enqueue(), "stuck")
+    app.jobs.bury(work.using(tenant="acme").enqueue(), "stuck")
     work.enqueue()
-    app.set_limit(queue="default", running=1)
-    app.pause(queue="bulk")
-    app.schedule_add("nightly", work, cron="0 3 * * *")
+    app.limits.set(queue="default", running=1)
+    app.queues.pause("bulk")
+    app.schedules.add("nightly", work, cron="0 3 * * *")
     return app
 
 
 ACTS: dict[str, Callable[[Fairlane], Act]] = {
-    "cancel": lambda app: lambda **words: app.cancel(app.jobs(status="pending").jobs[0], **words),
-    "cancel by its handle": lambda app: lambda **words: app.handle(app.jobs(status="pending").jobs[0]).cancel(**words),
-    "fail": lambda app: lambda reason="wrong", **words: app.fail(app.jobs(status="pending").jobs[0], reason, **words),
-    "bury": lambda app: lambda reason="wrong", **words: app.bury(app.jobs(status="pending").jobs[0], reason, **words),
-    "reset": lambda app: lambda **words: app.reset(app.jobs(status="pending").jobs[0], **words),
-    "discard": lambda app: lambda **words: app.discard(app.dead_letters().dead_letters[0], **words),
-    "resolve": lambda app: lambda **words: app.resolve(app.dead_letters().dead_letters[0], **words),
-    "acknowledge": lambda app: lambda **words: app.acknowledge(app.dead_letters().dead_letters[0], **words),
-    "reprocess": lambda app: lambda **words: app.reprocess(app.dead_letters().dead_letters[0], **words),
-    "pause": lambda app: lambda **words: app.pause(queue="default", **words),
-    "resume": lambda app: lambda **words: app.resume(queue="bulk", **words),
-    "drain": lambda app: lambda **words: app.drain(queue="default", **words),
-    "set a limit": lambda app: lambda **words: app.set_limit(queue="bulk", running=2, **words),
-    "clear a limit": lambda app: lambda **words: app.clear_limit(queue="default", **words),
-    "set a tenant": lambda app: lambda **words: app.set_tenant("acme", weight=2, **words),
-    "reset a breaker": lambda app: lambda **words: app.reset_breaker("smtp", **words),
-    "force a breaker": lambda app: lambda **words: app.force_breaker("smtp", **words),
-    "add a schedule": lambda app: (
-        lambda **words: app.schedule_add("hourly", app.tasks["work"], cron="0 * * * *", **words)
+    "cancel": lambda app: lambda **words: app.jobs.cancel(app.jobs.list(status="pending").jobs[0], **words),
+    "cancel by its handle": lambda app: (
+        lambda **words: app.jobs.handle(app.jobs.list(status="pending").jobs[0]).cancel(**words)
     ),
-    "remove a schedule": lambda app: lambda **words: app.schedule_remove("nightly", **words),
-    "pause a schedule": lambda app: lambda **words: app.schedule_pause("nightly", **words),
-    "resume a schedule": lambda app: lambda **words: app.schedule_resume("nightly", **words),
-    "run a schedule": lambda app: lambda **words: app.schedule_run_now("nightly", **words),
+    "fail": lambda app: (
+        lambda reason="wrong", **words: app.jobs.fail(app.jobs.list(status="pending").jobs[0], reason, **words)
+    ),
+    "bury": lambda app: (
+        lambda reason="wrong", **words: app.jobs.bury(app.jobs.list(status="pending").jobs[0], reason, **words)
+    ),
+    "reset": lambda app: lambda **words: app.jobs.reset(app.jobs.list(status="pending").jobs[0], **words),
+    "discard": lambda app: lambda **words: app.dead_letters.discard(app.dead_letters.list().dead_letters[0], **words),
+    "resolve": lambda app: lambda **words: app.dead_letters.resolve(app.dead_letters.list().dead_letters[0], **words),
+    "acknowledge": lambda app: (
+        lambda **words: app.dead_letters.acknowledge(app.dead_letters.list().dead_letters[0], **words)
+    ),
+    "reprocess": lambda app: (
+        lambda **words: app.dead_letters.reprocess(app.dead_letters.list().dead_letters[0], **words)
+    ),
+    "pause": lambda app: lambda **words: app.queues.pause("default", **words),
+    "resume": lambda app: lambda **words: app.queues.resume("bulk", **words),
+    "drain": lambda app: lambda **words: app.queues.drain("default", **words),
+    "set a limit": lambda app: lambda **words: app.limits.set(queue="bulk", running=2, **words),
+    "clear a limit": lambda app: lambda **words: app.limits.clear(queue="default", **words),
+    "set a tenant": lambda app: lambda **words: app.tenants.set("acme", weight=2, **words),
+    "reset a breaker": lambda app: lambda **words: app.breakers.reset("smtp", **words),
+    "force a breaker": lambda app: lambda **words: app.breakers.open("smtp", **words),
+    "add a schedule": lambda app: (
+        lambda **words: app.schedules.add("hourly", app.tasks["work"], cron="0 * * * *", **words)
+    ),
+    "remove a schedule": lambda app: lambda **words: app.schedules.remove("nightly", **words),
+    "pause a schedule": lambda app: lambda **words: app.schedules.pause("nightly", **words),
+    "resume a schedule": lambda app: lambda **words: app.schedules.resume("nightly", **words),
+    "run a schedule": lambda app: lambda **words: app.schedules.run("nightly", **words),
 }
 WORDS = [(act, field) for act in ACTS for field in ("by", "notes")] + [("fail", "reason"), ("bury", "reason")]
 
@@ -62,25 +72,25 @@ WORDS = [(act, field) for act in ACTS for field in ("by", "notes")] + [("fail", 
 @pytest.mark.requirement("L5", "I7")
 @pytest.mark.parametrize(("act", "field"), WORDS)
 def test_an_act_whose_words_are_no_text_is_refused_and_leaves_no_trace(busy: Fairlane, act: str, field: str) -> None:
-    before = busy.stats()
+    before = busy.statistics.counts()
     for given in (*NOT_TEXT, *([None] if field != "notes" else [])):
         with pytest.raises(InvalidOption, match=field):
             ACTS[act](busy)(**{field: given})
-    assert len(busy.audit().records) == AUDITED
-    assert busy.stats() == before
+    assert len(busy.audit.list().records) == AUDITED
+    assert busy.statistics.counts() == before
 
 
 READS: dict[str, Callable[[Fairlane, Any], Any]] = {
-    "tenants after": lambda app, given: app.tenants(after=given),
-    "tenants of a tier": lambda app, given: app.tenants(tier=given),
-    "audit of an action": lambda app, given: app.audit(action=given),
-    "audit of a target": lambda app, given: app.audit(target=given),
+    "tenants after": lambda app, given: app.tenants.list(after=given),
+    "tenants of a tier": lambda app, given: app.tenants.list(tier=given),
+    "audit of an action": lambda app, given: app.audit.list(action=given),
+    "audit of a target": lambda app, given: app.audit.list(target=given),
     **{
-        f"jobs by {field}": lambda app, given, field=field: app.jobs(**{field: given})
+        f"jobs by {field}": lambda app, given, field=field: app.jobs.list(**{field: given})
         for field in ("status", "queue", "type", "category", "correlation_id", "created_by", "idempotency_key")
     },
     **{
-        f"dead letters by {field}": lambda app, given, field=field: app.dead_letters(**{field: given})
+        f"dead letters by {field}": lambda app, given, field=field: app.dead_letters.list(**{field: given})
         for field in ("status", "queue", "type", "error_class", "error_type", "fingerprint", "correlation_id")
     },
 }
@@ -101,18 +111,23 @@ def test_a_page_begins_behind_a_number_of_64_bits(busy: Fairlane, question: str)
 
 
 def test_a_dead_letter_whose_number_no_store_can_hold_is_refused(busy: Fairlane) -> None:
-    for act in (busy.discard, busy.resolve, busy.acknowledge, busy.reprocess):
+    for act in (
+        busy.dead_letters.discard,
+        busy.dead_letters.resolve,
+        busy.dead_letters.acknowledge,
+        busy.dead_letters.reprocess,
+    ):
         with pytest.raises(InvalidOption, match="whole number"):
             act(2**63)
     with pytest.raises(InvalidOption, match="64 bits"):
-        asyncio.run(busy.adead_letter(2**63))
+        asyncio.run(busy.dead_letters.aget(2**63))
 
 
 def test_a_span_beyond_all_numbers_is_refused(busy: Fairlane) -> None:
     with pytest.raises(InvalidOption, match="seconds"):
-        busy.pause_limit(10**400, queue="default")
+        busy.limits.pause(10**400, queue="default")
 
 
 def test_whether_letters_are_acknowledged_is_yes_or_no(busy: Fairlane) -> None:
     with pytest.raises(InvalidOption, match="True or False"):
-        busy.dead_letters(acknowledged="no")  # type: ignore[arg-type]
+        busy.dead_letters.list(acknowledged="no")  # type: ignore[arg-type]

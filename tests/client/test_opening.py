@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None
 def test_nothing_is_opened_before_the_first_operation(tmp_path: Path) -> None:
     with Fairlane(f"sqlite:///{tmp_path}/later.db") as app:
         task = app.task(name="t")(lambda: None)
-        assert app.access.name == "sqlite"
+        assert app.runtime.access.name == "sqlite"
         assert not (tmp_path / "later.db").exists()
         asyncio.run(task.aenqueue())
         assert (tmp_path / "later.db").exists()

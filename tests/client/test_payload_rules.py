@@ -26,7 +26,7 @@ def test_sensitive_content_is_refused_by_default_and_nothing_is_enqueued(app: Fa
 
     with pytest.raises(InvalidPayload, match=r"user\.profile\.Pass-Word: .*pass an id instead"):
         login.enqueue({"profile": {"Pass-Word": "hunter2"}})
-    assert app.jobs().jobs == ()
+    assert app.jobs.list().jobs == ()
 
 
 @pytest.mark.requirement("W3")
@@ -91,7 +91,7 @@ def test_strict_payloads_demand_every_field_and_list_what_is_missing(make_app: C
         fetch.using(tenant=1, correlation_id="not-a-uuid", idempotency_key="k").enqueue(1)
     with pytest.raises(InvalidPayload, match="idempotency_key"):
         app.enqueue_many([fetch.using(tenant=1, correlation_id=CORRELATION).bind(1)])
-    assert app.jobs().jobs == ()
+    assert app.jobs.list().jobs == ()
     with tenant(1):
         job = fetch.using(correlation_id=CORRELATION, idempotency_key="k").enqueue(1).job()
     assert (job.tenant, job.correlation_id) == ("1", str(CORRELATION))
@@ -137,7 +137,7 @@ def test_an_argument_too_large_for_a_reference_is_refused(app: Fairlane) -> None
 def test_an_old_job_still_runs_after_its_shape_changed(make_app: Callable[..., Fairlane]) -> None:
     old = make_app()
     old.task(name="greet")(lambda name: None).enqueue("Ada Lovelace")
-    new = make_app(store=old.store)
+    new = make_app(store=old.runtime.store)
     seen: list[tuple[str, str]] = []
 
     @new.task(name="greet", version=3)
@@ -183,8 +183,8 @@ def test_a_row_that_breaks_the_rules_goes_to_the_dead_letters_uncharged(
     foreign = JobSpec(
         id=JobId(CORRELATION), type="t", payload=msgspec.Raw(text.encode()), payload_version=version, priority=0
     )
-    app.store.run(Enqueue(jobs=(foreign,)))
+    app.runtime.store.run(Enqueue(jobs=(foreign,)))
     assert [type(ran.outcome).__name__ for ran in run_due(app)] == ["Died", "Completed"]
-    [letter] = app.dead_letters().dead_letters
+    [letter] = app.dead_letters.list().dead_letters
     assert problem in letter.reason
     assert (letter.job.attempts, letter.error_type.rpartition(".")[2]) == (0, "UnreadablePayload")

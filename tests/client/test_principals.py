@@ -18,7 +18,7 @@ ADMINS = {"acme": "anna@acme"}
 def acting(app: Fairlane) -> tuple[Fairlane, list[Any]]:
     asked: list[Any] = []
 
-    @app.find_principal
+    @app.tenants.find_principal
     def active_admin(name: str) -> str | None:
         asked.append(name)
         return ADMINS.get(name)
@@ -33,7 +33,7 @@ def test_a_job_acts_as_its_tenant_s_admin_who_is_found_once(acting: tuple[Fairla
 
     @app.task(name="work")
     def work() -> None:
-        seen.extend([app.principal(), app.principal()])
+        seen.extend([app.tenants.principal(), app.tenants.principal()])
 
     work.using(tenant="acme").enqueue()
     run_due(app)
@@ -48,7 +48,7 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
 
     @app.task(name="work")
     def work() -> None:
-        app.principal()
+        app.tenants.principal()
 
     handle = work.using(tenant="globex").enqueue()
     run_due(app)
@@ -67,9 +67,9 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
 @pytest.mark.requirement("I10")
 def test_an_application_may_let_jobs_run_without_anybody(make_app: Callable[..., Fairlane]) -> None:
     app = make_app(require_principal=False)
-    app.find_principal(lambda name: None)
+    app.tenants.find_principal(lambda name: None)
     with tenant("globex"):
-        assert app.principal() is None
+        assert app.tenants.principal() is None
 
 
 @pytest.mark.requirement("I10")
@@ -78,24 +78,24 @@ def test_the_context_is_restored_whatever_a_job_does(acting: tuple[Fairlane, lis
 
     @app.task(name="work", max_attempts=1)
     async def work() -> None:
-        assert await app.aprincipal() == "anna@acme"
+        assert await app.tenants.aprincipal() == "anna@acme"
         raise RuntimeError(current_job().tenant)
 
     work.using(tenant="acme").enqueue()
     with tenant("globex"):
         run_due(app)
-        assert app.jobs().jobs == ()
-    assert app.principal() is None
+        assert app.jobs.list().jobs == ()
+    assert app.tenants.principal() is None
 
 
 def test_an_async_hook_is_awaited(app: Fairlane) -> None:
-    @app.find_principal
+    @app.tenants.find_principal
     async def find(name: str) -> str:
         return f"admin of {name}"
 
     with tenant("acme"):
-        assert asyncio.run(app.aprincipal()) == "admin of acme"
+        assert asyncio.run(app.tenants.aprincipal()) == "admin of acme"
         with pytest.raises(InvalidOption, match="aprincipal"):
-            app.principal()
+            app.tenants.principal()
     with pytest.raises(InvalidOption, match="one hook"):
-        app.find_principal(lambda name: name)
+        app.tenants.find_principal(lambda name: name)

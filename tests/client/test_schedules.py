@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidOption, NotAllowed, tenant
+from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidOption, InvalidState, tenant
 from fairlane.errors import ScheduleNotFound
 from fairlane.testing import run_due
 
@@ -29,7 +29,7 @@ def test_a_task_may_say_when_it_runs(app: Fairlane) -> None:
     @app.task(name="report.daily", cron="0 9 * * MON-FRI", tz="Europe/Prague", catch_up="all", overlap="skip")
     def daily(full: bool = False) -> None: ...
 
-    spec = app.code_schedules.specs["report.daily"]
+    spec = app.schedules.declared["report.daily"]
     assert (spec.name, spec.type, spec.payload) == ("report.daily", "report.daily", "{}")
     assert (spec.cron, spec.timezone, spec.catch_up, spec.overlap) == (
         "0 9 * * MON-FRI",
@@ -41,25 +41,25 @@ def test_a_task_may_say_when_it_runs(app: Fairlane) -> None:
 
 @pytest.mark.requirement("L12")
 def test_a_task_may_have_several_schedules_each_with_its_own_arguments(app: Fairlane) -> None:
-    @app.schedule("sync.weekly", cron="@weekly", args={"full": True})
-    @app.schedule("sync.hourly", cron="@hourly")
+    @app.schedules.declare("sync.weekly", cron="@weekly", args={"full": True})
+    @app.schedules.declare("sync.hourly", cron="@hourly")
     @app.task(name="sync", priority="high")
     def sync(full: bool = False) -> None: ...
 
-    assert {name: spec.payload for name, spec in app.code_schedules.specs.items()} == {
+    assert {name: spec.payload for name, spec in app.schedules.declared.items()} == {
         "sync.hourly": "{}",
         "sync.weekly": '{"full":true}',
     }
-    assert app.code_schedules.specs["sync.weekly"].priority == 0
+    assert app.schedules.declared["sync.weekly"].priority == 0
 
 
 def test_a_schedule_inherits_what_its_task_says(app: Fairlane, digest: Any) -> None:
     with tenant("acme"):
-        schedule = app.schedule_add("digest", digest.bind(7), cron="@daily")
+        schedule = app.schedules.add("digest", digest.bind(7), cron="@daily")
     spec = schedule.spec
     assert (spec.tenant, spec.queue, spec.timeout_s, spec.max_attempts) == ("acme", "bulk", 90.0, 2)
     using = digest.using(tenant=9, queue="default", priority=1, timeout=5, max_attempts=3)
-    spec = app.schedule_add("digest-9", using, cron="@daily").spec
+    spec = app.schedules.add("digest-9", using, cron="@daily").spec
     assert (spec.tenant, spec.queue, spec.priority, spec.timeout_s, spec.max_attempts) == ("9", "default", 1, 5.0, 3)
 
 
@@ -80,11 +80,11 @@ def test_a_timetable_that_cannot_be_taken_is_refused_and_nothing_is_declared(
     app: Fairlane, digest: Any, given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InvalidOption, match=says):
-        app.schedule("digest", **given)(digest)
+        app.schedules.declare("digest", **given)(digest)
     with pytest.raises(InvalidOption, match=says):
-        app.schedule_add("digest", digest, **given)
-    assert app.code_schedules.specs == {}
-    assert app.schedules() == ()
+        app.schedules.add("digest", digest, **given)
+    assert app.schedules.declared == {}
+    assert app.schedules.list() == ()
 
 
 def test_a_task_whose_timetable_is_refused_is_not_registered(app: Fairlane) -> None:
@@ -104,45 +104,45 @@ def test_a_task_whose_timetable_is_refused_is_not_registered(app: Fairlane) -> N
         def zoned() -> None: ...
 
     assert app.tasks == {}
-    assert app.code_schedules.specs == {}
+    assert app.schedules.declared == {}
 
 
 def test_two_schedules_cannot_share_a_name(app: Fairlane, digest: Any) -> None:
-    app.schedule("digest", cron="@daily")(digest)
+    app.schedules.declare("digest", cron="@daily")(digest)
     with pytest.raises(InvalidOption, match=r"a name of its own: a schedule of task .mail\.digest. has it"):
-        app.schedule("digest", cron="@hourly")(digest)
+        app.schedules.declare("digest", cron="@hourly")(digest)
 
 
 def test_a_schedule_takes_no_option_that_belongs_to_one_job(app: Fairlane, digest: Any) -> None:
     for option in ({"idempotency_key": "k"}, {"delay": 5}, {"run_at": NEW_YEAR}, {"dedup_key": "d"}):
         with pytest.raises(InvalidOption, match=r"using\(\) with tenant"):
-            app.schedule_add("digest", digest.using(**option), cron="@daily")
+            app.schedules.add("digest", digest.using(**option), cron="@daily")
 
 
 def test_what_is_no_task_has_no_schedule(app: Fairlane) -> None:
     with pytest.raises(InvalidOption, match=r"put @app\.task under @app\.schedule"):
-        app.schedule("x", cron="@daily")(lambda: None)  # type: ignore[type-var]
+        app.schedules.declare("x", cron="@daily")(lambda: None)  # type: ignore[type-var]
     with pytest.raises(InvalidOption, match=r"task\.bind"):
-        app.schedule_add("x", "mail.digest", cron="@daily")  # type: ignore[arg-type]
+        app.schedules.add("x", "mail.digest", cron="@daily")  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("L12")
 def test_schedules_are_added_changed_paused_resumed_and_removed_and_it_is_written_down(
     app: Fairlane, digest: Any, clock: FakeClock
 ) -> None:
-    added = app.schedule_add("digest", digest.bind(7), cron="0 9 * * *", by="olga", notes="asked for")
+    added = app.schedules.add("digest", digest.bind(7), cron="0 9 * * *", by="olga", notes="asked for")
     assert (added.source, added.next_at) == ("person", datetime(2026, 1, 1, 9, tzinfo=UTC))
-    assert app.schedule_add("digest", digest.bind(7), cron="0 9 * * *", by="olga") == added
-    changed = app.schedule_add("digest", digest.bind(7), cron="0 8 * * *", by="olga")
+    assert app.schedules.add("digest", digest.bind(7), cron="0 9 * * *", by="olga") == added
+    changed = app.schedules.add("digest", digest.bind(7), cron="0 8 * * *", by="olga")
     assert changed.next_at == datetime(2026, 1, 1, 8, tzinfo=UTC)
-    assert app.schedule_pause("digest", by="olga").paused_at == NEW_YEAR
+    assert app.schedules.pause("digest", by="olga").paused_at == NEW_YEAR
     clock.advance(86_400 * 2)
-    resumed = app.schedule_resume("digest", by="piet")
+    resumed = app.schedules.resume("digest", by="piet")
     assert (resumed.paused_at, resumed.next_at) == (None, datetime(2026, 1, 3, 8, tzinfo=UTC))
-    assert app.schedules() == (resumed,)
-    assert app.schedule_remove("digest", by="olga", notes="no longer") == resumed
-    assert app.schedules() == ()
-    audit = [(record.action, record.by, record.notes) for record in reversed(app.audit().records)]
+    assert app.schedules.list() == (resumed,)
+    assert app.schedules.remove("digest", by="olga", notes="no longer") == resumed
+    assert app.schedules.list() == ()
+    audit = [(record.action, record.by, record.notes) for record in reversed(app.audit.list().records)]
     assert audit == [
         ("schedule_add", "olga", "asked for"),
         ("schedule_change", "olga", None),
@@ -153,25 +153,25 @@ def test_schedules_are_added_changed_paused_resumed_and_removed_and_it_is_writte
 
 
 def test_a_schedule_runs_now_beside_its_timetable(app: Fairlane, digest: Any) -> None:
-    added = app.schedule_add("digest", digest.bind(7), cron="@daily")
-    app.schedule_pause("digest")
-    handles = [app.schedule_run_now("digest", by="olga") for _ in range(2)]
+    added = app.schedules.add("digest", digest.bind(7), cron="@daily")
+    app.schedules.pause("digest")
+    handles = [app.schedules.run("digest", by="olga") for _ in range(2)]
     assert handles[0].id != handles[1].id
     run_due(app)
     assert [handle.result(timeout=0) for handle in handles] == [7, 7]
     job = handles[0].job()
     assert (job.created_by, job.headers) == ("schedule:digest", {"fairlane-schedule": "digest"})
-    [schedule] = app.schedules()
+    [schedule] = app.schedules.list()
     assert (schedule.last_job_id, schedule.next_at) == (handles[1].id, added.next_at)
-    assert app.audit(action="schedule_run").records[0].by == "olga"
+    assert app.audit.list(action="schedule_run").records[0].by == "olga"
 
 
 def test_a_schedule_nobody_knows_is_told_so_with_the_nearest(app: Fairlane, digest: Any) -> None:
-    app.schedule_add("digest", digest, cron="@daily")
-    for act in (app.schedule_resume, app.schedule_run_now):
+    app.schedules.add("digest", digest, cron="@daily")
+    for act in (app.schedules.resume, app.schedules.run):
         with pytest.raises(ScheduleNotFound, match='Nearest: "digest"'):
             act("digset")
-    for act in (app.schedule_pause, app.schedule_remove):
+    for act in (app.schedules.pause, app.schedules.remove):
         with pytest.raises(ScheduleNotFound, match="fairlane schedules list"):
             act("digset")
 
@@ -179,22 +179,22 @@ def test_a_schedule_nobody_knows_is_told_so_with_the_nearest(app: Fairlane, dige
 def test_a_name_that_code_declares_is_not_changed_by_hand(app: Fairlane, digest: Any) -> None:
     from fairlane.worker.duties.declaring import Declarer
 
-    app.schedule("digest", cron="@daily")(digest)
-    asyncio.run(Declarer(app).run_once(app.clock.now()))
-    with pytest.raises(NotAllowed, match="declared by code"):
-        app.schedule_add("digest", digest, cron="@hourly")
-    assert app.schedules()[0].spec.cron == "@daily"
+    app.schedules.declare("digest", cron="@daily")(digest)
+    asyncio.run(Declarer(app).run_once(app.runtime.clock.now()))
+    with pytest.raises(InvalidState, match="declared by code"):
+        app.schedules.add("digest", digest, cron="@hourly")
+    assert app.schedules.list()[0].spec.cron == "@daily"
 
 
 def test_every_act_has_an_async_twin(app: Fairlane, digest: Any) -> None:
     async def story() -> None:
-        added = await app.aschedule_add("digest", digest, cron="@daily")
-        assert (await app.aschedules()) == (added,)
-        assert (await app.aschedule_pause("digest")).paused_at is not None
-        assert (await app.aschedule_resume("digest")).paused_at is None
-        assert (await (await app.aschedule_run_now("digest")).ajob()).type == "mail.digest"
-        assert (await app.aschedule_remove("digest")).spec.name == "digest"
+        added = await app.schedules.aadd("digest", digest, cron="@daily")
+        assert (await app.schedules.alist()) == (added,)
+        assert (await app.schedules.apause("digest")).paused_at is not None
+        assert (await app.schedules.aresume("digest")).paused_at is None
+        assert (await (await app.schedules.arun("digest")).ajob()).type == "mail.digest"
+        assert (await app.schedules.aremove("digest")).spec.name == "digest"
         with pytest.raises(ScheduleNotFound):
-            await app.aschedule_remove("digest")
+            await app.schedules.aremove("digest")
 
     asyncio.run(story())

@@ -212,4 +212,4 @@ def test_arguments_and_settings_have_the_same_names() -> None:
 def test_queues_given_as_values_stand_beside_the_default_ones() -> None:
     given: Any = {"mail": QueuePolicy(name="mail", slots=2)}
     app = Fairlane("memory://", queues=given)
-    assert set(app.settings.queues) == {"mail", "critical", "default", "bulk"}
+    assert set(app.runtime.settings.queues) == {"mail", "critical", "default", "bulk"}

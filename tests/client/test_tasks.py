@@ -33,7 +33,7 @@ def test_a_task_is_still_a_plain_function(app: Fairlane) -> None:
     assert (add.__name__, add.__doc__) == ("add", "Adds.")
     assert isinstance(add, SyncTask)
     assert isinstance(later, AsyncTask)
-    assert app.get("00000000-0000-7000-8000-000000000000") is None
+    assert app.jobs.get("00000000-0000-7000-8000-000000000000") is None
 
 
 def test_a_task_is_named_after_its_module_and_function(app: Fairlane) -> None:
@@ -42,7 +42,7 @@ def test_a_task_is_named_after_its_module_and_function(app: Fairlane) -> None:
         return a
 
     assert add.name.endswith("test_tasks.test_a_task_is_named_after_its_module_and_function.add")
-    assert app.require_task(add.name) is add
+    assert app.tasks.require(add.name) is add
 
 
 def test_a_module_gives_its_tasks_the_same_names_run_or_imported(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_two_tasks_cannot_have_one_name(app: Fairlane) -> None:
 def test_an_unknown_task_is_named_with_its_nearest_neighbour(app: Fairlane) -> None:
     app.task(name="mail.send_digest")(lambda: None)
     with pytest.raises(UnknownTask, match=r'no task named "mail\.send".*Nearest: "mail\.send_digest"'):
-        app.require_task("mail.send")
+        app.tasks.require("mail.send")
 
 
 def takes_positional(a: int, *rest: int) -> None: ...

@@ -27,7 +27,7 @@ class Place:
         def welcome(user: int) -> None: ...
 
         self.welcome: SyncTask[[int], None] = welcome
-        self.app.check()
+        self.app.statistics.health()
         self.closing: list[Any] = []
         if library == "sqlalchemy":
             engine = sqlalchemy.create_engine(f"sqlite:///{file}")
@@ -58,7 +58,7 @@ class Place:
     def counts(self) -> tuple[int, int]:
         [(users,)] = self.execute("select count(*) from users")
         self.finish("rollback")
-        return users, len(self.app.jobs().jobs)
+        return users, len(self.app.jobs.list().jobs)
 
 
 @pytest.fixture(params=["apsw", "stdlib", "sqlalchemy"])
@@ -106,4 +106,4 @@ def test_two_sqlite_libraries_never_meet_on_one_file(tmp_path: Path) -> None:
         with pytest.raises(SqliteLibraryMismatch, match='Set sqlite_library = "stdlib"'):
             task.using(conn=foreign).enqueue()
         foreign.close()
-        assert len(app.jobs().jobs) == 1
+        assert len(app.jobs.list().jobs) == 1

@@ -79,14 +79,14 @@ def _tasks(app: Fairlane) -> None:
 
 
 def _work(app: Fairlane) -> None:
-    worker = WorkerId(app.new_job_id())
-    app.store.run(Renew(worker=worker, lease_s=3600))
+    worker = WorkerId(app.runtime.new_job_id())
+    app.runtime.store.run(Renew(worker=worker, lease_s=3600))
     config = WorkerConfig(lanes=(Lane("general", 2, (ANY,)),), poll_s=0.1, grace_s=5.0, drain=True)
     asyncio.run(Engine(app, config, worker).run())
 
 
 def _seen(app: Fairlane, id: UUID) -> Job:
-    job = app.get(id)
+    job = app.jobs.get(id)
     assert job is not None
     return job
 
@@ -144,13 +144,13 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
         for command in (["pause", "--queue", "slow", "--by", "eve", "--notes", notes["notes"]], ["jobs", "show", str(dead.id)],
                         ["jobs", "show", str(job.id)], ["dlq", "show", str(letter)], ["audit", "list"], ["tokens", "list"], ["config"])
     ]  # fmt: skip
-    events = str(app.access.run(ReadEvents(scope=ALL_TENANTS, limit=1000)).events).encode()
+    events = str(app.runtime.access.run(ReadEvents(scope=ALL_TENANTS, limit=1000)).events).encode()
     places = {
         "answers": _every_answer(house, token, job.id, letter),
         "acts": b"\n".join(answer.content for answer in acts),
         "command line": b"\n".join(shown),
         "events": events,
-        "last exceptions": str(app.last_exceptions).encode() + repr(list(app.last_exceptions)).encode(),
+        "last exceptions": str(app.runtime.last_exceptions).encode() + repr(list(app.runtime.last_exceptions)).encode(),
         "logs": leaks.logged.text,
     }
     house.runner.close()

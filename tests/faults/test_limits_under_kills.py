@@ -45,18 +45,18 @@ def most_at_once(crew: Crew, killed_s: dict[int, float]) -> int:
 
 
 def attempts_of(crew: Crew, handles: list[object]) -> list[Attempt]:
-    return [attempt for handle in handles for attempt in crew.app.detail(handle.id).attempts]  # type: ignore[attr-defined]
+    return [attempt for handle in handles for attempt in crew.app.jobs.detail(handle.id).attempts]  # type: ignore[attr-defined]
 
 
 def is_done(crew: Crew, count: int) -> bool:
-    return crew.app.stats().completed >= count
+    return crew.app.statistics.counts().completed >= count
 
 
 @pytest.mark.requirement("I5", "Q17")
 @pytest.mark.parametrize(("jobs", "kills"), [(150, 4), pytest.param(5000, 60, marks=pytest.mark.long)])
 def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew: Crew, jobs: int, kills: int) -> None:
     chance = random.Random(7)
-    crew.app.set_limit(task="yard.work", running=3)
+    crew.app.limits.set(task="yard.work", running=3)
     handles = [
         handle
         for begin in range(0, jobs, 1000)
@@ -68,7 +68,7 @@ def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew:
     killed_s: dict[int, float] = {}
     for kill in range(kills):
         enough = (kill + 1) * jobs // (2 * kills)
-        crew.eventually(lambda enough=enough: crew.app.stats().completed >= enough, 120)
+        crew.eventually(lambda enough=enough: crew.app.statistics.counts().completed >= enough, 120)
         # One that just began a job, most of the time in the middle of it.
         victim = crew.diary("began")[-chance.randint(1, 3)].pid
         if victim in [pid for foreman in foremen for pid in foreman.workers()]:
@@ -86,7 +86,7 @@ def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew:
     ("jobs", "count", "period_s"), [(60, 20, 1.0), pytest.param(150, 50, 60.0, marks=pytest.mark.long)]
 )
 def test_a_rate_is_exact_over_four_processes(crew: Crew, jobs: int, count: int, period_s: float) -> None:
-    crew.app.set_limit(task="yard.work", rate=f"{count}/{period_s:g}s")
+    crew.app.limits.set(task="yard.work", rate=f"{count}/{period_s:g}s")
     handles = crew.app.enqueue_many([crew.task("work").using(tenant=f"t{n % 3}").bind(0.0) for n in range(jobs)])
     foremen = [crew.start("-p", "2", "-s", "8") for _ in range(2)]
     crew.eventually(lambda: is_done(crew, jobs), 30 + 2 * jobs / count * period_s)

@@ -90,7 +90,7 @@ def test_payloads_nobody_can_read_are_claimed_with_the_others_and_dead_lettered_
 def test_a_nul_that_no_worker_could_read_is_refused_of_one_job_as_of_many(
     place: Place, app: Fairlane, field: str
 ) -> None:
-    scene = Scene(app.store)
+    scene = Scene(app.runtime.store)
     odd = scene.job(**{field: {"name": "a\x00b"}})
     for jobs in ((odd,), (odd, scene.job())):
         with pytest.raises(StoreRefused):
@@ -103,8 +103,8 @@ def test_a_nul_that_no_worker_could_read_is_refused_of_one_job_as_of_many(
 @pytest.mark.requirement("L1", "W8")
 def test_people_can_look_at_every_odd_row(place: Place, app: Fairlane) -> None:
     seqs = [insert(place, payload) for payload in list(ODD_PAYLOADS.values())[:-1]]
-    scene = Scene(app.store)
-    assert {job.seq for job in app.store.run(PageJobs(scope=ALL_TENANTS)).jobs} == set(seqs)
+    scene = Scene(app.runtime.store)
+    assert {job.seq for job in app.runtime.store.run(PageJobs(scope=ALL_TENANTS)).jobs} == set(seqs)
     for job in scene.list_jobs():
         assert scene.find(job) is not None
     run_due(app)
@@ -119,7 +119,7 @@ def test_a_type_no_worker_knows_stays_where_it_is_and_holds_nobody_up(place: Pla
     unknown = insert(place, type="no.such.task")
     good = insert(place)
     assert [ran.lease.seq for ran in run_due(app)] == [good]
-    [job] = app.store.run(PageJobs(scope=ALL_TENANTS)).jobs[1:]
+    [job] = app.runtime.store.run(PageJobs(scope=ALL_TENANTS)).jobs[1:]
     assert (job.seq, job.status) == (unknown, "pending")
 
 
@@ -144,7 +144,7 @@ def test_odd_refs_headers_and_retries_read_as_none_and_the_job_runs(place: Place
     fine = insert(
         place, refs=r'{"order":9223372036854775807,"na\u00efve \"x\"":"\ud83d\ude00"}', headers='{ "a" : "b" }'
     )
-    scene = Scene(app.store)
+    scene = Scene(app.runtime.store)
     assert len(scene.list_jobs()) == len(seqs) + 1
     ran = run_due(app)
     assert {ran.lease.seq for ran in ran} == {*seqs, fine}
@@ -180,7 +180,7 @@ def test_any_language_can_enqueue_with_a_type_alone(place: Place, app: Fairlane)
     )
     first, second = answer["receipts"]
     assert {first["disposition"], second["disposition"]} == {"created"}
-    job = app.store.run(GetJob(scope=ALL_TENANTS, id=second["id"])).job  # type: ignore[union-attr]
+    job = app.runtime.store.run(GetJob(scope=ALL_TENANTS, id=second["id"])).job  # type: ignore[union-attr]
     assert (job.tenant, job.queue, job.priority, job.payload_version, job.max_attempts) == (
         "system",
         "default",
@@ -202,7 +202,7 @@ def test_sql_alone_can_use_keys_delays_and_tenants(place: Place, app: Fairlane) 
     [[answer]] = place.rows("select fairlane.enqueue_v1(%s)", json.dumps(jobs))
     assert [receipt["disposition"] for receipt in answer["receipts"]] == ["created", "duplicate", "created", "created"]
     assert answer["receipts"][0]["id"] == answer["receipts"][1]["id"]
-    [queue] = app.store.run(GetStats(scope=ALL_TENANTS)).queues
+    [queue] = app.runtime.store.run(GetStats(scope=ALL_TENANTS)).queues
     assert (queue.ready, queue.scheduled) == (2, 1)
 
 

@@ -37,22 +37,22 @@ def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(postgr
     foreman = crew.start("-p", "2", "-s", str(SLOTS))
     crew.eventually(lambda: len(crew.diary("ended")) > 40 and len({e.pid for e in crew.diary()}) > 1)
     victim = crew.diary("began")[-1].pid
-    killed_at = crew.app.clock.now()
+    killed_at = crew.app.runtime.clock.now()
     os.kill(victim, signal.SIGKILL)
     crew.eventually(lambda: all(handle.status() == "completed" for handle in handles), 30)
 
-    lost = [a for handle in handles for a in crew.app.detail(handle.id).attempts if a.outcome == "lost"]
+    lost = [a for handle in handles for a in crew.app.jobs.detail(handle.id).attempts if a.outcome == "lost"]
     assert 0 < len(lost) <= 6 * SLOTS, "only what was claimed is lost, not what was done"
     released_s = max((attempt.ended_at - killed_at).total_seconds() for attempt in lost)
     assert released_s < 2, "seen at once, not when the heartbeat lapsed"
     assert all(handle.job().attempts == 0 for handle in handles), "a crash charges nobody"
     twice = {e.job for e in crew.diary("began") if e.attempt > 1}
     assert twice <= {e.job for e in crew.diary("began") if e.pid == victim} | {
-        str(h.id) for h in handles if crew.app.detail(h.id).attempts[0].outcome == "lost"
+        str(h.id) for h in handles if crew.app.jobs.detail(h.id).attempts[0].outcome == "lost"
     }
     assert foreman.stop() == 0
     assert "SIGKILL" in foreman.log()
-    assert crew.app.store.run(ListWorkers()).workers == (), "nobody is left registered"
+    assert crew.app.runtime.store.run(ListWorkers()).workers == (), "nobody is left registered"
 
 
 @pytest.mark.requirement("Q17")
@@ -127,7 +127,7 @@ def test_workers_told_to_go_or_hung_up_finish_what_they_run_and_are_replaced(cre
     os.kill(first.pid, signal.SIGTERM)
     second = crew.eventually(lambda: [pid for pid in foreman.workers() if pid != first.pid])
     assert crew.attempts(handle) == [("completed", None)]
-    crew.eventually(lambda: len(crew.app.store.run(ListWorkers()).workers) == 1)
+    crew.eventually(lambda: len(crew.app.runtime.store.run(ListWorkers()).workers) == 1)
     foreman.signal(signal.SIGHUP)
     third = crew.task("grow").enqueue(1)
     crew.eventually(lambda: foreman.workers() and foreman.workers() != second)
@@ -149,8 +149,8 @@ def test_cut_off_from_its_store_a_foreman_ends_what_runs_before_anybody_else_may
         proxy.plan = BLACKHOLE
         proxy.cut_all("silent")
         crew.eventually(lambda: is_gone(entry.pid))
-        [record] = [r for r in crew.app.store.run(ListWorkers()).workers if r.id == worker]
-        assert crew.app.store.run(Check()).now < record.expires_at, "dead while its lease still stood"
+        [record] = [r for r in crew.app.runtime.store.run(ListWorkers()).workers if r.id == worker]
+        assert crew.app.runtime.store.run(Check()).now < record.expires_at, "dead while its lease still stood"
         proxy.plan = PASS
         proxy.cut_all("reset")
         crew.eventually(lambda: handle.status() == "completed", 30)

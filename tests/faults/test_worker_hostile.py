@@ -31,7 +31,7 @@ def test_a_task_that_never_yields_is_buried_as_stuck_and_its_process_killed(crew
     crew.eventually(lambda: stuck.status() == "dead", 20)
     crew.eventually(lambda: innocent.status() == "completed", 20)
     assert crew.attempts(stuck) == [("lost", "JobStuck")]
-    [letter] = crew.app.dead_letters().dead_letters
+    [letter] = crew.app.dead_letters.list().dead_letters
     assert letter.reason == "Job exceeded timeout threshold"
     assert entry.pid not in foreman.workers()
     assert "past twice its timeout" in foreman.log()

@@ -93,87 +93,101 @@ Try = Callable[[Fairlane, Things], object]
 # What an application can ask for inside a tenant's context, by the operation it leads to: named, or by the id of a foreign thing.
 CLIENT: dict[type[Op[Any]], list[Try]] = {
     ops.GetJob: [
-        lambda app, its: app.get(its.running, tenant=FOREIGN),
-        lambda app, its: app.get(its.running),
-        lambda app, its: app.detail(its.running),
-        lambda app, its: app.handle(its.running).job(),
-        lambda app, its: app.handle(its.running, tenant=FOREIGN).job(),
+        lambda app, its: app.jobs.get(its.running, tenant=FOREIGN),
+        lambda app, its: app.jobs.get(its.running),
+        lambda app, its: app.jobs.detail(its.running),
+        lambda app, its: app.jobs.handle(its.running).job(),
+        lambda app, its: app.jobs.handle(its.running, tenant=FOREIGN).job(),
     ],
-    ops.PageJobs: [lambda app, its: app.jobs(tenant=FOREIGN), lambda app, its: app.jobs(queue=FOREIGN).jobs],
-    ops.Why: [lambda app, its: app.why(its.waiting, tenant=FOREIGN), lambda app, its: app.why(its.waiting)],
+    ops.PageJobs: [lambda app, its: app.jobs.list(tenant=FOREIGN), lambda app, its: app.jobs.list(queue=FOREIGN).jobs],
+    ops.Why: [lambda app, its: app.jobs.why(its.waiting, tenant=FOREIGN), lambda app, its: app.jobs.why(its.waiting)],
     ops.GetDeadLetter: [
-        lambda app, its: app.dead_letter(its.letter, tenant=FOREIGN),
-        lambda app, its: app.dead_letter(its.letter),
+        lambda app, its: app.dead_letters.get(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letters.get(its.letter),
     ],
     ops.PageDeadLetters: [
-        lambda app, its: app.dead_letters(tenant=FOREIGN),
-        lambda app, its: app.dead_letters(queue=FOREIGN).dead_letters,
+        lambda app, its: app.dead_letters.list(tenant=FOREIGN),
+        lambda app, its: app.dead_letters.list(queue=FOREIGN).dead_letters,
     ],
     ops.GetStats: [
-        lambda app, its: app.stats(tenant=FOREIGN),
-        lambda app, its: [queue for queue in app.stats().queues if queue.queue == FOREIGN],
+        lambda app, its: app.statistics.counts(tenant=FOREIGN),
+        lambda app, its: [queue for queue in app.statistics.counts().queues if queue.queue == FOREIGN],
     ],
     ops.PageAudit: [
-        lambda app, its: app.audit(tenant=FOREIGN),
-        lambda app, its: app.audit(target=f"tenant:{FOREIGN}").records,
+        lambda app, its: app.audit.list(tenant=FOREIGN),
+        lambda app, its: app.audit.list(target=f"tenant:{FOREIGN}").records,
     ],
-    ops.GetTenant: [lambda app, its: app.get_tenant(FOREIGN)],
-    ops.PageTenants: [lambda app, its: [record for record in app.tenants().tenants if record.name != OWN]],
+    ops.GetTenant: [lambda app, its: app.tenants.get(FOREIGN)],
+    ops.PageTenants: [lambda app, its: [record for record in app.tenants.list().tenants if record.name != OWN]],
     ops.Cancel: [
-        lambda app, its: app.cancel(its.waiting, tenant=FOREIGN),
-        lambda app, its: app.cancel(its.waiting),
-        lambda app, its: app.handle(its.running).cancel(),
+        lambda app, its: app.jobs.cancel(its.waiting, tenant=FOREIGN),
+        lambda app, its: app.jobs.cancel(its.waiting),
+        lambda app, its: app.jobs.handle(its.running).cancel(),
     ],
     ops.Fail: [
-        lambda app, its: app.fail(its.running, "no", tenant=FOREIGN),
-        lambda app, its: app.fail(its.running, "no"),
+        lambda app, its: app.jobs.fail(its.running, "no", tenant=FOREIGN),
+        lambda app, its: app.jobs.fail(its.running, "no"),
     ],
     ops.Bury: [
-        lambda app, its: app.bury(its.waiting, "no", tenant=FOREIGN),
-        lambda app, its: app.bury(its.waiting, "no"),
+        lambda app, its: app.jobs.bury(its.waiting, "no", tenant=FOREIGN),
+        lambda app, its: app.jobs.bury(its.waiting, "no"),
     ],
-    ops.Reset: [lambda app, its: app.reset(its.running, tenant=FOREIGN), lambda app, its: app.reset(its.running)],
+    ops.Reset: [
+        lambda app, its: app.jobs.reset(its.running, tenant=FOREIGN),
+        lambda app, its: app.jobs.reset(its.running),
+    ],
     ops.Reprocess: [
-        lambda app, its: app.reprocess(its.letter, tenant=FOREIGN),
-        lambda app, its: app.reprocess(its.letter),
+        lambda app, its: app.dead_letters.reprocess(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letters.reprocess(its.letter),
     ],
-    ops.Discard: [lambda app, its: app.discard(its.letter, tenant=FOREIGN), lambda app, its: app.discard(its.letter)],
-    ops.Resolve: [lambda app, its: app.resolve(its.letter, tenant=FOREIGN), lambda app, its: app.resolve(its.letter)],
+    ops.Discard: [
+        lambda app, its: app.dead_letters.discard(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letters.discard(its.letter),
+    ],
+    ops.Resolve: [
+        lambda app, its: app.dead_letters.resolve(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letters.resolve(its.letter),
+    ],
     ops.Acknowledge: [
-        lambda app, its: app.acknowledge(its.letter, tenant=FOREIGN),
-        lambda app, its: app.acknowledge(its.letter),
+        lambda app, its: app.dead_letters.acknowledge(its.letter, tenant=FOREIGN),
+        lambda app, its: app.dead_letters.acknowledge(its.letter),
     ],
-    ops.SetTenant: [lambda app, its: app.set_tenant(FOREIGN, weight=9)],
+    ops.SetTenant: [lambda app, its: app.tenants.set(FOREIGN, weight=9)],
     ops.PauseClaims: [
-        lambda app, its: app.pause(tenant=FOREIGN),
-        lambda app, its: app.pause(queue=FOREIGN),
-        lambda app, its: app.pause(type="work"),
-        lambda app, its: app.drain(tenant=FOREIGN),
+        lambda app, its: app.tenants.pause(FOREIGN),
+        lambda app, its: app.queues.pause(FOREIGN),
+        lambda app, its: app.tasks.pause("work"),
+        lambda app, its: app.tenants.drain(FOREIGN),
     ],
-    ops.ResumeClaims: [lambda app, its: app.resume(tenant=FOREIGN), lambda app, its: app.resume(queue="default")],
-    ops.ListPauses: [lambda app, its: [pause for pause in app.pauses() if pause.name == FOREIGN]],
+    ops.ResumeClaims: [lambda app, its: app.tenants.resume(FOREIGN), lambda app, its: app.queues.resume("default")],
+    ops.ListPauses: [lambda app, its: [pause for pause in app.pauses.list() if pause.name == FOREIGN]],
     ops.SetLimit: [
-        lambda app, its: app.set_limit(tenant=FOREIGN, running=1),
-        lambda app, its: app.set_limit(tenant="*", running=1),
-        lambda app, its: app.set_limit(queue="default", running=1),
+        lambda app, its: app.limits.set(tenant=FOREIGN, running=1),
+        lambda app, its: app.limits.set(tenant="*", running=1),
+        lambda app, its: app.limits.set(queue="default", running=1),
     ],
-    ops.ClearLimit: [lambda app, its: app.clear_limit(tenant=FOREIGN), lambda app, its: app.clear_limit(queue=FOREIGN)],
-    ops.PauseLimit: [lambda app, its: app.pause_limit(5, tenant=FOREIGN)],
-    ops.ListLimits: [lambda app, its: [kept for kept in app.limits_kept() if kept.limit.name == FOREIGN]],
-    ops.ListSchedules: [lambda app, its: [schedule for schedule in app.schedules() if schedule.spec.tenant != OWN]],
+    ops.ClearLimit: [
+        lambda app, its: app.limits.clear(tenant=FOREIGN),
+        lambda app, its: app.limits.clear(queue=FOREIGN),
+    ],
+    ops.PauseLimit: [lambda app, its: app.limits.pause(5, tenant=FOREIGN)],
+    ops.ListLimits: [lambda app, its: [kept for kept in app.limits.list() if kept.limit.name == FOREIGN]],
+    ops.ListSchedules: [
+        lambda app, its: [schedule for schedule in app.schedules.list() if schedule.spec.tenant != OWN]
+    ],
     ops.DeclareSchedules: [
-        lambda app, its: app.schedule_add(f"of-{FOREIGN}", app.tasks["work"], cron="1 1 * * *"),
-        lambda app, its: app.schedule_add("new", app.tasks["work"].using(tenant=FOREIGN).bind(), cron="1 1 * * *"),
+        lambda app, its: app.schedules.add(f"of-{FOREIGN}", app.tasks["work"], cron="1 1 * * *"),
+        lambda app, its: app.schedules.add("new", app.tasks["work"].using(tenant=FOREIGN).bind(), cron="1 1 * * *"),
     ],
     ops.PauseSchedule: [
-        lambda app, its: app.schedule_pause(f"of-{FOREIGN}"),
-        lambda app, its: app.schedule_resume(f"of-{FOREIGN}"),
+        lambda app, its: app.schedules.pause(f"of-{FOREIGN}"),
+        lambda app, its: app.schedules.resume(f"of-{FOREIGN}"),
     ],
-    ops.RunSchedule: [lambda app, its: app.schedule_run_now(f"of-{FOREIGN}")],
-    ops.RemoveSchedule: [lambda app, its: app.schedule_remove(f"of-{FOREIGN}")],
-    ops.ForceBreaker: [lambda app, its: app.force_breaker("smtp")],
-    ops.ResetBreaker: [lambda app, its: app.reset_breaker("smtp")],
-    ops.Purge: [lambda app, its: app.purge()],
+    ops.RunSchedule: [lambda app, its: app.schedules.run(f"of-{FOREIGN}")],
+    ops.RemoveSchedule: [lambda app, its: app.schedules.remove(f"of-{FOREIGN}")],
+    ops.ForceBreaker: [lambda app, its: app.breakers.open("smtp")],
+    ops.ResetBreaker: [lambda app, its: app.breakers.reset("smtp")],
+    ops.Purge: [lambda app, its: app.jobs.purge()],
 }
 
 # Operations of which no tenant is a side: an application has no verb that leads to them with another tenant's name or id.
@@ -238,18 +252,18 @@ def test_an_application_in_one_tenants_context_neither_sees_nor_changes_anothers
 )
 def test_the_same_calls_are_answered_where_they_are_allowed(place: Place, kind: type[Op[Any]], nth: int) -> None:
     """So that a call which is refused for another reason, or never reaches its operation, cannot pass for isolated."""
-    place.app.set_limit(queue=FOREIGN, running=5)
-    place.app.pause(queue=FOREIGN)
+    place.app.limits.set(queue=FOREIGN, running=5)
+    place.app.queues.pause(FOREIGN)
     sent: list[type[Op[Any]]] = []
-    run = place.app.access.run
+    run = place.app.runtime.access.run
 
     def noted(op: Op[Any], **options: Any) -> Any:
         sent.append(type(op))
         return run(op, **options)
 
-    place.app.access.run = noted  # type: ignore[method-assign]
+    place.app.runtime.access.run = noted  # type: ignore[method-assign]
     if kind is ops.PauseClaims and nth == 3:
-        place.app.pause(tenant=FOREIGN)  # draining waits for the clock; it begins with this very call
+        place.app.tenants.pause(FOREIGN)  # draining waits for the clock; it begins with this very call
     else:
         answer = CLIENT[kind][nth](place.app, place.things[FOREIGN])
         assert kind in (ops.ResumeClaims,) or answer not in (None, [], ())

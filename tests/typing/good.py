@@ -59,10 +59,10 @@ assert_type(greet.enqueue("Ada"), Handle[str])
 assert_type(send.using(tenant=1, priority="high", delay=30).enqueue(7, subject="Hi"), Handle[list[str]])
 assert_type(send.using(parent=add.enqueue(1), correlation_id=UUID(int=7), conn=object()).bind(7), Bound[list[str]])
 assert_type(app.enqueue_many([add.bind(i) for i in range(3)]), list[Handle[int]])
-assert_type(app.get("id"), Job | None)
-assert_type(app.cancel(add.enqueue(1), by="ada", notes="n", tenant=1), Job)
+assert_type(app.jobs.get("id"), Job | None)
+assert_type(app.jobs.cancel(add.enqueue(1), by="ada", notes="n", tenant=1), Job)
 assert_type(app.snapshot(), Snapshot)
-assert_type(app.handle("id").result(), Any)
+assert_type(app.jobs.handle("id").result(), Any)
 
 any_task: Task[[str], str] = greet
 async_task: AsyncTask[[str], str] = greet
@@ -74,13 +74,13 @@ async def use() -> None:
     assert_type(await greet.aenqueue("Ada"), Handle[str])
     assert_type(await (await greet.aenqueue("Ada")).aresult(timeout=1), str)
     assert_type(await app.aenqueue_many([send.bind(1)]), list[Handle[list[str]]])
-    assert_type(await app.acancel("id"), Job)
+    assert_type(await app.jobs.acancel("id"), Job)
     async with app:
         with tenant(123):
-            await send.using(run_at=app.clock.now()).aenqueue(1)
+            await send.using(run_at=app.runtime.clock.now()).aenqueue(1)
 
 
-@app.on_enqueue
+@app.jobs.on_enqueue
 def score(draft: Draft) -> Draft | None:
     return draft.change(priority="high", delay=1.5)
 
@@ -104,21 +104,21 @@ def client() -> Iterator[float]:
 async def guarded(user_id: int) -> None:
     assert_type(await session(), bytes)
     assert_type(client(), float)
-    async with app.breaker("web"), timeout(5):
+    async with app.breakers.guard("web"), timeout(5):
         current_job().progress(0.5)
 
 
 @app.task(breaker="smtp")
 def plain() -> None:
-    with app.breaker("web"), timeout(5), client.replaced(2.0) as replaced:
+    with app.breakers.guard("web"), timeout(5), client.replaced(2.0) as replaced:
         assert_type(replaced, float)
 
 
 assert_type(guarded.enqueue(7), Handle[None])
-assert_type(app.pause(queue="mail", by="ada"), tuple[Pause, ...])
-app.drain(tenant=5, timeout=60)
+assert_type(app.queues.pause("mail", by="ada"), tuple[Pause, ...])
+app.tenants.drain(5, timeout=60)
 
-for job in app.jobs(status=("pending", "failed"), queue="mail", limit=10, tenant=1).jobs:
+for job in app.jobs.list(status=("pending", "failed"), queue="mail", limit=10, tenant=1).jobs:
     assert_type(job, Job)
-for letter in app.dead_letters(status="pending_review", acknowledged=False).dead_letters:
-    assert_type(app.reprocess(letter, by="ada"), Job)
+for letter in app.dead_letters.list(status="pending_review", acknowledged=False).dead_letters:
+    assert_type(app.dead_letters.reprocess(letter, by="ada").job, Job)

@@ -35,14 +35,14 @@ Fairlane("memory://", colour="red")  # E: unknown setting
 text: str = add.enqueue(1).result()  # E: the result is an int
 handle: Handle[int] = send.enqueue(1)  # E: the handle is of str
 number: int = send(1)  # E: calling an async task gives a coroutine
-app.jobs(status="done")  # E: not a status
-app.jobs(limit="10")  # E: ill-typed limit
-app.cancel(5)  # E: a job is not named by a number
-app.discard("x")  # E: a dead letter is not named by text
+app.jobs.list(status="done")  # E: not a status
+app.jobs.list(limit="10")  # E: ill-typed limit
+app.jobs.cancel(5)  # E: a job is not named by a number
+app.dead_letters.discard("x")  # E: a dead letter is not named by text
 app.task(breaker=5)  # E: a breaker is a name or a Breaker
-app.pause("mail")  # E: what is paused is said by name
+app.queues.pause(None)  # E: what is paused has a name
 app.resource(scope="tenant")  # E: not a scope
-app.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
+app.jobs.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
 
 
 async def use() -> None:

@@ -48,15 +48,15 @@ class Post:
 
     def told(self) -> list[str]:
         kinds = ("alert_fired", "alert_resolved", "dlq_alert")
-        page = self.app.store.run(ReadEvents(scope=ALL_TENANTS, after=self._last, kinds=kinds))
+        page = self.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, after=self._last, kinds=kinds))
         self._last = page.last
         return [f"{e.kind} {e.data.get('rule', '')} {e.data.get('about', '')}".strip() for e in page.events]
 
     def worker(self, **figures: float) -> WorkerId:
-        worker = WorkerId(self.app.new_job_id())
+        worker = WorkerId(self.app.runtime.new_job_id())
         named = {name.replace("__", "."): value for name, value in figures.items()}
-        self.app.store.run(Renew(worker=worker, lease_s=86_400, figures=named))
+        self.app.runtime.store.run(Renew(worker=worker, lease_s=86_400, figures=named))
         return worker
 
     def happen(self, kind: str, tenant: str | None = None) -> None:
-        self.app.store.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant),)))
+        self.app.runtime.store.run(AddEvents(events=(EventDraft(kind=kind, tenant=tenant),)))

@@ -26,7 +26,7 @@ class Shop:
         self.clock = FakeClock(NOON)
         self.store = kind(clock=self.clock)
         self.app = Fairlane(store=self.store, clock=self.clock, chance=FixedChance(), **settings)
-        self.worker = WorkerId(self.app.new_job_id())
+        self.worker = WorkerId(self.app.runtime.new_job_id())
         self.say()
         self._batch = 0
 

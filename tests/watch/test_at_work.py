@@ -37,17 +37,17 @@ class Floor:
         self.work = work
 
     def claim(self, lease_s: float = 15.0) -> WorkerId:
-        worker = WorkerId(self.app.new_job_id())
-        self.app.store.run(Renew(worker=worker, lease_s=lease_s))
+        worker = WorkerId(self.app.runtime.new_job_id())
+        self.app.runtime.store.run(Renew(worker=worker, lease_s=lease_s))
         want = Want(lane="general", queues=("default",), limit=5, start=5, timeout_s=60.0)
-        assert self.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+        assert self.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
         return worker
 
     def reclaim(self) -> None:
-        asyncio.run(Reclaimer(self.app.access).run_once(self.clock.now()))
+        asyncio.run(Reclaimer(self.app.runtime.access).run_once(self.clock.now()))
 
     def events(self) -> list[tuple[str, Any]]:
-        return [(event.kind, event.data) for event in self.app.store.run(ReadEvents(scope=ALL_TENANTS)).events]
+        return [(event.kind, event.data) for event in self.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS)).events]
 
     def alerts(self) -> list[str]:
         self.clock.advance(15)
@@ -87,7 +87,7 @@ def test_a_foreman_tells_of_workers_that_died_and_not_of_those_that_left(ending:
     floor = Floor()
     floor.work.enqueue()
     worker = floor.claim()
-    asyncio.run(account_for(floor.app.store, floor.clock, worker, ending, (), 1.0))
+    asyncio.run(account_for(floor.app.runtime.store, floor.clock, worker, ending, (), 1.0))
     expected = [("worker_crashed", {"worker": str(worker), "why": ending, "jobs": 0})] if told else []
     assert floor.events() == expected
     assert floor.alerts() == (["worker_crash"] if told else [])
@@ -96,9 +96,9 @@ def test_a_foreman_tells_of_workers_that_died_and_not_of_those_that_left(ending:
 @pytest.mark.requirement("L14", "I12")
 def test_a_worker_notices_what_is_wrong_and_sends_the_webhook_itself(receiver: Receiver) -> None:
     app = Fairlane(store=MemoryStore(), profile="development", alerts={"webhooks": hooks(receiver)})
-    app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
-    worker = WorkerId(app.new_job_id())
-    app.store.run(Renew(worker=worker, lease_s=3600))
+    app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    worker = WorkerId(app.runtime.new_job_id())
+    app.runtime.store.run(Renew(worker=worker, lease_s=3600))
 
     async def story() -> None:
         engine = Engine(app, WorkerConfig(lanes=(Lane("general", 2, (ANY,)),), poll_s=0.2, grace_s=5.0), worker)

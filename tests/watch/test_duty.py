@@ -42,11 +42,11 @@ def test_more_than_fifty_dead_letters_raise_the_documents_event() -> None:
     post.break_.enqueue()
     run_due(post.app)
     assert post.step() == ["alert_fired dead_letters", "dlq_alert"]
-    [event] = post.app.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("dlq_alert",))).events
+    [event] = post.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("dlq_alert",))).events
     assert event.data == {"count": 51, "threshold": 50}
     assert post.steps(600) == []
-    for letter in post.app.dead_letters(limit=2).dead_letters:
-        post.app.discard(letter)
+    for letter in post.app.dead_letters.list(limit=2).dead_letters:
+        post.app.dead_letters.discard(letter)
     assert post.steps(75) == ["alert_resolved dead_letters"]
 
 
@@ -75,7 +75,7 @@ def test_a_task_that_fails_often_raises_an_alert_and_one_that_seldom_does_raises
         StatRow(minute=NOON, type="mail.rare", queue="mail", tenant="a", failed=5),
         StatRow(minute=NOON, type="fairlane.webhook", queue="default", tenant="system", failed=100),
     )
-    post.app.store.run(AddStats(worker=worker, batch=1, rows=rows))
+    post.app.runtime.store.run(AddStats(worker=worker, batch=1, rows=rows))
     assert post.step() == ["alert_fired error_rate mail.send"]
     assert post.steps(480) == ["alert_resolved error_rate mail.send"]
 
@@ -87,7 +87,7 @@ def test_a_busy_fast_lane_and_a_spool_that_is_not_empty_are_seen_in_what_workers
     post.worker(lane__fast__slots=1, lane__fast__utilisation=0.8)
     assert post.step() == ["alert_fired spool_not_empty"]
     assert post.steps(120) == ["alert_fired fast_lane_busy fast"]
-    post.app.store.run(
+    post.app.runtime.store.run(
         Renew(worker=worker, lease_s=86_400, figures={"lane.fast.slots": 3, "lane.fast.utilisation": 0.1})
     )
     assert sorted(post.steps(75)) == ["alert_resolved fast_lane_busy fast", "alert_resolved spool_not_empty"]
@@ -96,9 +96,9 @@ def test_a_busy_fast_lane_and_a_spool_that_is_not_empty_are_seen_in_what_workers
 @pytest.mark.requirement("L14")
 def test_an_open_breaker_raises_an_alert() -> None:
     post = Post()
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=2), failures=2))
+    post.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=2), failures=2))
     assert post.step() == ["alert_fired breaker_open stripe"]
-    post.app.reset_breaker("stripe")
+    post.app.breakers.reset("stripe")
     assert post.steps(75) == ["alert_resolved breaker_open stripe"]
 
 
@@ -140,18 +140,18 @@ def test_alerts_of_the_day_before_leave_their_room_to_others() -> None:
             post.happen("job_limit_warning", f"day {day} tenant {n}")
         assert len(post.step()) == MOST_ABOUT
         post.steps(90)
-        alerts = post.app.store.run(ReadAlerts()).alerts
+        alerts = post.app.runtime.store.run(ReadAlerts()).alerts
         assert {alert.state for alert in alerts} == {"resolved"}
         assert OTHER not in {alert.about for alert in alerts}, "each has a name of its own"
         post.clock.advance(86_400)
-    assert post.app.store.run(ReadAlerts()).alerts == ()
+    assert post.app.runtime.store.run(ReadAlerts()).alerts == ()
 
 
 @pytest.mark.requirement("I12")
 def test_however_many_look_people_hear_of_it_once() -> None:
     first = Post()
     others = [Post(first.store, first.clock) for _ in range(4)]
-    first.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    first.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     told: list[str] = []
     for _ in range(20):
         first.clock.advance(EVERY_S)
@@ -176,7 +176,7 @@ def test_who_looks_at_the_same_moment_but_saves_second_tells_nothing() -> None:
     clock = FakeClock(NOON)
     store = Overtaken(clock=clock)
     slow, quick = Post(store, clock), Post(store, clock)
-    slow.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    slow.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     store.overtake = quick
     told = asyncio.run(slow.duty.look(clock.now()))
     assert told == ()
@@ -190,7 +190,7 @@ def test_the_log_says_how_grave_it_is(caplog: pytest.LogCaptureFixture) -> None:
     post = Post()
     for kind, tenant in (("worker_crashed", None), ("job_limit_warning", "acme")):
         post.happen(kind, tenant)
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    post.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     post.steps(600)
     written = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "fairlane.alerts"]
     assert ("CRITICAL", "[critical] worker_crash: worker processes that died: 1") in written
@@ -269,7 +269,7 @@ def test_the_value_kept_follows_what_is_seen() -> None:
     for count, expected in ((3, 3.0), (4, 7.0)):
         post.app.enqueue_many([post.work.bind(n) for n in range(count)])
         post.step()
-        [alert] = post.app.store.run(ReadAlerts()).alerts
+        [alert] = post.app.runtime.store.run(ReadAlerts()).alerts
         assert (alert.state, alert.value) == ("firing", expected)
 
 
@@ -282,7 +282,7 @@ def test_alerts_of_an_hour_ago_are_not_handed_over_again() -> None:
         handed.extend((post.clock.now(), message.rule) for message in messages)
 
     post.duty._teller.hand_over = note  # type: ignore[method-assign]
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    post.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     post.steps(600)
     assert {rule for _, rule in handed} == {"breaker_open"}
     first = handed[0][0]
@@ -300,9 +300,9 @@ def test_saving_is_what_decides() -> None:
 
     clock = FakeClock(NOON)
     post = Post(Refusing(clock=clock), clock)
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    post.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     assert post.steps(60) == []
-    assert post.app.store.run(ReadAlerts()).alerts == ()
+    assert post.app.runtime.store.run(ReadAlerts()).alerts == ()
 
 
 def test_a_look_counts_no_job_that_has_ended() -> None:

@@ -26,7 +26,7 @@ def app() -> Iterator[Fairlane]:
 
 
 def figures(app: Fairlane) -> dict[str, float]:
-    [worker] = app.store.run(ListWorkers()).workers
+    [worker] = app.runtime.store.run(ListWorkers()).workers
     return worker.figures
 
 
@@ -64,4 +64,4 @@ def test_an_embedded_worker_on_the_callers_own_loop_tells_them_too(app: Fairlane
             await eventually(lambda: figures(app)["ended"] == 3)
 
     asyncio.run(story())
-    assert app.store.run(ListWorkers()).workers == ()
+    assert app.runtime.store.run(ListWorkers()).workers == ()

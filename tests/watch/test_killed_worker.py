@@ -18,7 +18,7 @@ def test_a_worker_that_is_killed_raises_the_alert(crew: Crew) -> None:
     foreman = crew.start("-p", "1", "-s", "1")
     [entry] = crew.began(handle)
     os.kill(entry.pid, signal.SIGKILL)
-    store = crew.app.store
+    store = crew.app.runtime.store
 
     def crashes() -> list[str]:
         return [e.data["why"] for e in store.run(ReadEvents(scope=ALL_TENANTS, kinds=("worker_crashed",))).events]

@@ -172,7 +172,7 @@ def test_counters_of_workers_do_not_go_back_when_a_worker_leaves() -> None:
     shop.scrape()
     shop.say(schedules__fired=5)
     assert value(shop.scrape(), "fairlane_schedules_fired_total") == 5
-    shop.worker = WorkerId(shop.app.new_job_id())  # another one, which begins at its own 0
+    shop.worker = WorkerId(shop.app.runtime.new_job_id())  # another one, which begins at its own 0
     shop.say(schedules__fired=1)
     assert value(shop.scrape(), "fairlane_schedules_fired_total") == 6
 

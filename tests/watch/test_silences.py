@@ -16,19 +16,19 @@ FIRED, RESOLVED = "alert_fired breaker_open stripe", "alert_resolved breaker_ope
 
 
 def silence(post: Post, for_s: float) -> None:
-    post.app.store.run(SilenceAlerts(rule="breaker_open", for_s=for_s, by="dana", notes="known"))
+    post.app.runtime.store.run(SilenceAlerts(rule="breaker_open", for_s=for_s, by="dana", notes="known"))
 
 
 def break_(post: Post) -> None:
-    post.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    post.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
 
 
 def mend(post: Post) -> None:
-    post.app.reset_breaker("stripe")
+    post.app.breakers.reset("stripe")
 
 
 def kept(post: Post) -> Alert:
-    [alert] = post.app.store.run(ReadAlerts()).alerts
+    [alert] = post.app.runtime.store.run(ReadAlerts()).alerts
     return alert
 
 
@@ -109,11 +109,11 @@ def test_a_message_lost_with_whoever_was_to_tell_it_when_a_silence_ended_is_made
     post.clock.advance(30)
     with pytest.raises(KeyboardInterrupt):
         post.step()
-    assert post.app.jobs(type="fairlane.webhook").jobs == ()
+    assert post.app.jobs.list(type="fairlane.webhook").jobs == ()
     heir = Post(post.store, post.clock, alerts={"webhooks": webhooks})
     for _ in range(10):
         heir.step()
-    assert len(heir.app.jobs(type="fairlane.webhook").jobs) == 1
+    assert len(heir.app.jobs.list(type="fairlane.webhook").jobs) == 1
 
 
 @given(st.lists(st.sampled_from(["break", "mend", "silence", "speak", "look", "look", "wait"]), max_size=30))

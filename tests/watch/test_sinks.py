@@ -132,7 +132,7 @@ class Office:
         self.duty = AlertDuty(self.app)
 
     def break_stripe(self) -> None:
-        self.app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+        self.app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
@@ -140,7 +140,7 @@ class Office:
             asyncio.run(self.duty.step())
 
     def jobs(self) -> list[tuple[str, str]]:
-        return [(job.type, job.status) for job in self.app.store.run(PageJobs(scope=ALL_TENANTS)).jobs]
+        return [(job.type, job.status) for job in self.app.runtime.store.run(PageJobs(scope=ALL_TENANTS)).jobs]
 
 
 def hooks(receiver: Receiver, **options: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_a_webhook_is_signed_and_tells_of_firing_and_of_the_end(receiver: Receiv
         "warning",
     )
     assert told["text"] == 'breaker_open: breaker "stripe" is open'
-    office.app.reset_breaker("stripe")
+    office.app.breakers.reset("stripe")
     office.step(6)
     run_due(office.app)
     [_, resolved] = receiver.requests
@@ -201,7 +201,7 @@ def test_a_receiver_that_knows_nothing_of_us_is_not_tried_again(receiver: Receiv
     office.step()
     run_due(office.app)
     assert office.jobs() == [("fairlane.webhook", "dead")]
-    [letter] = office.app.dead_letters().dead_letters
+    [letter] = office.app.dead_letters.list().dead_letters
     assert "answered 404" in letter.reason
     assert "hook?x=1" not in letter.reason, "the path of a webhook may be its secret"
 
@@ -212,7 +212,7 @@ def test_an_internal_address_that_was_not_allowed_ends_as_a_dead_letter(receiver
     office.step()
     run_due(office.app)
     assert receiver.requests == []
-    [letter] = office.app.dead_letters().dead_letters
+    [letter] = office.app.dead_letters.list().dead_letters
     assert letter.error_type == "AddressRefused"
     assert "127.0.0.1 is internal" in letter.reason
 
@@ -221,7 +221,7 @@ def test_no_job_carries_a_secret_or_an_address(receiver: Receiver, mailbox: Mail
     office = Office(webhooks=hooks(receiver), email=mail(mailbox, username="me", password="let me in"))
     office.break_stripe()
     office.step()
-    payloads = [job.payload for job in office.app.store.run(PageJobs(scope=ALL_TENANTS)).jobs]
+    payloads = [job.payload for job in office.app.runtime.store.run(PageJobs(scope=ALL_TENANTS)).jobs]
     assert len(payloads) == 2
     for hidden in (SECRET, receiver.url, "let me in", "oncall@example.com"):
         assert not any(hidden in payload for payload in payloads)
@@ -238,7 +238,7 @@ def test_mail_tells_of_firing_and_of_the_end_and_logs_in(mailbox: Mailbox) -> No
     assert mailbox.recipients == [["oncall@example.com", "boss@example.com"]]
     assert "rule       breaker_open" in fired.get_content()
     assert mailbox.logins == [b"me"]
-    office.app.reset_breaker("stripe")
+    office.app.breakers.reset("stripe")
     office.step(6)
     run_due(office.app)
     assert [message["Subject"].split()[0] for message in mailbox.mails] == ["[warning]", "[resolved]"]
@@ -262,7 +262,7 @@ def test_info_is_only_logged_and_each_sink_hears_from_its_severity_on(receiver: 
     office = Office(webhooks=hooks(receiver, severity="critical"), email=mail(mailbox))
     office.break_stripe()
     happened = (EventDraft(kind="job_limit_warning", tenant="acme"), EventDraft(kind="worker_crashed"))
-    office.app.store.run(AddEvents(events=happened))
+    office.app.runtime.store.run(AddEvents(events=happened))
     office.step()
     run_due(office.app)
     assert [msgspec.json.decode(request.body)["rule"] for request in receiver.requests] == ["worker_crash"]
@@ -271,7 +271,7 @@ def test_info_is_only_logged_and_each_sink_hears_from_its_severity_on(receiver: 
 
 def test_a_message_is_sent_once_although_it_is_handed_over_again_and_by_others(receiver: Receiver) -> None:
     office = Office(webhooks=hooks(receiver))
-    another = Office(office.app.store, office.clock, webhooks=hooks(receiver))
+    another = Office(office.app.runtime.store, office.clock, webhooks=hooks(receiver))
     office.break_stripe()
     for _ in range(10):
         office.step()
@@ -290,7 +290,7 @@ def test_what_was_saved_by_a_process_that_died_before_telling_is_told_by_the_nex
     office.break_stripe()
     with pytest.raises(RuntimeError, match="killed"):
         office.step()
-    another = Office(office.app.store, office.clock, webhooks=hooks(receiver))
+    another = Office(office.app.runtime.store, office.clock, webhooks=hooks(receiver))
     another.step()
     run_due(another.app)
     assert [msgspec.json.decode(request.body)["told"] for request in receiver.requests] == ["fired"]
@@ -338,7 +338,7 @@ def test_strict_payloads_and_other_categories_do_not_stop_alerts(receiver: Recei
         default_category=None,
         alerts={"webhooks": hooks(receiver)},
     )
-    app.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
+    app.runtime.store.run(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
     asyncio.run(AlertDuty(app).step())
     run_due(app)
     assert len(receiver.requests) == 1

@@ -41,7 +41,7 @@ def apps(request: pytest.FixtureRequest, ground: Ground) -> Apps:
 @pytest.mark.requirement("I12", "L14")
 def test_two_that_look_at_once_tell_once_and_go_on_from_what_is_kept(apps: Apps) -> None:
     async def story() -> None:
-        store = apps.apps[0].access
+        store = apps.apps[0].runtime.access
         await store.arun(Report(name="stripe", policy=BreakerPolicy(threshold=1), failures=1))
         now = (await store.arun(Check())).now
         duties = [AlertDuty(app) for app in apps.apps]
@@ -62,7 +62,7 @@ def test_the_duty_is_taken_by_one(apps: Apps) -> None:
     async def story() -> None:
         steps = [await AlertDuty(app).step() for app in apps.apps]
         assert steps == [15.0, 15.0]
-        assert not (await apps.apps[0].access.arun(TakeDuty(name=NAME, every_s=10.0))).taken
+        assert not (await apps.apps[0].runtime.access.arun(TakeDuty(name=NAME, every_s=10.0))).taken
         await apps.close()
 
     asyncio.run(story())
@@ -76,13 +76,13 @@ def test_metrics_are_read_from_every_store(apps: Apps) -> None:
         @app.task(name="mail.send", queue="mail")
         def send() -> None: ...
 
-        worker = WorkerId(app.new_job_id())
-        await app.access.arun(Renew(worker=worker, lease_s=60))
+        worker = WorkerId(app.runtime.new_job_id())
+        await app.runtime.access.arun(Renew(worker=worker, lease_s=60))
         families = read(await aexposition(app))
         assert value(families, "redis_health") == 1
-        minute = (await app.access.arun(Check())).now.replace(second=0, microsecond=0)
+        minute = (await app.runtime.access.arun(Check())).now.replace(second=0, microsecond=0)
         row = StatRow(minute=minute, type="mail.send", queue="mail", tenant="acme", completed=3, run_us=9, run_buckets={1: 3})  # fmt: skip
-        await app.access.arun(AddStats(worker=worker, batch=1, rows=(row,)))
+        await app.runtime.access.arun(AddStats(worker=worker, batch=1, rows=(row,)))
         await send.using(tenant="acme").aenqueue()
         # Another process than the one above: it has seen nothing yet, and its first look counts nothing.
         fresh = Fairlane(store=apps.stores[1])

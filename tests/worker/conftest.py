@@ -26,17 +26,17 @@ class Works:
 
     def __init__(self) -> None:
         self.app = Fairlane(store=MemoryStore(), profile="development")
-        self.app.tasks.update({name: self._moved(task) for name, task in shop.app.tasks.items()})
+        self.app.runtime.tasks.update({name: self._moved(task) for name, task in shop.app.tasks.items()})
 
     def _moved(self, task: Task[..., Any]) -> Task[..., Any]:
-        return type(task)(task.definition, self.app._enqueuer)
+        return type(task)(task.definition, self.app.runtime.enqueuer)
 
     def task(self, name: str) -> Any:
         return self.app.tasks[f"shop.{name}"]
 
     def engine(self, *lanes: Lane, **config: Any) -> Engine:
-        worker = WorkerId(self.app.new_job_id())
-        self.app.store.run(Renew(worker=worker, lease_s=3600))
+        worker = WorkerId(self.app.runtime.new_job_id())
+        self.app.runtime.store.run(Renew(worker=worker, lease_s=3600))
         return Engine(
             self.app, WorkerConfig(lanes=lanes or (GENERAL,), **{"poll_s": 0.2, "grace_s": 5.0, **config}), worker
         )

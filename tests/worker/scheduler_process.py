@@ -51,7 +51,7 @@ async def main(kind: str, address: str) -> None:
         while (await firer.run_once(clock.now())).next_s == 0:
             pass
         print("done", flush=True)
-    await app.store.aclose()
+    await app.runtime.store.aclose()
 
 
 if __name__ == "__main__":

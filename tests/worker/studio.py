@@ -21,7 +21,7 @@ def booth() -> Iterator[str]:
 def recite(text: str) -> float:
     booth()
     # Asked about in the worker's process already, which reports how this ends.
-    with app.breaker("smtp"):
+    with app.breakers.guard("smtp"):
         current_job().log(text)
     current_job().progress(1)
-    return (current_job().deadline_at - app.clock.now()).total_seconds()
+    return (current_job().deadline_at - app.runtime.clock.now()).total_seconds()

@@ -21,12 +21,12 @@ SMTP = Breaker("smtp", threshold=3, cooldown=60)
 
 
 def breaker(app: Fairlane) -> Any:
-    [found] = app.breakers()
+    [found] = app.breakers.list()
     return found
 
 
 def outcomes(app: Fairlane, handle: Handle[Any]) -> list[str]:
-    detail = app.detail(handle)
+    detail = app.jobs.detail(handle)
     assert detail is not None
     return [attempt.outcome for attempt in detail.attempts]
 
@@ -39,7 +39,7 @@ def test_an_open_breaker_puts_jobs_off_uncharged_without_running_them(works: Wor
     async def send() -> None:
         ran.append(1)
 
-    works.app.force_breaker("smtp", by="ada")
+    works.app.breakers.open("smtp", by="ada")
     handle = send.enqueue()
     works.drain()
     job = handle.job()
@@ -92,13 +92,13 @@ def test_a_dependency_that_hangs_opens_its_breaker(works: Works) -> None:
 
     @works.app.task(name="fetch", retry=ONCE, timeout=0.05)
     async def fetch() -> None:
-        async with works.app.breaker(Breaker("web", threshold=1)):
+        async with works.app.breakers.guard(Breaker("web", threshold=1)):
             await asyncio.Event().wait()
 
     send.enqueue()
     fetch.enqueue()
     works.drain()
-    assert [(each.name, each.state) for each in works.app.breakers()] == [("smtp", "open"), ("web", "open")]
+    assert [(each.name, each.state) for each in works.app.breakers.list()] == [("smtp", "open"), ("web", "open")]
 
 
 @pytest.mark.requirement("Q10")
@@ -118,7 +118,7 @@ def test_after_the_cooldown_one_job_is_tried_and_the_rest_follow(works: Works) -
         nonlocal is_down
         engine = works.engine(Lane("four", 4, (ANY,), prompt=True))
         running = asyncio.create_task(engine.run())
-        await eventually(lambda: any(each.state == "open" for each in works.app.breakers()))
+        await eventually(lambda: any(each.state == "open" for each in works.app.breakers.list()))
         is_down = False
         await eventually(lambda: all(handle.status() == "completed" for handle in handles), 30)
         engine.stop()
@@ -133,10 +133,10 @@ def test_after_the_cooldown_one_job_is_tried_and_the_rest_follow(works: Works) -
 def test_an_open_breaker_inside_a_task_puts_its_job_off_uncharged(works: Works) -> None:
     @works.app.task(name="send")
     async def send() -> None:
-        async with works.app.breaker(SMTP):
+        async with works.app.breakers.guard(SMTP):
             raise AssertionError("it was called")
 
-    works.app.force_breaker("smtp")
+    works.app.breakers.open("smtp")
     handle = send.enqueue()
     works.drain()
     assert (handle.status(), handle.job().attempts, outcomes(works.app, handle)) == ("pending", 0, ["snoozed"])
@@ -146,12 +146,12 @@ def test_a_task_may_catch_an_open_breaker_and_do_something_else(works: Works) ->
     @works.app.task(name="send")
     def send() -> str:
         try:
-            with works.app.breaker("smtp"):
+            with works.app.breakers.guard("smtp"):
                 return "mail"
         except BreakerOpen:
             return "letter"
 
-    works.app.force_breaker("smtp")
+    works.app.breakers.open("smtp")
     handle = send.enqueue()
     works.drain()
     assert handle.result(timeout=0) == "letter"
@@ -160,12 +160,12 @@ def test_a_task_may_catch_an_open_breaker_and_do_something_else(works: Works) ->
 def test_a_guard_inside_a_task_of_the_same_breaker_counts_once(works: Works) -> None:
     @works.app.task(name="send", breaker=SMTP, retry=ONCE)
     async def send() -> None:
-        async with works.app.breaker(SMTP):
+        async with works.app.breakers.guard(SMTP):
             raise ConnectionError
 
     @works.app.task(name="block", breaker=SMTP, retry=ONCE)
     def block() -> None:
-        with works.app.breaker("smtp"):
+        with works.app.breakers.guard("smtp"):
             raise ConnectionError
 
     send.enqueue()
@@ -190,7 +190,7 @@ def test_jobs_behind_a_closed_breaker_cost_no_questions() -> None:
 
     works.app.enqueue_many([send.bind() for _ in range(200)])
     works.drain(ONE)
-    assert sum(queue.pending for queue in works.app.stats().queues) == 0
+    assert sum(queue.pending for queue in works.app.statistics.counts().queues) == 0
     assert asked["Report"] <= 2
     assert asked["Admit"] == 0
 
@@ -207,7 +207,7 @@ def test_jobs_that_were_put_off_do_not_use_a_worker_up(works: Works) -> None:
     async def count(n: int) -> None:
         ran.append(n)
 
-    works.app.force_breaker("smtp", by="ada")
+    works.app.breakers.open("smtp", by="ada")
     works.app.enqueue_many([send.bind() for _ in range(5)])
     works.app.enqueue_many([count.bind(n) for n in range(5)])
     works.drain(ONE, max_jobs=3)

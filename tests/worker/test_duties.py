@@ -55,10 +55,10 @@ class Yard:
 
     def claim(self, limit: int = 10, timeout_s: float = 60.0) -> tuple[WorkerId, tuple[Any, ...]]:
         """A worker that claims jobs and is heard of no more."""
-        worker = WorkerId(self.app.new_job_id())
-        self.app.store.run(Renew(worker=worker, lease_s=15))
+        worker = WorkerId(self.app.runtime.new_job_id())
+        self.app.runtime.store.run(Renew(worker=worker, lease_s=15))
         want = Want(lane="general", queues=("default",), limit=limit, start=limit, timeout_s=timeout_s)
-        return worker, self.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+        return worker, self.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
 
 
 @pytest.fixture
@@ -76,14 +76,14 @@ def test_a_job_that_waits_for_missing_data_is_ready_again_by_itself_after_half_a
 
     handle, woken = needs.enqueue(), []
     run_due(yard.app)
-    promoter = Promoter(yard.app.access, lambda: woken.append(True))
+    promoter = Promoter(yard.app.runtime.access, lambda: woken.append(True))
     yard.clock.advance(1_799)
     assert yard.step(promoter).done == 0
     yard.clock.advance(1)
     assert yard.step(promoter).done == 1
     assert woken == [True]
     assert handle.status() == "pending"
-    [queue] = yard.app.stats().queues
+    [queue] = yard.app.statistics.counts().queues
     assert queue.ready == 1
 
 
@@ -94,7 +94,7 @@ def test_jobs_of_a_lost_worker_run_again_and_stuck_ones_are_buried(
     handle = yard.work.enqueue(1)
     worker, leases = yard.claim()
     assert len(leases) == 1
-    reclaimer = Reclaimer(yard.app.access)
+    reclaimer = Reclaimer(yard.app.runtime.access)
     assert yard.step(reclaimer).done == 0
     yard.clock.advance(16)
     assert yard.step(reclaimer).done == 1
@@ -103,7 +103,7 @@ def test_jobs_of_a_lost_worker_run_again_and_stuck_ones_are_buried(
     alive, [_] = yard.claim()
     for _ in range(9):
         yard.clock.advance(14)
-        yard.app.store.run(Renew(worker=alive, lease_s=15))
+        yard.app.runtime.store.run(Renew(worker=alive, lease_s=15))
     assert yard.step(reclaimer).done == 1
     assert handle.status() == "dead"
     assert str(worker) in caplog.text
@@ -114,33 +114,33 @@ def test_jobs_of_a_lost_worker_run_again_and_stuck_ones_are_buried(
 def test_what_is_past_its_age_goes_and_what_waits_for_review_stays(yard: Yard) -> None:
     done, closed, open_ = yard.work.enqueue(), yard.break_.enqueue(), yard.break_.enqueue()
     run_due(yard.app)
-    yard.app.discard(yard.app.dead_letters(limit=2).dead_letters[1])
-    retainer = Retainer(yard.app.access, yard.app.settings)
+    yard.app.dead_letters.discard(yard.app.dead_letters.list(limit=2).dead_letters[1])
+    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
     yard.clock.advance(7 * DAY - 1)
     assert yard.step(retainer).done == 0
     yard.clock.advance(2)
     assert yard.step(retainer).done == 2
-    assert [yard.app.get(job.id) is None for job in (done, closed, open_)] == [True, True, False]
+    assert [yard.app.jobs.get(job.id) is None for job in (done, closed, open_)] == [True, True, False]
     yard.clock.advance(365 * DAY)
     assert yard.step(retainer).done == 0
-    assert yard.app.get(open_.id) is not None
+    assert yard.app.jobs.get(open_.id) is not None
 
 
 @pytest.mark.requirement("L19")
 def test_figures_past_their_age_go_too() -> None:
     yard = Yard(retain_stats_days=2.0)
-    worker = WorkerId(yard.app.new_job_id())
-    yard.app.store.run(Renew(worker=worker, lease_s=3600))
+    worker = WorkerId(yard.app.runtime.new_job_id())
+    yard.app.runtime.store.run(Renew(worker=worker, lease_s=3600))
     row = StatRow(minute=NOON, type="yard.work", queue="default", tenant="system", completed=1)
-    yard.app.store.run(AddStats(worker=worker, batch=1, rows=(row,)))
+    yard.app.runtime.store.run(AddStats(worker=worker, batch=1, rows=(row,)))
     read = ReadStats(since=NOON, until=NOON + timedelta(hours=1))
-    retainer = Retainer(yard.app.access, yard.app.settings)
+    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
     yard.clock.advance(2 * DAY)
     yard.step(retainer)
-    assert len(yard.app.store.run(read).rows) == 1
+    assert len(yard.app.runtime.store.run(read).rows) == 1
     yard.clock.advance(60)
     yard.step(retainer)
-    assert yard.app.store.run(read).rows == ()
+    assert yard.app.runtime.store.run(read).rows == ()
 
 
 @pytest.mark.requirement("L19")
@@ -148,7 +148,7 @@ def test_a_large_backlog_is_removed_in_bounded_steps(yard: Yard) -> None:
     yard.app.enqueue_many([yard.work.bind(n) for n in range(STEP + 10)])
     run_due(yard.app, limit=STEP + 10)
     yard.clock.advance(8 * DAY)
-    retainer = Retainer(yard.app.access, yard.app.settings)
+    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
     first, second = yard.step(retainer), yard.step(retainer)
     assert (first.done, first.next_s) == (STEP, 0)
     assert second.done == 10
@@ -162,7 +162,7 @@ def test_a_long_job_on_the_fast_lane_is_reported_once(caplog: pytest.LogCaptureF
     lanes = (Lane("fast", 2, ("critical",), prompt=True), Lane("general", 2, (ANY,)))
 
     async def story() -> int:
-        desk = Desk(yard.app, WorkerConfig(lanes=lanes), WorkerId(yard.app.new_job_id()))
+        desk = Desk(yard.app, WorkerConfig(lanes=lanes), WorkerId(yard.app.runtime.new_job_id()))
         watcher = FastLaneWatcher(desk)
         _, leases = yard.claim()
         for lane, lease in zip(("fast", "general"), leases, strict=True):

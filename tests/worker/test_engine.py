@@ -16,7 +16,7 @@ from tests.worker.conftest import Works, eventually
 
 
 def attempts_of(works: Works, handle: object) -> list[tuple[str, str | None]]:
-    detail = works.app.detail(handle.id)  # type: ignore[attr-defined]
+    detail = works.app.jobs.detail(handle.id)  # type: ignore[attr-defined]
     return [(attempt.outcome, attempt.error_type) for attempt in detail.attempts]
 
 
@@ -114,7 +114,7 @@ def test_a_child_enqueued_by_a_job_inherits_its_tenant_and_trace(works: Works) -
 
     handle = parent.using(tenant="acme", correlation_id="c-1").enqueue()
     works.drain()
-    job = works.app.get(handle.result(timeout=0))
+    job = works.app.jobs.get(handle.result(timeout=0))
     assert (job.tenant, job.correlation_id, job.parent_id, job.status) == (
         "acme",
         "c-1",
@@ -177,7 +177,7 @@ def test_a_worker_that_lost_its_lease_settles_nothing(works: Works) -> None:
         engine = works.engine(Lane("one", 1, ("default",)))
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: handle.status() == "processing")
-        works.app.store.run(Reset(scope=ALL_TENANTS, id=handle.id, by="ops"))
+        works.app.runtime.store.run(Reset(scope=ALL_TENANTS, id=handle.id, by="ops"))
         engine.stop()
         await loop
         return handle.job(), engine.desk.ended
@@ -207,7 +207,7 @@ def test_an_idle_worker_wakes_for_a_new_job_without_waiting_for_its_poll(works: 
     async def story() -> None:
         engine = works.engine(poll_s=60.0)
         loop = asyncio.create_task(engine.run())
-        await eventually(lambda: any(worker.waiting for worker in works.app.workers().workers))
+        await eventually(lambda: any(worker.waiting for worker in works.app.workers.list().workers))
         handle = await asyncio.to_thread(works.task("add").enqueue, 1, 2)
         await eventually(lambda: handle.status() == "completed", within_s=2.0)
         engine.stop()
@@ -269,9 +269,9 @@ def test_the_utilisation_of_a_lane_is_the_share_of_its_slot_time_spent_running(w
     state = works.engine(Lane("half", 2, (ANY,))).desk.lanes[0]
     works.task("add").enqueue(1, 2)
     want = state.planner.want(1, 100.0)
-    worker = WorkerId(works.app.new_job_id())
-    works.app.store.run(Renew(worker=worker))
-    answer = works.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,)))
+    worker = WorkerId(works.app.runtime.new_job_id())
+    works.app.runtime.store.run(Renew(worker=worker))
+    answer = works.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,)))
     state.planner.learn(want, answer, 0.0, 100.0)
     [lease] = answer.leases
     state.utilisation(100.0, running_s=0.0)

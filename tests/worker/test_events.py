@@ -18,11 +18,11 @@ ONE = Lane("one", 1, (ANY,))
 
 
 def events(works: Works, *kinds: str, **reading: Any) -> list[Event]:
-    return list(works.app.store.run(ReadEvents(scope=ALL_TENANTS, kinds=kinds, limit=1000, **reading)).events)
+    return list(works.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, kinds=kinds, limit=1000, **reading)).events)
 
 
 def watch(works: Works) -> None:
-    works.app.store.run(ReadEvents(scope=ALL_TENANTS, watch=True))
+    works.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, watch=True))
 
 
 @pytest.mark.requirement("W10")
@@ -40,7 +40,7 @@ def test_a_tenant_reads_of_its_own_jobs_alone(works: Works) -> None:
     for tenant in ("acme", "beta"):
         works.task("refuse").using(tenant=tenant).enqueue()
     works.drain()
-    seen = works.app.store.run(ReadEvents(scope=Scope("acme"))).events
+    seen = works.app.runtime.store.run(ReadEvents(scope=Scope("acme"))).events
     assert [event.tenant for event in seen] == ["acme"]
 
 
@@ -69,7 +69,7 @@ def test_events_that_could_not_be_told_are_told_later_up_to_a_bound(
         teller = works.engine().desk.teller
         for n in range(5):
             teller.tell("breaker_opened", breaker=f"b{n}")
-        told, run = works.app.access.arun, works.app.access
+        told, run = works.app.runtime.access.arun, works.app.runtime.access
 
         async def away(op: Any, *, on: object | None = None) -> Any:
             raise StoreUnavailable("memory", "away")
@@ -103,7 +103,7 @@ def test_the_worker_that_opens_a_breaker_and_the_one_that_closes_it_tell_of_it_o
     async def story() -> None:
         engine = works.engine(ONE)
         running = asyncio.create_task(engine.run())
-        await eventually(lambda: works.app.breakers()[0].state == "closed")
+        await eventually(lambda: works.app.breakers.list()[0].state == "closed")
         call.enqueue()
         engine.stop()
         await running

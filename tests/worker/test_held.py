@@ -36,8 +36,8 @@ class Clogged:
 
     def __init__(self, works: Works) -> None:
         self.ran, self.go_on, self.time = list[int](), asyncio.Event(), Ahead()
-        assert isinstance(works.app.store, MemoryStore)
-        works.app.store._clock = self.time
+        assert isinstance(works.app.runtime.store, MemoryStore)
+        works.app.runtime.store._clock = self.time
 
         @works.app.task(name="quick")
         async def quick(n: int) -> None:
@@ -94,7 +94,7 @@ def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
         await eventually(lambda: lane.long.status() == "processing")
         lane.state.is_clogged = True  # so that it does not claim them anew
         lane.time.ahead_s = 61.0
-        works.app.store.run(Reclaim())
+        works.app.runtime.store.run(Reclaim())
         await works.engine(ONE, drain=True).run()
         assert len(lane.ran) == 23
         lane.go_on.set()

@@ -104,7 +104,7 @@ def test_a_job_whose_process_cannot_be_started_is_put_off_uncharged(works: Works
     job = handle.job()
     assert (job.status, job.attempts, job.crashes) == ("pending", 0, 0)
     assert job.run_at > job.enqueued_at
-    detail = works.app.detail(handle)
+    detail = works.app.jobs.detail(handle)
     assert detail is not None
     assert detail.attempts == ()
 
@@ -229,6 +229,6 @@ def test_waiting_for_a_process_is_not_an_attempts_time(works: Works, monkeypatch
     asyncio.run(story())
     job = handle.job()
     assert (job.status, job.attempts) == ("completed", 0)
-    detail = works.app.detail(handle)
+    detail = works.app.jobs.detail(handle)
     assert detail is not None
     assert [attempt.outcome for attempt in detail.attempts] == ["completed"]

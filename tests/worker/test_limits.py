@@ -79,7 +79,7 @@ def test_beside_a_saturated_tenant_the_others_have_every_slot_that_is_left(works
         async def wait() -> None:
             await release.wait()
 
-        works.app.store.run(SetLimit(limit=running_limit("tenant", "greedy"), by="ops"))
+        works.app.runtime.store.run(SetLimit(limit=running_limit("tenant", "greedy"), by="ops"))
         greedy = [wait.using(tenant="greedy").enqueue() for _ in range(50)]
         modest = [wait.using(tenant="modest").enqueue() for _ in range(3)]
         engine = works.engine(Lane("general", 4, (ANY,)))
@@ -106,10 +106,10 @@ def test_a_worker_that_found_a_rate_used_up_asks_again_when_it_lets_the_next_one
 
         handles = [slowly.enqueue() for _ in range(5)]
         engine = works.engine(poll_s=60.0)
-        began_s = works.app.clock.monotonic()
+        began_s = works.app.runtime.clock.monotonic()
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: all(handle.status() == "completed" for handle in handles))
-        took_s = works.app.clock.monotonic() - began_s
+        took_s = works.app.runtime.clock.monotonic() - began_s
         assert ran == 5
         assert 0.8 <= took_s < 5.0
         engine.stop()
@@ -119,11 +119,11 @@ def test_a_worker_that_found_a_rate_used_up_asks_again_when_it_lets_the_next_one
 
 
 def test_a_worker_that_drains_leaves_nothing_in_queues_with_limits(works: Works) -> None:
-    works.app.set_limit(queue="bulk", rate=Rate(2, 0.2))
+    works.app.limits.set(queue="bulk", rate=Rate(2, 0.2))
     limited = [works.task("add").using(queue="bulk").enqueue(n, n) for n in range(3)]
     others = [works.task("add").enqueue(n, n) for n in range(40)]
     engine = works.engine(Lane("general", 2, ("default", "bulk")), drain=True)
-    engine.desk.limits.learn(works.app.limits_kept())
+    engine.desk.limits.learn(works.app.limits.list())
     asyncio.run(engine.run())
     assert {handle.status() for handle in (*limited, *others)} == {"completed"}
 
@@ -143,11 +143,11 @@ def test_urgent_work_starts_at_once_in_a_free_lane_although_others_are_busy_with
         )
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: all(handle.status() == "processing" for handle in slow))
-        await eventually(lambda: any(worker.waiting for worker in works.app.workers().workers))
-        began_s = works.app.clock.monotonic()
+        await eventually(lambda: any(worker.waiting for worker in works.app.workers.list().workers))
+        began_s = works.app.runtime.clock.monotonic()
         urgent = await asyncio.to_thread(works.task("urgent").enqueue)
         await eventually(lambda: urgent.status() == "completed")
-        assert works.app.clock.monotonic() - began_s < 1.0
+        assert works.app.runtime.clock.monotonic() - began_s < 1.0
         release.set()
         engine.stop()
         await loop
@@ -168,12 +168,12 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
         began.append("flood")
         await asyncio.sleep(0.001)
 
-    works.app.set_limit(queue="critical", running=2)
+    works.app.limits.set(queue="critical", running=2)
 
     async def run() -> None:
         works.app.enqueue_many([flood.bind() for _ in range(4000)])
         engine = works.engine(Lane("general", 4, ("critical", "default")))
-        engine.desk.limits.learn(works.app.limits_kept())
+        engine.desk.limits.learn(works.app.limits.list())
         running = asyncio.create_task(engine.run())
         await eventually(lambda: began.count("flood") > 200)
         works.app.enqueue_many([urgent.bind() for _ in range(4)])
@@ -196,10 +196,10 @@ def test_a_limited_queue_that_stands_before_others_is_known(queues: tuple[str, .
 
 def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works) -> None:
     works.app.enqueue_many([works.task("add").using(queue=queue).bind(1, 2) for queue in ("default", "bulk")])
-    worker = WorkerId(works.app.new_job_id())
-    works.app.store.run(Renew(worker=worker, lease_s=60))
+    worker = WorkerId(works.app.runtime.new_job_id())
+    works.app.runtime.store.run(Renew(worker=worker, lease_s=60))
     want = Want(lane="general", queues=("default", "bulk"), limit=2)
-    free, counted = works.app.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+    free, counted = works.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
     watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
     watch.end(counted)
     assert not watch.frees_places
@@ -215,14 +215,14 @@ def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_be
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[Turn] = []
-    send = type(works.app.store).arun
+    send = type(works.app.runtime.store).arun
 
     async def sent(store: Any, op: Any, **parts: Any) -> Any:
         if isinstance(op, Turn):
             turns.append(op)
         return await send(store, op, **parts)
 
-    monkeypatch.setattr(type(works.app.store), "arun", sent)
+    monkeypatch.setattr(type(works.app.runtime.store), "arun", sent)
 
     done: list[str] = []
 
@@ -237,7 +237,7 @@ def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_be
         running = asyncio.create_task(engine.run())
         await eventually(lambda: done)
         works.app.enqueue_many([works.task("add").bind(1, 2) for _ in range(10_000)])
-        await eventually(lambda: works.app.stats().completed == 10_001)
+        await eventually(lambda: works.app.statistics.counts().completed == 10_001)
         engine.stop()
         await running
 

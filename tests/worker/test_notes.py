@@ -34,7 +34,7 @@ def test_progress_and_log_of_a_job_can_be_read_while_it_runs_and_afterwards(work
     handle = export.enqueue()
 
     def said() -> tuple[float | None, list[str]]:
-        detail = works.app.detail(handle)
+        detail = works.app.jobs.detail(handle)
         assert detail is not None
         return detail.progress, [line.message for line in detail.log]
 
@@ -72,7 +72,7 @@ def test_a_chatty_job_is_written_down_seldom(monkeypatch: pytest.MonkeyPatch) ->
 
     handle = chat.enqueue()
     works.drain()
-    detail = works.app.detail(handle)
+    detail = works.app.jobs.detail(handle)
     assert detail is not None
     assert len(notes) <= 3
     assert [line.message for line in detail.log] == [f"line {n}" for n in range(500 - LOG_LINES, 500)]
@@ -88,7 +88,7 @@ def test_a_job_in_a_thread_speaks_too_and_what_failing_jobs_said_is_kept(works: 
 
     handle = block.enqueue()
     works.drain()
-    detail = works.app.detail(handle)
+    detail = works.app.jobs.detail(handle)
     assert detail is not None
     assert (detail.job.status, detail.progress, [line.message for line in detail.log]) == (
         "dead",
@@ -99,17 +99,17 @@ def test_a_job_in_a_thread_speaks_too_and_what_failing_jobs_said_is_kept(works: 
 
 @pytest.mark.requirement("L6", "Q9")
 def test_an_isolated_job_speaks_and_has_resources_like_any_other(works: Works) -> None:
-    works.app.tasks.update({name: works._moved(task) for name, task in studio.app.tasks.items()})
-    works.app.has_resources = True
+    works.app.runtime.tasks.update({name: works._moved(task) for name, task in studio.app.tasks.items()})
+    works.app.runtime.has_resources = True
     handles = [works.app.tasks["studio.recite"].enqueue(f"song {n}") for n in range(2)]
     works.drain(Lane("one", 1, (ANY,)), app="tests.worker.studio:app")
     for n, handle in enumerate(handles):
-        detail = works.app.detail(handle)
+        detail = works.app.jobs.detail(handle)
         assert detail is not None
         assert [line.message for line in detail.log] == ["the booth is open", f"song {n}", "the booth is closed"]
         assert detail.progress == 1.0
         assert 15 < handle.result(timeout=0) <= 20
-    [breaker] = works.app.breakers()
+    [breaker] = works.app.breakers.list()
     assert (breaker.name, breaker.state, breaker.failures) == ("smtp", "closed", 0)
 
 
@@ -135,14 +135,14 @@ def test_an_attempt_that_lost_its_lease_writes_nothing_and_stops(works: Works, m
         engine = works.engine()
         running = asyncio.create_task(engine.run())
         await eventually(lambda: handle.job().started_at is not None)
-        works.app.reset(handle, by="ada")
+        works.app.jobs.reset(handle, by="ada")
         await eventually(lambda: handle.status() == "completed")
         await eventually(lambda: bool(stopped))
         engine.stop()
         await running
 
     asyncio.run(story())
-    detail = works.app.detail(handle)
+    detail = works.app.jobs.detail(handle)
     assert detail is not None
     assert stopped == ["CancelledError"]
     assert [attempt.outcome for attempt in detail.attempts] == ["released", "completed"]
@@ -195,7 +195,7 @@ def test_a_job_knows_its_deadline_and_its_fence(works: Works) -> None:
     @works.app.task(name="look", timeout=100)
     async def look() -> tuple[float, int]:
         job = current_job()
-        return (job.deadline_at - works.app.clock.now()).total_seconds(), job.fence[1]
+        return (job.deadline_at - works.app.runtime.clock.now()).total_seconds(), job.fence[1]
 
     # Slots are few: most of these are claimed ahead, with a lease that only says when they have to start.
     handles = [look.enqueue() for _ in range(50)]
@@ -211,7 +211,7 @@ def test_the_last_exceptions_are_kept_and_logged_with_structure(works: Works, ca
 
     handle = fail.using(tenant="acme").enqueue(0)
     works.drain()
-    first, last = works.app.last_exceptions
+    first, last = works.app.runtime.last_exceptions
     assert (first.id, first.type, first.error, first.is_final) == (handle.id, "ConnectionError", "call 0", False)
     assert (last.attempt, last.is_final, last.task, last.tenant) == (2, True, "fail", "acme")
     [record] = [record for record in caplog.records if record.name == "fairlane.jobs" and record.levelname == "ERROR"]
@@ -220,5 +220,5 @@ def test_the_last_exceptions_are_kept_and_logged_with_structure(works: Works, ca
     for n in range(120):
         fail.using(max_attempts=1).enqueue(n)
     works.drain()
-    assert (len(works.app.last_exceptions), works.app.last_exceptions.total) == (100, 122)
-    assert works.app.last_exceptions[-1].error == "call 119"
+    assert (len(works.app.runtime.last_exceptions), works.app.runtime.last_exceptions.total) == (100, 122)
+    assert works.app.runtime.last_exceptions[-1].error == "call 119"

@@ -36,12 +36,12 @@ def test_what_was_claimed_ahead_of_a_pause_goes_back(works: Works, monkeypatch: 
         [state] = engine.desk.lanes
         running = asyncio.create_task(engine.run())
         await eventually(lambda: len(ran) == 20 and state.running == 1 and state.held)
-        works.app.pause(type="quick", by="ada")
+        works.app.tasks.pause("quick", by="ada")
         await eventually(lambda: not state.held)
         go_on.set()
         await eventually(lambda: state.running == 0)
         assert {handle.job().worker for handle in later} == {None}
-        works.app.resume(type="quick", by="ada")
+        works.app.tasks.resume("quick", by="ada")
         await eventually(lambda: len(ran) == 40)
         engine.stop()
         await running
@@ -55,15 +55,15 @@ def test_a_resumed_queue_wakes_a_waiting_worker(works: Works) -> None:
     @works.app.task(name="send", queue="mail")
     async def send() -> None: ...
 
-    works.app.pause(queue="mail", by="ada")
+    works.app.queues.pause("mail", by="ada")
     handle = send.enqueue()
 
     async def story() -> None:
         engine = works.engine(Lane("one", 1, (ANY,)), poll_s=60.0)
         running = asyncio.create_task(engine.run())
-        await eventually(lambda: works.app.workers().workers[0].waiting)
+        await eventually(lambda: works.app.workers.list().workers[0].waiting)
         assert handle.status() == "pending"
-        works.app.resume(queue="mail", by="ada")
+        works.app.queues.resume("mail", by="ada")
         await eventually(lambda: handle.status() == "completed")
         engine.stop()
         await running

@@ -133,11 +133,11 @@ def clockwork() -> Iterator[Clockwork]:
 @pytest.mark.requirement("L12")
 def test_a_due_schedule_makes_one_job_that_says_what_it_stands_for(clockwork: Clockwork) -> None:
     bound = clockwork.tick.using(tenant="acme", priority=1).bind(7)
-    clockwork.app.schedule_add("quarter", bound, cron="*/15 * * * *")
+    clockwork.app.schedules.add("quarter", bound, cron="*/15 * * * *")
     assert clockwork.fire() == 0
     clockwork.clock.advance(15 * 60)
     assert [clockwork.fire(), clockwork.fire()] == [1, 0]
-    [job] = clockwork.app.jobs().jobs
+    [job] = clockwork.app.jobs.list().jobs
     assert (job.type, job.tenant, job.priority, job.payload) == ("tick", "acme", 1, '{"user_id":7}')
     assert (job.idempotency_key, job.created_by, job.refs) == (
         "schedule:quarter:2026-03-01T12:15:00Z",
@@ -145,7 +145,7 @@ def test_a_due_schedule_makes_one_job_that_says_what_it_stands_for(clockwork: Cl
         {"user_id": 7},
     )
     assert job.headers == {SCHEDULE_HEADER: "quarter", NOMINAL_HEADER: "2026-03-01T12:15:00Z"}
-    [schedule] = clockwork.app.schedules()
+    [schedule] = clockwork.app.schedules.list()
     assert (schedule.last_at, schedule.next_at, schedule.last_job_id) == (
         *minutes(15, 30),
         job.id,
@@ -155,7 +155,7 @@ def test_a_due_schedule_makes_one_job_that_says_what_it_stands_for(clockwork: Cl
 @pytest.mark.requirement("L12")
 def test_many_workers_fire_each_nominal_time_once(clockwork: Clockwork) -> None:
     for number in range(1, 6):
-        clockwork.app.schedule_add(f"every-{number}", clockwork.tick, cron=f"*/{number} * * * *", catch_up="all")
+        clockwork.app.schedules.add(f"every-{number}", clockwork.tick, cron=f"*/{number} * * * *", catch_up="all")
 
     async def story() -> None:
         firers = [Firer(clockwork.app) for _ in range(8)]
@@ -164,14 +164,14 @@ def test_many_workers_fire_each_nominal_time_once(clockwork: Clockwork) -> None:
             await asyncio.gather(*(firer.run_once(clockwork.clock.now()) for firer in firers))
 
     asyncio.run(story())
-    jobs = clockwork.app.jobs(limit=200).jobs
+    jobs = clockwork.app.jobs.list(limit=200).jobs
     assert sorted((j.headers[SCHEDULE_HEADER], j.headers[NOMINAL_HEADER]) for j in jobs) == sorted(
         (f"every-{n}", nominal_text(NOON + m * MINUTE)) for n in range(1, 6) for m in range(1, 21) if m % n == 0
     )
 
 
 def test_skip_passes_over_a_firing_while_the_last_job_is_unfinished(clockwork: Clockwork) -> None:
-    clockwork.app.schedule_add("s", clockwork.tick, cron="* * * * *", overlap="skip")
+    clockwork.app.schedules.add("s", clockwork.tick, cron="* * * * *", overlap="skip")
     for _ in range(3):
         clockwork.clock.advance(60)
         clockwork.fire()
@@ -183,7 +183,9 @@ def test_skip_passes_over_a_firing_while_the_last_job_is_unfinished(clockwork: C
 
 
 def test_queue_waits_for_the_last_job_and_then_goes_on_one_by_one(clockwork: Clockwork) -> None:
-    clockwork.app.schedule_add("s", clockwork.tick, cron="* * * * *", overlap="queue", catch_up="all", catch_up_limit=2)
+    clockwork.app.schedules.add(
+        "s", clockwork.tick, cron="* * * * *", overlap="queue", catch_up="all", catch_up_limit=2
+    )
     for _ in range(4):
         clockwork.clock.advance(60)
         clockwork.fire()
@@ -195,7 +197,7 @@ def test_queue_waits_for_the_last_job_and_then_goes_on_one_by_one(clockwork: Clo
 
 
 def test_a_worker_whose_clock_is_ahead_fires_nothing_early(clockwork: Clockwork) -> None:
-    clockwork.app.schedule_add("s", clockwork.tick, cron="* * * * *", catch_up="all")
+    clockwork.app.schedules.add("s", clockwork.tick, cron="* * * * *", catch_up="all")
     ahead = FakeClock(NOON + timedelta(hours=5))
     firer = Firer(Fairlane(store=clockwork.store, clock=ahead))
     clockwork.clock.advance(60)
@@ -205,11 +207,11 @@ def test_a_worker_whose_clock_is_ahead_fires_nothing_early(clockwork: Clockwork)
 
 
 def test_a_paused_schedule_fires_nothing_and_goes_on_from_its_next_time(clockwork: Clockwork) -> None:
-    clockwork.app.schedule_add("s", clockwork.tick, cron="* * * * *", catch_up="all")
-    clockwork.app.schedule_pause("s")
+    clockwork.app.schedules.add("s", clockwork.tick, cron="* * * * *", catch_up="all")
+    clockwork.app.schedules.pause("s")
     clockwork.clock.advance(600)
     assert clockwork.fire() == 0
-    clockwork.app.schedule_resume("s")
+    clockwork.app.schedules.resume("s")
     assert clockwork.fire() == 0
     clockwork.clock.advance(60)
     clockwork.fire()
@@ -221,7 +223,7 @@ def test_a_schedule_nobody_can_read_is_reported_once_and_keeps_no_other_from_fir
 ) -> None:
     odd = ScheduleSpec(name="a-odd", type="tick", cron="every now and then")
     clockwork.store.run(DeclareSchedules(schedules=(Planned(spec=odd, next_at=NOON),)))
-    clockwork.app.schedule_add("s", clockwork.tick, cron="* * * * *")
+    clockwork.app.schedules.add("s", clockwork.tick, cron="* * * * *")
     for _ in range(3):
         clockwork.clock.advance(60)
         clockwork.fire()
@@ -246,7 +248,7 @@ def test_a_worker_declares_the_schedules_of_its_code_and_prunes_only_when_told(
 
         report = asyncio.run(Declarer(app).run_once(clock.now()))
         assert report.next_s is None
-        return [schedule.spec.name for schedule in app.schedules()]
+        return [schedule.spec.name for schedule in app.schedules.list()]
 
     assert started("a", "b") == ["a", "b"]
     assert started("b") == ["a", "b"]
@@ -269,9 +271,9 @@ def test_an_engine_fires_the_schedules_of_its_code(works: Works) -> None:
         running = asyncio.create_task(engine.run())
         await eventually(works.app.schedules)
         # Nobody waits a minute for it: the schedule is put back to a time that has come.
-        [schedule] = works.app.schedules()
-        past = Planned(spec=replace(schedule.spec, catch_up_limit=5), next_at=works.app.clock.now() - MINUTE)
-        works.app.store.run(DeclareSchedules(schedules=(past,)))
+        [schedule] = works.app.schedules.list()
+        past = Planned(spec=replace(schedule.spec, catch_up_limit=5), next_at=works.app.runtime.clock.now() - MINUTE)
+        works.app.runtime.store.run(DeclareSchedules(schedules=(past,)))
         await eventually(lambda: ran, within_s=15)
         engine.stop()
         await running

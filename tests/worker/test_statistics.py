@@ -52,16 +52,18 @@ class Office:
     def __init__(self) -> None:
         self.clock = FakeClock(NOON)
         self.app = Fairlane(store=MemoryStore(clock=self.clock), clock=self.clock)
-        self.worker = WorkerId(self.app.new_job_id())
-        self.app.store.run(Renew(worker=self.worker, lease_s=3600))
+        self.worker = WorkerId(self.app.runtime.new_job_id())
+        self.app.runtime.store.run(Renew(worker=self.worker, lease_s=3600))
         self.statistics = Statistics()
-        self.flusher = Flusher(self.app.access, self.worker, self.statistics, self.clock)
+        self.flusher = Flusher(self.app.runtime.access, self.worker, self.statistics, self.clock)
 
     def flush(self) -> int:
         return asyncio.run(self.flusher.run_once(self.clock.now())).done
 
     def rows(self) -> tuple[Any, ...]:
-        return self.app.store.run(ReadStats(since=NOON - timedelta(days=1), until=NOON + timedelta(days=1))).rows
+        return self.app.runtime.store.run(
+            ReadStats(since=NOON - timedelta(days=1), until=NOON + timedelta(days=1))
+        ).rows
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_figures_whose_reply_was_lost_are_sent_again_and_count_once() -> None:
     store = Unsure(clock=office.clock)
     store.run(Renew(worker=office.worker, lease_s=3600))
     office.app = Fairlane(store=store, clock=office.clock)
-    office.flusher = Flusher(office.app.access, office.worker, office.statistics, office.clock)
+    office.flusher = Flusher(office.app.runtime.access, office.worker, office.statistics, office.clock)
     store.loses = 2
     office.statistics.add(lease(), completed(lease()), 0.0)
     for _ in range(2):
@@ -176,8 +178,8 @@ def test_an_engine_leaves_its_figures_behind(works: Works) -> None:
         works.task("add").enqueue(number, number)
     works.task("refuse").enqueue()
     engine = works.drain()
-    now = works.app.clock.now()
-    rows = works.app.store.run(ReadStats(since=now - timedelta(hours=1), until=now + timedelta(hours=1))).rows
+    now = works.app.runtime.clock.now()
+    rows = works.app.runtime.store.run(ReadStats(since=now - timedelta(hours=1), until=now + timedelta(hours=1))).rows
     assert sum(row.completed for row in rows if row.type == "shop.add") == 5
     assert sum(row.dead for row in rows if row.type == "shop.refuse") == 1
     figures = engine.duties.figures()

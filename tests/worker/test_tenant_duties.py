@@ -44,7 +44,7 @@ def step(duty: Duty, now: datetime = NOW) -> Report:
 @pytest.mark.requirement("W14")
 def test_a_weight_set_at_run_time_reaches_every_lane(works: Works) -> None:
     desk = works.engine().desk
-    works.app.store.run(SetTenant(name="acme", weight=3.0, by="ops"))
+    works.app.runtime.store.run(SetTenant(name="acme", weight=3.0, by="ops"))
     step(Weigher(desk))
     [state] = desk.lanes
     state.planner.accounts.claim("acme", 1, 0.0)
@@ -57,7 +57,7 @@ def test_a_weight_set_at_run_time_reaches_every_lane(works: Works) -> None:
 def test_held_jobs_go_on_where_their_tenant_has_room_again(works: Works) -> None:
     desk = works.engine().desk
     limit = Limit(kind="tenant", name="acme", queue="default", waiting=1, when_full="hold")
-    works.app.store.run(SetLimit(limit=limit, by="ops"))
+    works.app.runtime.store.run(SetLimit(limit=limit, by="ops"))
     handles = [works.task("add").using(tenant="acme").enqueue(n, n) for n in range(2)]
     assert step(Unholder(desk)) == Report(done=0, next_s=EVERY_S)
     works.drain()
@@ -75,23 +75,23 @@ def test_where_nothing_is_ever_held_nobody_looks_every_second(works: Works) -> N
 def test_tenants_with_jobs_become_known(works: Works) -> None:
     for tenant in ("acme", "beta"):
         works.task("add").using(tenant=tenant).enqueue(1, 1)
-    assert step(TenantMeeter(works.app.access)).done == 2
-    page = works.app.store.run(PageTenants(scope=ALL_TENANTS))
+    assert step(TenantMeeter(works.app.runtime.access)).done == 2
+    page = works.app.runtime.store.run(PageTenants(scope=ALL_TENANTS))
     assert [tenant.name for tenant in page.tenants] == ["acme", "beta"]
-    assert step(TenantMeeter(works.app.access)).done == 0
+    assert step(TenantMeeter(works.app.runtime.access)).done == 0
 
 
 @pytest.mark.requirement("W14")
 def test_jobs_that_wait_long_in_a_queue_that_asks_for_it_move_up(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(works.app.settings.queues, "default", QueuePolicy(name="default", aging_s=0.001))  # type: ignore[arg-type]
+    monkeypatch.setitem(works.app.runtime.settings.queues, "default", QueuePolicy(name="default", aging_s=0.001))  # type: ignore[arg-type]
     order: list[str] = []
 
     @works.app.task(name="say")
     async def say(word: str) -> None:
         order.append(word)
 
-    assert isinstance(works.app.store, MemoryStore)
-    works.app.store._clock = time = Ahead()
+    assert isinstance(works.app.runtime.store, MemoryStore)
+    works.app.runtime.store._clock = time = Ahead()
     say.using(priority=9).enqueue("old")
     time.ahead_s = 1.0
     assert step(Ager(works.app)).done == 1
@@ -105,10 +105,10 @@ def test_no_queue_asks_for_aging_so_the_duty_ends(works: Works) -> None:
 
 
 def test_jobs_enqueued_are_counted_into_their_minutes(works: Works) -> None:
-    assert isinstance(works.app.store, MemoryStore)
-    works.app.store._clock = time = Ahead()
+    assert isinstance(works.app.runtime.store, MemoryStore)
+    works.app.runtime.store._clock = time = Ahead()
     works.task("add").enqueue(1, 1)
-    roller = Roller(works.app.access)
+    roller = Roller(works.app.runtime.access)
     assert step(roller).done == 0  # too young: a lower number may still be on its way
     time.ahead_s = 60.0
     assert step(roller).done == 1
@@ -118,17 +118,17 @@ def test_jobs_enqueued_are_counted_into_their_minutes(works: Works) -> None:
 @pytest.mark.requirement("I13")
 def test_the_audit_is_sealed_by_workers_and_the_chain_is_good(works: Works) -> None:
     for queue in ("default", "bulk", "critical"):
-        works.app.store.run(PauseClaims(kind="queue", name=queue, by="ops"))
-    assert step(Sealer(works.app.access)).done == 3
-    assert step(Sealer(works.app.access)).done == 0
-    chain = works.app.store.run(ReadAuditChain())
+        works.app.runtime.store.run(PauseClaims(kind="queue", name=queue, by="ops"))
+    assert step(Sealer(works.app.runtime.access)).done == 3
+    assert step(Sealer(works.app.runtime.access)).done == 0
+    chain = works.app.runtime.store.run(ReadAuditChain())
     assert (verify(chain.sealed).links, verify(chain.sealed).broken, chain.unsealed) == (3, None, 0)
 
 
 def test_old_events_are_forgotten(works: Works) -> None:
-    store = works.app.store
+    store = works.app.runtime.store
     store.run(AddEvents(events=(EventDraft(kind="job_dead"),)))
-    forgetter = Forgetter(works.app.access)
+    forgetter = Forgetter(works.app.runtime.access)
     now = store.run(ReadEvents(scope=ALL_TENANTS)).events[0].at
     assert step(forgetter, now + EVENTS_KEPT).done == 0
     assert step(forgetter, now + EVENTS_KEPT + timedelta(seconds=1)).done == 1
@@ -148,7 +148,7 @@ class Counted:
 
 def test_a_duty_for_one_is_done_by_the_worker_that_took_it_until_there_is_no_more_to_do(works: Works) -> None:
     first, second = Counted(3), Counted(1)
-    ours, theirs = (OnceForAll(duty, works.app.access, 30.0) for duty in (first, second))
+    ours, theirs = (OnceForAll(duty, works.app.runtime.access, 30.0) for duty in (first, second))
     assert step(ours).next_s == 0
     assert step(theirs) == Report(next_s=30.0)
     assert step(ours).next_s == 0

@@ -28,7 +28,7 @@ class AlertDuty:
     def __init__(self, app: Fairlane) -> None:
         register_sinks(app)
         self._app = app
-        rules = app.settings.alerts.rules_in_force
+        rules = app.runtime.settings.alerts.rules_in_force
         self._rules = {rule.name: rule for rule in rules}
         self._observer, self._teller = Observer(app, rules), Teller(app, rules)
         away = next((rule for rule in rules if rule.watches == "store_unreachable_s" and rule.enabled), None)
@@ -40,7 +40,7 @@ class AlertDuty:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
-                taken = await self._app.access.arun(TakeDuty(name=NAME, every_s=EVERY_S))
+                taken = await self._app.runtime.access.arun(TakeDuty(name=NAME, every_s=EVERY_S))
         except (StoreError, TimeoutError):
             await self._absence.noticed()
             raise
@@ -51,7 +51,7 @@ class AlertDuty:
 
     async def look(self, now: datetime) -> tuple[Message, ...]:
         """Observe, decide and save; what people were told. `now` is the store's."""
-        store = self._app.access
+        store = self._app.runtime.access
         seen = await self._observer.look(now)
         kept = await store.arun(ReadAlerts())
         silent = {silence.rule for silence in kept.silences}

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from fairlane.alerts.event_counts import Happenings
 from fairlane.alerts.tasks import BUILT_IN
+from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
-from fairlane.client.minutes import read_minutes
 from fairlane.client.steps import arun_steps
 from fairlane.core.alerts.evaluation import Observation
 from fairlane.core.alerts.rules import Rule, Watched
@@ -27,13 +27,13 @@ class Observer:
     def __init__(self, app: Fairlane, rules: Iterable[Rule]) -> None:
         self._app, self._rules = app, tuple(rule for rule in rules if rule.enabled)
         self._watched = {rule.watches for rule in self._rules}
-        self._happenings = Happenings(app.access, self._rules)
+        self._happenings = Happenings(app.runtime.access, self._rules)
         counted = [int(rule.threshold) + 1 for rule in self._rules if rule.watches in _COUNTED]
         self._cap = max([LEAST_CAP, *counted])
 
     async def look(self, now: datetime) -> tuple[Observation, ...]:
         """`now` is the store's."""
-        store, seen = self._app.access, list[Observation]()
+        store, seen = self._app.runtime.access, list[Observation]()
         if not self._watched.isdisjoint(_COUNTED):
             seen += counted(
                 await store.arun(GetStats(scope=ALL_TENANTS, cap=self._cap, parts=("queues", "dead_letters")))

@@ -31,7 +31,7 @@ class Teller:
             write_down(message)
         await self.hand_over(messages)
         if events := [event for message in messages for event in self._events(message)]:
-            await self._app.access.arun(AddEvents(events=tuple(events)))
+            await self._app.runtime.access.arun(AddEvents(events=tuple(events)))
 
     async def hand_over(self, messages: Iterable[Message]) -> None:
         """Make a job of each message for every sink; what is a job already stays one."""
@@ -44,7 +44,7 @@ class Teller:
     async def tell_directly(self, message: Message) -> None:
         """Without the store: one try for every sink."""
         write_down(message)
-        alerts, sent = self._app.settings.alerts, list[Coroutine[Any, Any, None]]()
+        alerts, sent = self._app.runtime.settings.alerts, list[Coroutine[Any, Any, None]]()
         if alerts.email is not None and reaches(message.severity, alerts.email.severity):
             sent.append(tasks.send_email(self._app, message, message.key))
         sent += [

@@ -21,13 +21,13 @@ class Absence:
         """The store did not answer, once more."""
         if self._rule is None:
             return
-        now_s = self._app.clock.monotonic()
+        now_s = self._app.runtime.clock.monotonic()
         if self._since_s is None:
             self._since_s = now_s
         away_s = now_s - self._since_s
         if self._fired_s is None and away_s > self._rule.threshold and away_s >= self._rule.for_s:
             self._fired_s = now_s
-            message = message_of(self._alert(self._app.clock.now(), now_s, self._rule), self._rule)
+            message = message_of(self._alert(self._app.runtime.clock.now(), now_s, self._rule), self._rule)
             assert message is not None
             await self._teller.tell_directly(message)
 
@@ -37,9 +37,9 @@ class Absence:
         fired_s, self._fired_s = self._fired_s, None
         if since_s is None or fired_s is None or self._rule is None:
             return
-        kept = await self._app.access.arun(ReadAlerts())
+        kept = await self._app.runtime.access.arun(ReadAlerts())
         before = next((alert for alert in kept.alerts if alert.rule == self._rule.name), None)
-        now_s = self._app.clock.monotonic()
+        now_s = self._app.runtime.clock.monotonic()
         since = now - timedelta(seconds=now_s - since_s)
         if before is not None and before.resolved_at is not None and before.resolved_at > since:
             return
@@ -56,7 +56,7 @@ class Absence:
             severity=self._rule.severity,
             version=1 if before is None else before.version + 1,
         )
-        saved = (await self._app.access.arun(SaveAlerts(alerts=(alert,)))).saved
+        saved = (await self._app.runtime.access.arun(SaveAlerts(alerts=(alert,)))).saved
         if saved and (message := message_of(alert, self._rule)) is not None:
             await self._teller.tell((message,))
 

@@ -25,7 +25,7 @@ RETRY = Retry(max_attempts=10, base_s=5.0, factor=3.0, cap_s=3_600.0)
 
 def register_sinks(app: Fairlane) -> None:
     """Register the tasks that the settings' sinks need; raises `MissingExtra` if one could not send. Again does nothing."""
-    alerts = app.settings.alerts
+    alerts = app.runtime.settings.alerts
     alerts.require_extra()
     if alerts.email is not None and EMAIL not in app.tasks:
 
@@ -44,23 +44,23 @@ def register_sinks(app: Fairlane) -> None:
 async def send_email(app: Fairlane, message: Message, id: str) -> None:
     from fairlane.alerts.mail import send_mail
 
-    if (settings := app.settings.alerts.email) is None:
+    if (settings := app.runtime.settings.alerts.email) is None:
         raise NonRetryable("nobody gets mail any more: alerts.email is not set here")
-    await send_mail(settings, message, id, app.clock.now())
+    await send_mail(settings, message, id, app.runtime.clock.now())
 
 
 async def send_webhook(app: Fairlane, sink: str, message: Message, id: str) -> None:
     from fairlane.alerts.webhook import post
 
-    settings = app.settings.alerts.webhooks.get(sink)
+    settings = app.runtime.settings.alerts.webhooks.get(sink)
     if settings is None:
         raise NonRetryable(f'there is no webhook "{sink}" any more in alerts.webhooks here')
-    await post(settings, id, msgspec.json.encode(message), app.clock.now())
+    await post(settings, id, msgspec.json.encode(message), app.runtime.clock.now())
 
 
 async def enqueue(app: Fairlane, message: Message) -> None:
     """One job for every sink that wants to hear of it. The same message again is the same job."""
-    alerts = app.settings.alerts
+    alerts = app.runtime.settings.alerts
     if alerts.email is not None and reaches(message.severity, alerts.email.severity):
         await app.tasks[EMAIL].using(**_options(app, message.key)).aenqueue(message=message)
     for name, webhook in alerts.webhooks.items():
@@ -71,7 +71,7 @@ async def enqueue(app: Fairlane, message: Message) -> None:
 
 def _options(app: Fairlane, key: str) -> EnqueueOptions:
     return EnqueueOptions(
-        tenant=SYSTEM_TENANT, correlation_id=app.new_job_id(), created_by="fairlane", idempotency_key=key
+        tenant=SYSTEM_TENANT, correlation_id=app.runtime.new_job_id(), created_by="fairlane", idempotency_key=key
     )
 
 
@@ -90,7 +90,7 @@ def _task_options(app: Fairlane, name: str) -> TaskOptions:
 
 def _category(app: Fairlane) -> str | None:
     """Some category there is: an application may have renamed them all, and asks for one on every job."""
-    settings = app.settings
+    settings = app.runtime.settings
     if "notifications" in settings.categories:
         return "notifications"
     return settings.default_category or next(iter(settings.categories), None)

@@ -11,7 +11,7 @@ from fairlane.api.fields import Act
 from fairlane.api.paging import NextCursor, next_cursor, seq_at
 from fairlane.core.ids import Seq
 from fairlane.core.ops import MAX_PAGE
-from fairlane.errors import DeadLetterNotFound, InvalidOption, JobNotFound, NotAllowed
+from fairlane.errors import DeadLetterNotFound, InvalidOption, InvalidState, JobNotFound
 
 I = TypeVar("I")  # noqa: E741 - an id
 
@@ -33,7 +33,7 @@ class Many(Act):
 
 class Refused(BaseModel):
     id: str
-    code: str = Field(examples=["not_allowed"])
+    code: str = Field(examples=["invalid_state"])
 
 
 class Done(BaseModel):
@@ -58,7 +58,7 @@ async def each(ids: Iterable[I], act: Callable[[int, I], Awaitable[object]]) -> 
     for index, target in enumerate(ids):
         try:
             await act(index, target)
-        except (JobNotFound, DeadLetterNotFound, NotAllowed) as error:
+        except (JobNotFound, DeadLetterNotFound, InvalidState) as error:
             refused.append(Refused(id=str(target), code=error.code))
         else:
             done += 1

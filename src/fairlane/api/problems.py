@@ -33,7 +33,7 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
     (errors.JobNotFound, 404),
     (errors.DeadLetterNotFound, 404),
     (errors.ScheduleNotFound, 404),
-    (errors.NotAllowed, 409),
+    (errors.InvalidState, 409),
     (errors.StillRunning, 409),
     (errors.StoreRefused, 422),
     (errors.StoreError, 503),

@@ -10,7 +10,7 @@ from fairlane.api.request import Visit
 from fairlane.core.ids import Seq
 from fairlane.core.job import Job
 from fairlane.core.ops import DeadLetterAct, GetDeadLetter, Reprocess
-from fairlane.errors import DeadLetterNotFound, NotAllowed
+from fairlane.errors import DeadLetterNotFound, InvalidState
 
 
 async def reprocess(
@@ -28,7 +28,7 @@ async def reprocess(
         id=id,
         by=here.by,
         notes=notes,
-        new_job_id=here.app.new_job_id(),
+        new_job_id=here.app.runtime.new_job_id(),
         payload=edited,
         delay_s=delay_s,
     )
@@ -42,7 +42,7 @@ def require_done(act: str, id: Seq, came_to: DeadLetterAct) -> None:
     if came_to.dead_letter is None:
         raise DeadLetterNotFound(id)
     if came_to.refused is not None:
-        raise NotAllowed(act, f"dead letter {id}", came_to.dead_letter.status)
+        raise InvalidState(act, f"dead letter {id}", came_to.dead_letter.status)
 
 
 async def _edited(here: Visit, id: Seq, payload: dict[str, Any]) -> Raw:
@@ -51,8 +51,8 @@ async def _edited(here: Visit, id: Seq, payload: dict[str, Any]) -> Raw:
     if found is None:
         raise DeadLetterNotFound(id)
     job = found.dead_letter.job
-    task = here.app.require_task(job.type).definition
+    task = here.app.tasks.require(job.type).definition
     if task.version != job.payload_version:
         state = f"of payload version {job.payload_version}, its task is at {task.version}: reprocess it unedited"
-        raise NotAllowed("edit the payload of", f"dead letter {id}", state)
-    return here.app.preparer.payload(task, task.signature.bind((), payload))
+        raise InvalidState("edit the payload of", f"dead letter {id}", state)
+    return here.app.runtime.preparer.payload(task, task.signature.bind((), payload))

@@ -60,7 +60,7 @@ class Visit(NamedTuple):
         return self.narrowed(tenant)
 
     async def ask(self, op: Op[T]) -> T:
-        return await self.app.access.arun(op)
+        return await self.app.runtime.access.arun(op)
 
 
 async def _house(request: Request) -> House:

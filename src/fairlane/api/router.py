@@ -67,7 +67,7 @@ class GatedRoute(APIRoute):
             _refuse_unknown(request, known)
             if self.body_field is None:
                 return await handle(request)
-            body = await read_body(request, body_limits(house.app.settings.limits))
+            body = await read_body(request, body_limits(house.app.runtime.settings.limits))
 
             async def receive() -> dict[str, Any]:
                 return {"type": "http.request", "body": body, "more_body": False}

@@ -121,11 +121,11 @@ class EventFeed:
         last, said_s = -1, -math.inf
         try:
             while True:
-                now_s = self._app.clock.monotonic()
+                now_s = self._app.runtime.clock.monotonic()
                 watch = now_s - said_s >= WATCH_S
                 try:
                     op = ReadEvents(scope=ALL_TENANTS, after=BEYOND if last < 0 else last, limit=PAGE, watch=watch)
-                    page = await self._app.access.arun(op)
+                    page = await self._app.runtime.access.arun(op)
                 except StoreError:
                     await asyncio.sleep(self._poll_s)
                     continue
@@ -160,12 +160,12 @@ async def lines(
 ) -> AsyncIterator[bytes]:
     """Events behind `after` (None: from now on), each once and in order, for as long as somebody reads."""
     watcher = await feed.join(scope, kinds)
-    asked_s = app.clock.monotonic()
+    asked_s = app.runtime.clock.monotonic()
 
     async def may_go_on(*, is_silent: bool = False) -> bool:
         # Not in silence alone: where events never cease, nobody would ever ask.
         nonlocal asked_s
-        now_s = app.clock.monotonic()
+        now_s = app.runtime.clock.monotonic()
         if not is_silent and now_s - asked_s < beat_s:
             return True
         asked_s = now_s
@@ -173,7 +173,11 @@ async def lines(
 
     try:
         yield b": these are Fairlane's events\n\n"
-        last = (await app.access.arun(ReadEvents(scope=scope, after=2**62, limit=1))).last if after is None else after
+        last = (
+            (await app.runtime.access.arun(ReadEvents(scope=scope, after=2**62, limit=1))).last
+            if after is None
+            else after
+        )
         while not watcher.is_over:
             watcher.catch_up()
             while page := await _behind(app, scope, last, kinds):
@@ -204,4 +208,4 @@ def line_of(event: Event) -> bytes:
 
 async def _behind(app: Fairlane, scope: Scope, last: int, kinds: frozenset[str]) -> tuple[Event, ...]:
     op = ReadEvents(scope=scope, after=last, kinds=tuple(sorted(kinds)), limit=STREAM_PAGE)
-    return (await app.access.arun(op)).events
+    return (await app.runtime.access.arun(op)).events

@@ -13,7 +13,7 @@ from fairlane.cli.options import acts, at_store, confirmed, in_scope, prints
 from fairlane.cli.output import Printer, one_line, plural
 from fairlane.cli.target import At
 from fairlane.core.ids import JobId
-from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, JobNotFound, NotAllowed
+from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, InvalidState, JobNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -69,7 +69,7 @@ def _act_on_each(
     for target in targets:
         try:
             done.append(act(target))
-        except (JobNotFound, DeadLetterNotFound, NotAllowed) as error:
+        except (JobNotFound, DeadLetterNotFound, InvalidState) as error:
             if len(targets) == 1:
                 raise
             refused.append(error)

@@ -13,6 +13,7 @@ from fairlane.cli.target import At
 from fairlane.cli.times import span
 
 if TYPE_CHECKING:
+    from fairlane.client.admin.pauses import PausingVerbs
     from fairlane.client.app import Fairlane
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,22 +29,31 @@ def gives_up(command: F) -> F:
 
 
 def pause_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
-    client.pause(**thing, by=by, notes=notes)
+    group, name = _group(client, thing)
+    group.pause(name, by=by, notes=notes)
     return "is paused"
 
 
 def resume_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
-    was_paused = any({pause.kind: pause.name} == thing for pause in client.pauses())
-    client.resume(**thing, by=by, notes=notes)
+    group, name = _group(client, thing)
+    was_paused = any({pause.kind: pause.name} == thing for pause in client.pauses.list())
+    group.resume(name, by=by, notes=notes)
     return "is resumed" if was_paused else "was not paused"
 
 
 def draining(timeout: timedelta | None) -> Callable[[Fairlane, Thing, str, str | None], str]:
     def drain_one(client: Fairlane, thing: Thing, by: str, notes: str | None) -> str:
-        client.drain(**thing, timeout=timeout, by=by, notes=notes)
+        group, name = _group(client, thing)
+        group.drain(name, timeout=timeout, by=by, notes=notes)
         return "is drained and stays paused"
 
     return drain_one
+
+
+def _group(client: Fairlane, thing: Thing) -> tuple[PausingVerbs, str]:
+    [(kind, name)] = thing.items()
+    groups: dict[str, PausingVerbs] = {"queue": client.queues, "type": client.tasks, "tenant": client.tenants}
+    return groups[kind], name
 
 
 def act_on_one(
@@ -57,11 +67,10 @@ def act_on_one(
     out: Printer,
 ) -> None:
     """Do it and say so; `show`: what is printed as JSON."""
-    from fairlane.client.pausing import target
-
-    what = target(**thing)
+    [(kind, name)] = thing.items()
+    what = f'{"task" if kind == "type" else kind} "{name}"'
     with at.client() as client:
-        said = act(client, {what.kind: what.name}, by, notes)
+        said = act(client, thing, by, notes)
         if out.as_json:
             out.data(show(client))
         else:

@@ -35,7 +35,7 @@ class At(NamedTuple):
         if self.url is None and reference is not None:
             from fairlane.worker.application import load_application
 
-            return load_application(reference).settings
+            return load_application(reference).runtime.settings
         return settings
 
     def application(self) -> Fairlane | None:

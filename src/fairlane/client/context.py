@@ -1,24 +1,39 @@
-"""What surrounds a call: the tenant in force and the job that runs."""
+"""What surrounds a call: the job that runs, the tenant in force, and whose jobs a call may therefore see.
+
+Inside a job, and inside `with tenant(…)`, a call sees one tenant alone: asking for all means asking for that tenant's, and naming another is
+refused. The reserved tenant `system` is the application itself and is not narrowed; `with all_tenants():` lifts the restriction explicitly.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from fairlane.client.progress import NoteTaker, check_progress, log_line
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId
 from fairlane.core.job import Lease
 from fairlane.core.names import check_tenant
-from fairlane.errors import AttemptCancelled, LeaseLost, NoCurrentJob, PermissionDenied
+from fairlane.core.ops import ALL_TENANTS, Scope, only
+from fairlane.core.payload.storable import safe_str
+from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurrentJob, PermissionDenied
 
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
+
+
+LINE_CHARS = 1_000
+
+
+class NoteTaker(Protocol):
+    """Takes progress and log lines of attempts, from any thread, and writes them in its own time."""
+
+    def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None: ...
 
 
 class CurrentJob:
@@ -84,12 +99,12 @@ class CurrentJob:
         return self._principals
 
     def progress(self, done: float) -> None:
-        """Say how far it is, from 0 to 1, for people who look at the job. Written about once a second; stops the attempt like `check`."""
-        self._take(progress=check_progress(done))
+        """Report how far it is, from 0 to 1, for people who look at the job. Written about once a second; stops the attempt like `check`."""
+        self._take(progress=_progress(done))
 
     def log(self, message: object) -> None:
         """Add a line to the job's log, of which the newest 100 are kept. Written about once a second; stops the attempt like `check`."""
-        self._take(line=log_line(message))
+        self._take(line=safe_str(message, LINE_CHARS))
 
     def check(self) -> None:
         """Raise if this attempt should stop: `LeaseLost` if it belongs to this worker no more, else `AttemptCancelled`.
@@ -137,7 +152,7 @@ def tenant(name: str | int) -> Iterator[str]:
     """Everything enqueued inside belongs to this tenant, unless its `using(tenant=…)` says otherwise.
 
     Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the job's own tenant alone
-    (`PermissionDenied`), unless that is `system` or for all is said out loud.
+    (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`.
     """
     checked, in_force = check_tenant(name), tenant_in_force.get()
     if job_in_force.get() is not None and in_force not in (None, SYSTEM_TENANT, checked):
@@ -151,7 +166,7 @@ def tenant(name: str | int) -> Iterator[str]:
 
 @contextmanager
 def all_tenants() -> Iterator[None]:
-    """Said out loud: what is done inside is done for all tenants, whatever tenant's context this runs in."""
+    """What is done inside is done for all tenants, whatever tenant's context this runs in."""
     token = tenant_in_force.set(None)
     try:
         yield
@@ -179,3 +194,39 @@ def running(
     finally:
         tenant_in_force.reset(tenant_token)
         job_in_force.reset(job_token)
+
+
+def in_scope(tenant: str | int | None) -> Scope:
+    """The scope of a call that names this tenant, or none, in the context it is made in."""
+    named = None if tenant is None else check_tenant(tenant)
+    in_force = tenant_in_force.get()
+    if in_force is None or in_force == SYSTEM_TENANT:
+        return ALL_TENANTS if named is None else only(named)
+    if named is not None and named != in_force:
+        raise PermissionDenied(f'tenant "{named}"', in_force)
+    return only(in_force)
+
+
+def require_tenant(tenant: str | None, what: str) -> None:
+    """For what is one tenant's, or (None) everybody's: refused inside the context of a tenant it is not only of."""
+    if tenant is None:
+        require_all_tenants(what)
+    else:
+        in_scope(tenant)
+
+
+def require_all_tenants(what: str) -> None:
+    """For what concerns everybody: refused inside one tenant's context."""
+    if in_scope(None) != ALL_TENANTS:
+        raise PermissionDenied(what, tenant_in_force.get() or "")
+
+
+def _progress(value: object) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or not 0 <= value <= 1
+    ):
+        raise InvalidOption("progress", value, "a number from 0 to 1")
+    return float(value)

@@ -1,20 +1,22 @@
-"""A handle on one enqueued job."""
+"""A handle on one enqueued job: ask for its status, wait for its result, cancel it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
 
 import msgspec
 
-from fairlane.client.store_access import StoreAccess
-from fairlane.client.waiting import Pause, growing_pauses
-from fairlane.core.clock import Clock
+from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
 from fairlane.core.ids import JobId
 from fairlane.core.job import FINAL, Job, Status
 from fairlane.core.names import check_key
-from fairlane.core.ops import Cancel, GetJob, JobAct, JobDetail, Scope
-from fairlane.errors import JobFailed, JobNotFound, NotAllowed, ResultTimeout
+from fairlane.core.ops import Cancel, GetJob, JobAct, Scope
+from fairlane.errors import InvalidState, JobFailed, JobNotFound, ResultTimeout
+
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
 
 R = TypeVar("R")
 
@@ -22,23 +24,15 @@ BY_DEFAULT = "application"
 """Who acted, in the audit record, when the caller did not say."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What every handle of an application shares."""
+class Handle(Verbs, Generic[R]):
+    """One job, by its id. Every method has a twin for async code, named `a…`."""
 
-    access: StoreAccess
-    clock: Clock
-    pause: Pause
-
-
-class Handle(Generic[R]):
-    """Ask after a job, wait for its result, cancel it. Every method has a twin for async code, named `a…`."""
-
-    __slots__ = ("_around", "_read_result", "_scope", "_type", "duplicate", "id")
+    __slots__ = ("_read_result", "_scope", "_type", "duplicate", "id")
 
     def __init__(
         self,
         id: JobId,
-        around: Surroundings,
+        runtime: Runtime,
         scope: Scope,
         *,
         type: str | None = None,
@@ -48,78 +42,48 @@ class Handle(Generic[R]):
         self.id = id
         self.duplicate = duplicate
         """True: the key was taken. `id` is the job that was there already; nothing new was enqueued."""
-        self._around, self._scope, self._type, self._read_result = around, scope, type, read_result
+        self._runtime, self._scope, self._type, self._read_result = runtime, scope, type, read_result
 
-    def job(self) -> Job:
-        return self._required(self._around.access.run(self._question()))
+    def _job(self) -> Steps[Job]:
+        """The job as it is now. Raises `JobNotFound` once it is past retention."""
+        detail = yield from ask(GetJob(scope=self._scope, id=self.id))
+        if detail is None:
+            raise JobNotFound(self.id)
+        return detail.job
 
-    async def ajob(self) -> Job:
-        return self._required(await self._around.access.arun(self._question()))
+    def _status(self) -> Steps[Status]:
+        return (yield from self._job()).status
 
-    def status(self) -> Status:
-        return self.job().status
-
-    async def astatus(self) -> Status:
-        return (await self.ajob()).status
-
-    def result(self, timeout: float | None = None) -> R:
+    def _result(self, timeout: float | None = None) -> Steps[R]:
         """Wait until the job has ended and return what its task returned.
 
         Raises `JobFailed` for one that ended dead or cancelled, `ResultTimeout` after `timeout` seconds; None waits
         as long as it takes. Polls: an ended job is noticed within half a second.
         """
-        began_s = self._around.clock.monotonic()
-        for pause_s in growing_pauses():
-            job = self.job()
+        monotonic = self._runtime.clock.monotonic
+        began_s = monotonic()
+        for sleep in growing_sleeps():
+            job = yield from self._job()
             if job.status in FINAL:
                 return self._result_of(job)
-            self._around.pause.sleep(self._next_pause_s(job, pause_s, began_s, timeout))
+            left_s = sleep.seconds if timeout is None else began_s + timeout - monotonic()
+            if left_s <= 0:
+                raise ResultTimeout(self.id, job.status, timeout or 0.0)
+            yield Sleep(min(sleep.seconds, left_s))
         raise AssertionError
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - the twin of result(timeout=…)
-        began_s = self._around.clock.monotonic()
-        for pause_s in growing_pauses():
-            job = await self.ajob()
-            if job.status in FINAL:
-                return self._result_of(job)
-            await self._around.pause.asleep(self._next_pause_s(job, pause_s, began_s, timeout))
-        raise AssertionError
-
-    def cancel(self, *, by: str = BY_DEFAULT, notes: str | None = None) -> Job:
+    def _cancel(self, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Job]:
         """End a waiting job as cancelled; ask a running one to stop. Returns the job as it then is."""
-        return self._cancelled(self._around.access.run(self._cancellation(by, notes)))
+        act = yield from ask(Cancel(scope=self._scope, id=self.id, by=check_key("by", by), notes=notes))
+        return job_of(act, "cancel", self.id)
 
-    async def acancel(self, *, by: str = BY_DEFAULT, notes: str | None = None) -> Job:
-        return self._cancelled(await self._around.access.arun(self._cancellation(by, notes)))
+    job, ajob = both(_job)
+    status, astatus = both(_status)
+    result, aresult = both(_result)
+    cancel, acancel = both(_cancel)
 
     def __repr__(self) -> str:
         return f"<Handle {self._type or 'job'} {self.id}{' (duplicate)' if self.duplicate else ''}>"
-
-    def _question(self) -> GetJob:
-        return GetJob(scope=self._scope, id=self.id)
-
-    def _cancellation(self, by: str, notes: str | None) -> Cancel:
-        return Cancel(scope=self._scope, id=self.id, by=check_key("by", by), notes=notes)
-
-    def _required(self, detail: JobDetail | None) -> Job:
-        if detail is None:
-            raise JobNotFound(self.id)
-        return detail.job
-
-    def _cancelled(self, act: JobAct) -> Job:
-        if act.job is None:
-            raise JobNotFound(self.id)
-        if act.refused is not None:
-            raise NotAllowed("cancel", f"job {self.id}", act.job.status)
-        return act.job
-
-    def _next_pause_s(self, job: Job, pause_s: float, began_s: float, timeout: float | None) -> float:
-        if timeout is None:
-            return pause_s
-        left_s = began_s + timeout - self._around.clock.monotonic()
-        if left_s <= 0:
-            raise ResultTimeout(self.id, job.status, timeout)
-        return min(pause_s, left_s)
 
     def _result_of(self, job: Job) -> R:
         if job.status != "completed":
@@ -129,3 +93,15 @@ class Handle(Generic[R]):
         except msgspec.DecodeError as error:
             # Another version of the task wrote it, or the key belongs to a job of another type.
             raise JobFailed(self.id, job.status, "UnreadableResult", f'result of "{job.type}": {error}') from None
+
+
+JobLike = Handle[Any] | Job | UUID | str
+
+
+def job_of(act: JobAct, verb: str, id: JobId) -> Job:
+    """The job an act was done to; raises where there is none, or where the act was refused."""
+    if act.job is None:
+        raise JobNotFound(id)
+    if act.refused is not None:
+        raise InvalidState(verb, f"job {id}", act.job.status)
+    return act.job

@@ -9,9 +9,8 @@
     async def send(user_id: int) -> None:
         db = await session()
 
-A resource is asked for inside the task, not passed as a parameter: parameters are the job's payload and nothing else.
-
-Where open resources live: with one attempt, or with one worker. Closed newest first, each told how the work ended.
+A resource is asked for inside the task, not passed as a parameter: parameters are the job's payload and nothing else. An open resource lives with
+one attempt or with one worker, and is closed newest first, with the exception that ended the work.
 """
 
 from __future__ import annotations
@@ -58,10 +57,6 @@ class Resource(Generic[T]):
         finally:
             replacements.reset(token)
 
-    def _scope(self) -> Scope:
-
-        return require_scope(self)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}, one a {self.scope}>"
 
@@ -72,7 +67,7 @@ class SyncResource(Resource[T]):
     def __call__(self) -> T:
         """Its value for the job that runs here; the first call opens it."""
         replaced = replacements.get()
-        return cast(T, replaced[self]) if self in replaced else cast(T, self._scope().get(self))
+        return cast(T, replaced[self]) if self in replaced else cast(T, require_scope(self).get(self))
 
     def open(self) -> Any:
         return contextmanager(self.function)()
@@ -84,7 +79,7 @@ class AsyncResource(Resource[T]):
     async def __call__(self) -> T:
         """Its value for the job that runs here; the first call opens it."""
         replaced = replacements.get()
-        return cast(T, replaced[self]) if self in replaced else cast(T, await self._scope().aget(self))
+        return cast(T, replaced[self]) if self in replaced else cast(T, await require_scope(self).aget(self))
 
     def open(self) -> Any:
         return asynccontextmanager(self.function)()
@@ -115,28 +110,6 @@ def registered(function: Callable[[], Any], scope: ResourceScope) -> Resource[An
             f"resource {function.__qualname__}", str(inspect.signature(function)), "no parameters to fill"
         )
     return AsyncResource(function, scope) if is_async else SyncResource(function, scope)
-
-
-class Resourcing:
-    """The verb of `Fairlane` that registers resources."""
-
-    has_resources = False
-
-    @overload
-    def resource(self, function: Callable[[], AsyncIterator[T]], /) -> AsyncResource[T]: ...
-    @overload
-    def resource(self, function: Callable[[], Iterator[T]], /) -> SyncResource[T]: ...
-    @overload
-    def resource(self, /, *, scope: ResourceScope) -> ResourceDecorator: ...
-    def resource(self, function: Callable[[], Any] | None = None, /, *, scope: ResourceScope = "job") -> Any:
-        """Register a generator function as a resource, one for each job: `@app.resource`, or `@app.resource(scope="worker")`.
-
-        What stands behind its `yield` runs when the job has ended, however it ended: an exception or a cancellation is raised at the
-        `yield` first. A job that returned but whose resource fails to close has failed.
-        """
-        self.has_resources = True
-        decorator = ResourceDecorator(scope)
-        return decorator if function is None else decorator(function)
 
 
 logger = logging.getLogger("fairlane.resources")
@@ -176,7 +149,7 @@ class JobScope:
             return self._values[resource]
 
     async def aget(self, resource: AsyncResource[Any]) -> Any:
-        import asyncio
+        import asyncio  # here, for it doubles the time of importing fairlane
 
         async with self._opening.setdefault(resource, asyncio.Lock()):
             if resource not in self._values:

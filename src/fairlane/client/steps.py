@@ -1,68 +1,161 @@
-"""Decisions that ask the store in between, written once for sync and async code: a generator yields operations and is sent their answers.
+"""Verbs written once for sync and async code: a generator yields operations and receives their answers.
 
-Verbs written once, called in two colours.
+    class WorkerAdmin(Verbs):
+        def _list(self) -> Steps[Workers]:
+            return (yield from ask(ListWorkers()))
+
+        list, alist = both(_list)
+
+What the store raises (`StoreError`) is raised at the `yield`. A verb may also yield a `Sleep`, and an operation `Through` a connection of the
+caller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import wraps
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from fairlane.client.store_access import StoreAccess
 from fairlane.core.ops import Op
+from fairlane.errors import StoreError
 
-T = TypeVar("T")
-Steps = Generator[Op[Any], Any, T]
-
-
-def run_steps(access: StoreAccess, steps: Steps[T]) -> T:
-    try:
-        op = next(steps)
-        while True:
-            op = steps.send(access.run(op))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
-async def arun_steps(access: StoreAccess, steps: Steps[T]) -> T:
-    try:
-        op = next(steps)
-        while True:
-            op = steps.send(await access.arun(op))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
 
 P = ParamSpec("P")
-A = TypeVar("A")
+T = TypeVar("T")
+
+FIRST_SLEEP_S = 0.005
+LONGEST_SLEEP_S = 0.5
+GROWTH = 1.5
 
 
-class Ask(NamedTuple, Generic[A, T]):
-    """An operation, and how its answer is read for the caller."""
+class Sleep(NamedTuple):
+    """A step that waits."""
 
-    op: Op[A]
-    read: Callable[[A], T]
+    seconds: float
 
 
-class HasAccess(Protocol):
+class Through(NamedTuple, Generic[T]):
+    """An operation on a connection of the caller's; None: on the application's own."""
+
+    conn: object | None
+    op: Op[T]
+
+
+Steps = Generator[Op[Any] | Sleep | Through[Any], Any, T]
+
+
+class Sleeper(Protocol):
+    """Waiting as a dependency: tests hand in one that moves their clock instead."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+    async def asleep(self, seconds: float) -> None: ...
+
+
+class SystemSleeper:
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        import asyncio  # here, for it doubles the time of importing fairlane
+
+        await asyncio.sleep(seconds)
+
+
+class Runner(Protocol):
+    """Does what steps ask for."""
+
     @property
-    def access(self) -> StoreAccess: ...
+    def sleeper(self) -> Sleeper: ...
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T: ...
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T: ...
+
+
+def ask(op: Op[T]) -> Steps[T]:
+    """One operation, with the type of its answer: `workers = yield from ask(ListWorkers())`."""
+    answer: T = yield op
+    return answer
+
+
+def run_steps(runner: Runner, steps: Steps[T]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = _run(runner, step)
+            except StoreError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def arun_steps(runner: Runner, steps: Steps[T]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await _arun(runner, step)
+            except StoreError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _run(runner: Runner, step: Op[Any] | Sleep | Through[Any]) -> Any:
+    if isinstance(step, Sleep):
+        return runner.sleeper.sleep(step.seconds)
+    if isinstance(step, Through):
+        return runner.run(step.op, on=step.conn)
+    return runner.run(step)
+
+
+async def _arun(runner: Runner, step: Op[Any] | Sleep | Through[Any]) -> Any:
+    if isinstance(step, Sleep):
+        return await runner.sleeper.asleep(step.seconds)
+    if isinstance(step, Through):
+        return await runner.arun(step.op, on=step.conn)
+    return await runner.arun(step)
+
+
+class Verbs:
+    """Methods made by `both`, over what one application's parts share."""
+
+    __slots__ = ("_runtime",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
 
 def both(
-    ask: Callable[P, Ask[Any, T]],
-) -> tuple[Callable[Concatenate[HasAccess, P], T], Callable[Concatenate[HasAccess, P], Coroutine[Any, Any, T]]]:
+    verb: Callable[Concatenate[Any, P], Steps[T]],
+) -> tuple[Callable[Concatenate[Any, P], T], Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]]:
     """The sync method of a verb and its async twin."""
 
-    @wraps(ask)
-    def run(self: HasAccess, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = ask(*args, **kwargs)
-        return asked.read(self.access.run(asked.op))
+    @wraps(verb)
+    def run(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run_steps(self._runtime.access, verb(self, *args, **kwargs))
 
-    @wraps(ask)
-    async def arun(self: HasAccess, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = ask(*args, **kwargs)
-        return asked.read(await self.access.arun(asked.op))
+    @wraps(verb)
+    async def arun(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await arun_steps(self._runtime.access, verb(self, *args, **kwargs))
 
+    name = verb.__name__.removeprefix("_")
+    run.__name__, arun.__name__ = name, f"a{name}"
     return run, arun
+
+
+def growing_sleeps() -> Iterator[Sleep]:
+    """Short at first, for jobs that end at once; then long enough not to trouble the store."""
+    seconds = FIRST_SLEEP_S
+    while True:
+        yield Sleep(seconds)
+        seconds = min(seconds * GROWTH, LONGEST_SLEEP_S)

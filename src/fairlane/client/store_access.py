@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from fairlane.client.settings.model import Settings
+from fairlane.client.steps import Sleeper
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Check, Op
 from fairlane.core.payload.redaction import without_secrets
@@ -28,8 +29,8 @@ class StoreAccess:
     Importing a module that defines tasks connects to nothing; the first operation does. Secrets in the notes of an act are kept nowhere.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None, store: Store | None) -> None:
-        self._settings, self._clock = settings, clock
+    def __init__(self, settings: Settings, clock: Clock | None, store: Store | None, sleeper: Sleeper) -> None:
+        self._settings, self._clock, self.sleeper = settings, clock, sleeper
         self._store = store
         self._is_ours = store is None
         self._opening = threading.Lock()

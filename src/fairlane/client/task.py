@@ -1,7 +1,4 @@
-"""Tasks: registered functions that can be enqueued, and still be called.
-
-What a task is: its function, its name and the policies beside it.
-"""
+"""Tasks: registered functions with their policies. They can be enqueued, and still be called."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 
 from msgspec import Raw
 
-from fairlane.client.breakers import Breaker, breaker_named
+from fairlane.client.admin.breakers import Breaker, breaker_named
+from fairlane.client.admin.limits import NamedLimit, RateLike, limit_names
 from fairlane.client.context import running
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
 from fairlane.client.handle import Handle
-from fairlane.client.limiting import NamedLimit, RateLike, limit_names
 from fairlane.client.signature import Signature
 from fairlane.core.error_classes import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
@@ -34,7 +31,6 @@ from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, ne
 
 if TYPE_CHECKING:
     from fairlane.client.enqueue.prepare import Preparer
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,11 +56,11 @@ class TaskOptions(TypedDict, total=False):
     breaker: str | Breaker
     """The breaker of what the task calls: while it is open, jobs are snoozed instead of run."""
     running: int
-    """So many of its jobs at once, over all workers."""
+    """How many of its jobs run at once, over all workers."""
     rate: RateLike
-    """So many starts in a span, over all workers: `"50/min"`."""
+    """How many start in a span, over all workers: `"50/min"`."""
     limit: str | NamedLimit | tuple[str | NamedLimit, ...]
-    """Limits it shares with other tasks: names, or what `app.limit(…)` returned."""
+    """Limits it shares with other tasks: names, or what `app.limits.declare(…)` returned."""
     isolated: bool
     """Run it in a process of its own, which can be killed and has a memory cap."""
     cron: str

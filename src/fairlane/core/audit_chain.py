@@ -31,13 +31,15 @@ GENESIS = "0" * 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HASH = re.compile("[0-9a-f]{64}")
 
-Why = Literal["record_gone", "record_changed", "link_changed", "gap", "order"]
+Why = Literal["record_gone", "record_changed", "link_changed", "gap", "order", "renewed", "cut_off"]
 _MEANING: dict[Why, str] = {
     "record_gone": "the audit record it seals is gone",
     "record_changed": "the audit record is not the one that was sealed",
     "link_changed": "the link itself was changed",
     "gap": "the link is missing",
     "order": "the link stands where an earlier one has been already",
+    "renewed": "it is not the link that was kept: the chain was made anew",
+    "cut_off": "the link that was kept is not there: the end was cut off",
 }
 
 

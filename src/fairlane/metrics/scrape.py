@@ -12,10 +12,10 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
-from fairlane.client.minutes import read_minutes
+from fairlane.client.context import in_scope
 from fairlane.client.steps import Steps, arun_steps, run_steps
-from fairlane.client.tenant_scope import in_scope
 from fairlane.core.ops import Scope
 from fairlane.errors import StoreError
 from fairlane.metrics import families
@@ -40,7 +40,7 @@ def exposition(app: Fairlane, *, tenant: str | int | None = None) -> bytes:
     if not scrape.is_due():
         return scrape.text
     try:
-        run_steps(app.access, scrape.steps())
+        run_steps(app.runtime.access, scrape.steps())
     except StoreError:
         scrape.store_is_away()
     finally:
@@ -53,7 +53,7 @@ async def aexposition(app: Fairlane, *, tenant: str | int | None = None) -> byte
     if not scrape.is_due():
         return scrape.text
     try:
-        await arun_steps(app.access, scrape.steps())
+        await arun_steps(app.runtime.access, scrape.steps())
     except StoreError:
         scrape.store_is_away()
     finally:
@@ -65,9 +65,9 @@ class Scrape(Collector):
     """What is known for one application, or for one tenant of it."""
 
     def __init__(self, app: Fairlane, scope: Scope) -> None:
-        self._monotonic, self._store_name = app.clock.monotonic, app.access.name
+        self._monotonic, self._store_name = app.runtime.clock.monotonic, app.runtime.access.name
         self._scope = scope
-        self._tally = Tally(app.settings.metrics_tenants if scope.tenant is None else 1)
+        self._tally = Tally(app.runtime.settings.metrics_tenants if scope.tenant is None else 1)
         self._workers, self._tenants = WorkerTally(), TenantCounts()
         self._gauges: Gauges | None = None
         self._looked_s = self._whole_s = float("-inf")

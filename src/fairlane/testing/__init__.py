@@ -37,9 +37,9 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
     """
     if limit < 1:
         raise InvalidOption("limit", limit, "a whole number from 1 on")
-    worker = WorkerId(app.new_job_id())
+    worker = WorkerId(app.runtime.new_job_id())
     types = tuple(sorted(app.tasks))
-    app.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
+    app.runtime.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
     ran: list[Ran] = []
     settled: tuple[Outcome, ...] = ()
     claim_no = 0
@@ -49,16 +49,16 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
             lanes = queues if queues is not None else _queues_with_work(app)
             want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
             wants = (want,) if lanes else ()
-            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits)
-            leases, settled = app.store.run(turn).leases, ()
+            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits.declared)
+            leases, settled = app.runtime.store.run(turn).leases, ()
             if not leases:
                 break
             ran.append(Ran(leases[0], run_attempt(app, leases[0])))
             settled = (ran[-1].outcome,)
         if settled:
-            app.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
+            app.runtime.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
     finally:
-        app.store.run(Retire(worker=worker))
+        app.runtime.store.run(Retire(worker=worker))
     return tuple(ran)
 
 
@@ -70,4 +70,4 @@ def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
 
 
 def _queues_with_work(app: Fairlane) -> tuple[str, ...]:
-    return tuple(queue.queue for queue in app.store.run(GetStats(scope=ALL_TENANTS, cap=1)).queues)
+    return tuple(queue.queue for queue in app.runtime.store.run(GetStats(scope=ALL_TENANTS, cap=1)).queues)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
 
-from fairlane.client.breakers import Permit, Steps, Verdict, permits_in_force
+from fairlane.client.admin.breakers import Verdict, permits_in_force
 from fairlane.core.breaker import Breaker
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
@@ -13,20 +13,17 @@ from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, S
 from fairlane.errors import BreakerOpen, MissingData
 from fairlane.worker.state import Desk
 
-T = TypeVar("T")
-
 
 class AttemptGuard:
     """Asks before an attempt, reports after it. What the process knows of a breaker is shared with guards in the task's code."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk, self._circuits = desk, desk.app.circuits
+        self._desk, self._circuits = desk, desk.app.runtime.circuits
         self._circuits.policy = desk.config.breaker
 
     async def run(self, breaker: str, lease: Lease, attempt: Callable[[], Awaitable[Outcome | None]]) -> Outcome | None:
-        heard = self._heard
         try:
-            permit = await self._circuits.arun(heard(self._circuits.entering(breaker)))
+            permit = await self._circuits.arun(self._circuits.entering(breaker, self._tell))
         except BreakerOpen as refused:
             return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds, recorded=False)
         if self._desk.stopping:
@@ -36,22 +33,11 @@ class AttemptGuard:
             outcome = await attempt()
         finally:
             permits_in_force.reset(token)
-        await self._circuits.arun(heard(self._circuits.leaving(permit, verdict_on(outcome)), permit))
+        tell = partial(self._tell, is_probe=permit.is_probe)
+        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome), tell))
         return outcome
 
-    def _heard(self, steps: Steps[T], permit: Permit | None = None) -> Steps[T]:
-        """The same steps, listening to what the store answers: who opened or closed a breaker tells of it."""
-        try:
-            op = next(steps)
-            while True:
-                answer = yield op
-                if isinstance(op, Report) and isinstance(answer, Breaker):
-                    self._tell(op, answer, is_probe=permit is not None and permit.is_probe)
-                op = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def _tell(self, report: Report, after: Breaker, *, is_probe: bool) -> None:
+    def _tell(self, report: Report, after: Breaker, *, is_probe: bool = False) -> None:
         if report.failures and after.state == "open" and after.opened_at == after.updated_at:
             retry_at = None if after.retry_at is None else after.retry_at.isoformat()
             self._desk.teller.tell("breaker_opened", breaker=after.name, failures=after.failures, retry_at=retry_at)

@@ -48,12 +48,12 @@ def running(
     config: WorkerConfig | None = None,
 ) -> EmbeddedWorker:
     """A worker for this application, to be entered; `drain`: leaving waits until nothing is ready and nothing runs."""
-    base = config or profile_config(app.settings.profile)
+    base = config or profile_config(app.runtime.settings.profile)
     if slots is not None or queues is not None:
         lane = Lane("general", slots or sum(lane.slots for lane in base.lanes), tuple(queues or (ANY,)))
         base = replace(base, lanes=(lane,), batch=None)
     for name in types or ():
-        app.require_task(name)
+        app.tasks.require(name)
     base = replace(
         base,
         drain=drain or base.drain,
@@ -83,12 +83,12 @@ class Heartbeat:
         self._ended.set()
         self._thread.join()
         try:
-            self._app.store.run(Retire(worker=self._worker))
+            self._app.runtime.store.run(Retire(worker=self._worker))
         except FairlaneError as error:
             log.warning("could not sign off, jobs left behind wait for the heartbeat to lapse: %s", error)
 
     def _beat(self) -> None:
-        every_s, monotonic = self._config.lease_s / 3, self._app.clock.monotonic
+        every_s, monotonic = self._config.lease_s / 3, self._app.runtime.clock.monotonic
         pause_s = min(RETRY_S, every_s)  # soon once more: the wake address is known by then
         while not self._ended.wait(pause_s):
             try:
@@ -101,9 +101,9 @@ class Heartbeat:
                     self._lost()
 
     def _renew(self) -> None:
-        desk, sent_s = self._engine.desk, self._app.clock.monotonic()
+        desk, sent_s = self._engine.desk, self._app.runtime.clock.monotonic()
         queues = tuple(queue for lane in self._config.lanes for queue in lane.queues)
-        answer = self._app.store.run(
+        answer = self._app.runtime.store.run(
             Renew(
                 worker=self._worker,
                 lease_s=self._config.lease_s,
@@ -177,8 +177,8 @@ class EmbeddedWorker:
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._engine = Engine(self._app, self._config, WorkerId(self._app.new_job_id()))
-        figures = Figures(self._engine, self._app.clock)
+        self._engine = Engine(self._app, self._config, WorkerId(self._app.runtime.new_job_id()))
+        figures = Figures(self._engine, self._app.runtime.clock)
         figures.measure()
         self._heartbeat = Heartbeat(self._app, self._engine, figures, lambda: self._on_loop(self._abandon))
         await asyncio.to_thread(self._heartbeat.start)
@@ -217,7 +217,7 @@ class EmbeddedWorker:
     def _abandon(self) -> None:
         """Stop every attempt: the right to run them is ending."""
         assert self._engine is not None
-        now_s = self._app.clock.monotonic()
+        now_s = self._app.runtime.clock.monotonic()
         for slot in self._engine.desk.slots:
             slot.stop("lease_lost", now_s)
         for state in self._engine.desk.lanes:

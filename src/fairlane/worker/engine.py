@@ -42,7 +42,7 @@ class Engine:
         self.turner = Turner(self.desk)
         self.watchdog = Watchdog(self.desk)
         self.duties = Duties(self.desk)
-        self.waker = Waker(app.store, worker, self.desk.hear_wake_up)
+        self.waker = Waker(app.runtime.store, worker, self.desk.hear_wake_up)
         self.wake_address: str | None = None
         """To be registered with the heartbeat, where the store needs one."""
         self.threads: Threads | None = None

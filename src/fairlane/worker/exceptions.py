@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from fairlane.client.app import Fairlane
-from fairlane.client.exceptions import CaughtException
+from fairlane.client.runtime import CaughtException
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Died, Outcome, Retried
 
@@ -28,9 +28,9 @@ def remember_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> No
         error=failure.message,
         error_class=failure.error_class,
         is_final=isinstance(outcome, Died),
-        at=app.clock.now(),
+        at=app.runtime.clock.now(),
     )
-    app.last_exceptions.add(caught)
+    app.runtime.last_exceptions.add(caught)
 
 
 def log_failure(lease: Lease, outcome: Outcome | None) -> None:

@@ -34,7 +34,7 @@ class PauseHeeder:
         desk = self._desk
         if not any(state.held for state in desk.lanes):
             return 0
-        paused = {(pause.kind, pause.name) for pause in (await desk.app.store.arun(ListPauses())).pauses}
+        paused = {(pause.kind, pause.name) for pause in (await desk.app.runtime.store.arun(ListPauses())).pauses}
 
         def is_paused(lease: Lease) -> bool:
             return not paused.isdisjoint(

@@ -21,7 +21,7 @@ class PreparedTask:
         definition = task.definition
         self.name = definition.name
         self.function: Callable[..., Any] = definition.function
-        if app.has_resources:
+        if app.runtime.has_resources:
             self.function = scoped(definition.function, is_async=definition.is_async)
         self.breaker = None if definition.breaker is None else definition.breaker.name
         self.decode = definition.decode
@@ -49,16 +49,19 @@ class PreparedTask:
             error,
             self._for_queue(lease.queue)[0],
             self._classifier,
-            now=self._app.clock.now(),
-            fraction=self._app.chance.fraction(),
+            now=self._app.runtime.clock.now(),
+            fraction=self._app.runtime.chance.fraction(),
             ran_s=ran_s,
         )
 
     def _for_queue(self, queue: str) -> tuple[Policy, float]:
         found = self._by_queue.get(queue)
         if found is None:
-            grants = self._app.settings.queues.get(queue)
+            grants = self._app.runtime.settings.queues.get(queue)
             of_queue = grants.timeout_s if grants is not None else None
-            found = (self._app.policy_for(self._task, queue), self._own_timeout_s or of_queue or DEFAULT_TIMEOUT_S)
+            found = (
+                self._app.runtime.preparer.policy(self._task.definition, queue),
+                self._own_timeout_s or of_queue or DEFAULT_TIMEOUT_S,
+            )
             self._by_queue[queue] = found
         return found

@@ -80,7 +80,7 @@ class Noter:
                 return
             note = Note(worker=self._desk.worker, seq=book.seq, attempt=book.attempt, progress=progress, log=lines)
             try:
-                noted = await self._desk.app.store.arun(note)
+                noted = await self._desk.app.runtime.store.arun(note)
             except StoreError as error:
                 log.warning("what job %d said was not written: %s", book.seq, error)
                 return

@@ -10,10 +10,9 @@ import logging
 from contextlib import suppress
 from functools import partial
 
+from fairlane.client.admin.breakers import around_by_caller
 from fairlane.client.app import Fairlane
-from fairlane.client.breakers import around_by_caller
-from fairlane.client.context import CurrentJob, job_in_force, running, tenant_in_force
-from fairlane.client.progress import NoteTaker
+from fairlane.client.context import CurrentJob, NoteTaker, job_in_force, running, tenant_in_force
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.errors import AttemptInterrupted
@@ -40,7 +39,7 @@ class Filler:
         self, desk: Desk, state: LaneState, threads: Threads, children: Children | None, services: Services
     ) -> None:
         self._desk, self._state, self._threads, self._children = desk, state, threads, children
-        self._services, self._noter, self._clock = services, services.noter, desk.app.clock
+        self._services, self._noter, self._clock = services, services.noter, desk.app.runtime.clock
 
     async def fill(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
@@ -166,12 +165,12 @@ async def _take_in_cancel(own: asyncio.Task[None]) -> None:
 
 def run_here(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) -> Outcome:
     """Run one leased attempt in this thread, an `async def` on a loop of its own, and decide how it ended; settles nothing."""
-    task = PreparedTask(app, app.require_task(lease.type))
-    began_s = app.clock.monotonic()
+    task = PreparedTask(app, app.tasks.require(lease.type))
+    began_s = app.runtime.clock.monotonic()
     try:
-        with running(lease, notes, app.clock, began_s + task.timeout_s(lease)), around_by_caller(task.breaker):
+        with running(lease, notes, app.runtime.clock, began_s + task.timeout_s(lease)), around_by_caller(task.breaker):
             arguments = task.decode(lease)
             result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
     except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
-        return task.raised(lease, error, app.clock.monotonic() - began_s)
-    return task.returned(lease, result, app.clock.monotonic() - began_s)
+        return task.raised(lease, error, app.runtime.clock.monotonic() - began_s)
+    return task.returned(lease, result, app.runtime.clock.monotonic() - began_s)

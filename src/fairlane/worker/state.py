@@ -27,7 +27,7 @@ TRUSTED_S = START_BY_S - MARGIN_S
 class Desk:
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId) -> None:
         self.app, self.config, self.worker = app, config, worker
-        self.monotonic: Callable[[], float] = app.clock.monotonic
+        self.monotonic: Callable[[], float] = app.runtime.clock.monotonic
         self.tasks = {
             name: PreparedTask(app, task)
             for name, task in app.tasks.items()
@@ -36,11 +36,11 @@ class Desk:
         self.lanes = tuple(
             LaneState(lane, known_queues(app, lane.queues), tuple(sorted(self.tasks))) for lane in config.lanes
         )
-        self.limits = LimitWatch(app.limits, (queue for state in self.lanes for queue in state.queues))
+        self.limits = LimitWatch(app.limits.declared, (queue for state in self.lanes for queue in state.queues))
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
         self.statistics = Statistics()
-        self.teller = Teller(app.access, worker, {lane.name: lane.slots for lane in config.lanes})
+        self.teller = Teller(app.runtime.access, worker, {lane.name: lane.slots for lane in config.lanes})
         self.kick = asyncio.Event()
         """Something for the turner: an outcome, a free slot, a wake-up, the end."""
         self.woken = True
@@ -136,8 +136,8 @@ def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:
     named = [queue for queue in queues if queue != ANY]
     if ANY in queues:
         named += [
-            *app.settings.queues,
-            *app.settings.routes.values(),
+            *app.runtime.settings.queues,
+            *app.runtime.settings.routes.values(),
             *(task.definition.queue for task in app.tasks.values()),
         ]
     return tuple(dict.fromkeys(named))

@@ -204,7 +204,7 @@ class Turner:
         desk, tries = self._desk, 0
         while True:
             try:
-                return await desk.app.store.arun(turn)
+                return await desk.app.runtime.store.arun(turn)
             except StoreClosed:
                 raise
             except StoreRefused as refused:
@@ -212,7 +212,7 @@ class Turner:
             except FairlaneError as error:
                 if self.until_s is not None and desk.monotonic() > self.until_s:
                     raise Unanswered(str(error)) from error
-                pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + desk.app.chance.fraction())
+                pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + desk.app.runtime.chance.fraction())
                 log.warning("the store did not answer, trying again in %.1f s: %s", pause_s, error)
                 tries += 1
                 await asyncio.sleep(pause_s)

@@ -72,11 +72,11 @@ class Crew:
     def __init__(self, url: str, directory: Path) -> None:
         self.url, self.directory = url, directory
         self.app = Fairlane(url, profile="development")
-        self.app.tasks.update({name: self._moved(task) for name, task in yard.app.tasks.items()})
+        self.app.runtime.tasks.update({name: self._moved(task) for name, task in yard.app.tasks.items()})
         self._foremen: list[ForemanProcess] = []
 
     def _moved(self, task: Task[..., Any]) -> Task[..., Any]:
-        return type(task)(task.definition, self.app._enqueuer)
+        return type(task)(task.definition, self.app.runtime.enqueuer)
 
     def task(self, name: str) -> Any:
         return self.app.tasks[f"yard.{name}"]
@@ -125,7 +125,7 @@ class Crew:
         )
 
     def attempts(self, handle: Any) -> list[tuple[str, str | None]]:
-        return [(attempt.outcome, attempt.error_type) for attempt in self.app.detail(handle.id).attempts]
+        return [(attempt.outcome, attempt.error_type) for attempt in self.app.jobs.detail(handle.id).attempts]
 
     def close(self) -> None:
         for foreman in self._foremen:

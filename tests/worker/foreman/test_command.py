@@ -57,7 +57,7 @@ def test_a_worker_past_its_memory_cap_is_replaced_once_its_job_has_ended_and_dum
     after = crew.task("grow").enqueue(1)
     crew.eventually(lambda: after.status() == "completed")
     assert after.result() != grown.result()
-    [worker] = crew.eventually(lambda: [w for w in crew.app.store.run(ListWorkers()).workers if w.figures])
+    [worker] = crew.eventually(lambda: [w for w in crew.app.runtime.store.run(ListWorkers()).workers if w.figures])
     assert 0 < worker.figures["memory_mb"] < 200
     assert worker.figures["lane.general.slots"] == 2
     assert foreman.stop() == 0
@@ -85,7 +85,7 @@ def test_changed_code_is_loaded_in_development(crew: Crew, tmp_path: Path) -> No
     source = "from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'])\n@app.task(name='{}')\nasync def f() -> int:\n    return 1\n"
     (tmp_path / "shed.py").write_text(source.format("shed.old"))
     foreman = crew.start(*QUICK, "--reload", app="shed", cwd=tmp_path)
-    types = lambda: [worker.types for worker in crew.app.store.run(ListWorkers()).workers]  # noqa: E731
+    types = lambda: [worker.types for worker in crew.app.runtime.store.run(ListWorkers()).workers]  # noqa: E731
     crew.eventually(lambda: types() == [("shed.old",)])
     (tmp_path / "shed.py").write_text("this is no Python")
     crew.eventually(lambda: "SyntaxError" in foreman.log())

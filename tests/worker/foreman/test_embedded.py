@@ -38,8 +38,8 @@ def app() -> Iterator[Fairlane]:
 def test_jobs_run_while_the_block_lasts_and_nobody_is_left_behind(app: Fairlane) -> None:
     with app.running(slots=2):
         assert app.tasks["add"].enqueue(1, 2).result(timeout=10) == 3
-        assert len(app.store.run(ListWorkers()).workers) == 1
-    assert app.store.run(ListWorkers()).workers == ()
+        assert len(app.runtime.store.run(ListWorkers()).workers) == 1
+    assert app.runtime.store.run(ListWorkers()).workers == ()
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("fairlane-")]
     assert app.tasks["add"].enqueue(1, 2).status() == "pending"
 
@@ -50,7 +50,7 @@ def test_a_coroutine_runs_jobs_on_its_own_loop(app: Fairlane) -> None:
             return await (await app.tasks["add"].aenqueue(3, 4)).aresult(timeout=10)
 
     assert asyncio.run(serve()) == 7
-    assert app.store.run(ListWorkers()).workers == ()
+    assert app.runtime.store.run(ListWorkers()).workers == ()
 
 
 @pytest.mark.requirement("Q8")
@@ -140,8 +140,8 @@ def test_a_task_that_swallows_its_cancellation_for_ever_does_not_keep_the_applic
     with worker:
         while handle.status() != "processing":
             let_go.wait(0.01)
-        began_s = app.clock.monotonic()
-    assert app.clock.monotonic() - began_s < 10.0
+        began_s = app.runtime.clock.monotonic()
+    assert app.runtime.clock.monotonic() - began_s < 10.0
     let_go.set()
     assert "does not end although it was cancelled" in caplog.text
     assert (handle.status(), handle.job().attempts) == ("pending", 0)

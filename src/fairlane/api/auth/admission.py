@@ -86,11 +86,11 @@ class LastUse:
         """Told at once for the first one, then at most once in `EVERY_S`; what is beyond `MOST` meanwhile is forgotten."""
         if len(self._seen) < MOST:
             self._seen.add(id)
-        now_s = self._app.clock.monotonic()
+        now_s = self._app.runtime.clock.monotonic()
         if self._told_s is not None and now_s - self._told_s < EVERY_S:
             return
         seen, self._seen, self._told_s = tuple(self._seen), set(), now_s
-        await self._app.access.arun(SeeCredentials(ids=seen))
+        await self._app.runtime.access.arun(SeeCredentials(ids=seen))
 
 
 NOBODY = "unauthenticated"
@@ -103,7 +103,7 @@ class Door:
     def __init__(self, app: Fairlane, users: UsersHook | None = None) -> None:
         self._app, self._users = app, users
         self._last_use = LastUse(app)
-        self.failures = FailedGuesses(app.clock)
+        self.failures = FailedGuesses(app.runtime.clock)
 
     async def admit(self, request: Request, right: Right, *, is_house_wide: bool) -> Caller | None:
         """The caller; None where the route is open to everybody."""
@@ -145,7 +145,7 @@ class Door:
             except (Problem, HTTPException):
                 return False
             return (now.name, now.tenant, {*now.roles}) == (caller.name, caller.tenant, {*caller.roles})
-        found = (await self._app.access.arun(FindCredential(kind=caller.by, hash=caller.hash))).credential
+        found = (await self._app.runtime.access.arun(FindCredential(kind=caller.by, hash=caller.hash))).credential
         return found is not None
 
     async def _by_secret(self, request: Request, kind: Literal["token", "session"], secret: str) -> Caller:
@@ -154,7 +154,7 @@ class Door:
         if has_the_shape(secret):
             hashed = hash_of(secret)
             op = FindCredential(kind=kind, hash=hashed)
-            found = (await self._app.access.arun(op)).credential
+            found = (await self._app.runtime.access.arun(op)).credential
             if found is not None and is_of(found, secret):
                 await self._last_use.note(found.id)
                 return caller_of(found, hashed)

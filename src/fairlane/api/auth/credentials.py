@@ -61,7 +61,7 @@ async def issue(
 ) -> tuple[str, Credential]:
     """The secret, which nobody can ask for again, and the credential as it is kept."""
     secret, op = prepared(app, kind, name, roles, tenant=tenant, ttl_s=ttl_s, by=by, notes=notes)
-    made = (await app.access.arun(op)).credential
+    made = (await app.runtime.access.arun(op)).credential
     assert made is not None
     return secret, made
 
@@ -83,9 +83,9 @@ def prepared(
     if not roles:
         raise InvalidOption("roles", roles, f"at least one of {', '.join(ROLES)}")
     longest_s = MAX_TTL_S if kind == "token" else LONGEST_LINK_S
-    secret = new_secret(app.chance)
+    secret = new_secret(app.runtime.chance)
     return secret, IssueCredential(
-        id=app.new_job_id(),
+        id=app.runtime.new_job_id(),
         kind=kind,
         name=check_key("name", name),
         prefix=secret[:PREFIX_LENGTH],

@@ -26,13 +26,13 @@ async def opened(app: Fairlane, link: str) -> tuple[Caller, str] | None:
     """Use a link up: the session it is good for and the session's secret; None: it is good for nothing (any more)."""
     if not has_the_shape(link):
         return None
-    found = (await app.access.arun(RedeemLink(hash=hash_of(link)))).credential
+    found = (await app.runtime.access.arun(RedeemLink(hash=hash_of(link)))).credential
     if found is None:
         return None
-    secret = new_secret(app.chance)
-    issued = await app.access.arun(
+    secret = new_secret(app.runtime.chance)
+    issued = await app.runtime.access.arun(
         IssueCredential(
-            id=app.new_job_id(),
+            id=app.runtime.new_job_id(),
             kind="session",
             name=found.name,
             prefix=secret[:PREFIX_LENGTH],
@@ -49,7 +49,7 @@ async def opened(app: Fairlane, link: str) -> tuple[Caller, str] | None:
 
 async def closed(app: Fairlane, caller: Caller) -> None:
     if caller.by == "session" and caller.credential_id is not None:
-        await app.access.arun(RevokeCredential(id=caller.credential_id, by=caller.name))
+        await app.runtime.access.arun(RevokeCredential(id=caller.credential_id, by=caller.name))
 
 
 def set_cookie(request: Request, response: Response, secret: str) -> None:

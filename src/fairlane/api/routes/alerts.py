@@ -61,7 +61,7 @@ async def silence_alerts(here: Here, rule: Name, body: Silencing) -> AlertList:
     What still fires when the silence ends is told then; the end of what people were told before is told at once.
     """
     if body.for_s > 0:
-        require_silenceable(rule, here.app.settings.alerts.rules_in_force)
+        require_silenceable(rule, here.app.runtime.settings.alerts.rules_in_force)
     return _seen(await here.ask(SilenceAlerts(rule=rule, for_s=body.for_s, by=here.by, notes=body.notes)))
 
 

@@ -35,18 +35,18 @@ class BreakerList(BaseModel):
 @routes.get("", Right.READ, house_wide=True)
 async def list_breakers(here: Here) -> BreakerList:
     """List every breaker that has been used."""
-    return BreakerList(breakers=[BreakerSeen.model_validate(one) for one in await here.app.abreakers()])
+    return BreakerList(breakers=[BreakerSeen.model_validate(one) for one in await here.app.breakers.alist()])
 
 
 @routes.post("{name}/reset/", Right.ACT, house_wide=True)
 async def reset_breaker(here: Here, name: Name, body: Act | None = None) -> BreakerSeen:
     """Close a breaker by hand."""
     notes = None if body is None else body.notes
-    return BreakerSeen.model_validate(await here.app.areset_breaker(name, by=here.by, notes=notes))
+    return BreakerSeen.model_validate(await here.app.breakers.areset(name, by=here.by, notes=notes))
 
 
 @routes.post("{name}/open/", Right.ACT, house_wide=True)
 async def open_breaker(here: Here, name: Name, body: Act | None = None) -> BreakerSeen:
     """Open a breaker by hand, until somebody resets it."""
     notes = None if body is None else body.notes
-    return BreakerSeen.model_validate(await here.app.aforce_breaker(name, by=here.by, notes=notes))
+    return BreakerSeen.model_validate(await here.app.breakers.aopen(name, by=here.by, notes=notes))

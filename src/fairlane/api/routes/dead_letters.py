@@ -100,21 +100,21 @@ async def reprocess_dead_letter(here: Here, id: RowId, body: Reprocessing | None
 @routes.post("{id}/discard/", Right.MANAGE)
 async def discard_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
     """Close a dead letter as not worth another try."""
-    letter = await here.app.adiscard(id, by=here.by, notes=_notes(body), tenant=here.tenant)
+    letter = await here.app.dead_letters.adiscard(id, by=here.by, notes=_notes(body), tenant=here.tenant)
     return Reviewed(message="DLQ item discarded", dlq_id=id, item=item(letter))
 
 
 @routes.post("{id}/resolve/", Right.MANAGE)
 async def resolve_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
     """Close a dead letter as dealt with."""
-    letter = await here.app.aresolve(id, by=here.by, notes=_notes(body), tenant=here.tenant)
+    letter = await here.app.dead_letters.aresolve(id, by=here.by, notes=_notes(body), tenant=here.tenant)
     return Reviewed(message="DLQ item resolved", dlq_id=id, item=item(letter))
 
 
 @routes.post("{id}/acknowledge/", Right.MANAGE)
 async def acknowledge_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
     """Say that you look after a dead letter; the first name stays."""
-    letter = await here.app.aacknowledge(id, by=here.by, notes=_notes(body), tenant=here.tenant)
+    letter = await here.app.dead_letters.aacknowledge(id, by=here.by, notes=_notes(body), tenant=here.tenant)
     return Reviewed(message="DLQ item acknowledged", dlq_id=id, item=item(letter))
 
 

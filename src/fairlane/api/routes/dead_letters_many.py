@@ -116,8 +116,8 @@ async def _act(here: Visit, body: ManyDeadLetters, index: int, id: int) -> objec
             delay_s = index / body.per_second
             return await reprocess(here, Seq(id), notes=notes, delay_s=delay_s or None)
         case "discard":
-            return await app.adiscard(id, by=by, notes=notes, tenant=tenant)
+            return await app.dead_letters.adiscard(id, by=by, notes=notes, tenant=tenant)
         case "resolve":
-            return await app.aresolve(id, by=by, notes=notes, tenant=tenant)
+            return await app.dead_letters.aresolve(id, by=by, notes=notes, tenant=tenant)
         case "acknowledge":
-            return await app.aacknowledge(id, by=by, notes=notes, tenant=tenant)
+            return await app.dead_letters.aacknowledge(id, by=by, notes=notes, tenant=tenant)

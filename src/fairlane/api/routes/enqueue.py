@@ -88,7 +88,7 @@ async def enqueue_job(here: Here, body: NewJob, response: Response) -> EnqueuedJ
     if body.type in BUILT_IN:
         # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
         raise UnknownTask(body.type, [name for name in here.app.tasks if name not in BUILT_IN])
-    task = here.app.require_task(body.type)
+    task = here.app.tasks.require(body.type)
     chosen: Any = {name: value for name, value in options.items() if value is not None}
     handle = await task.using(**chosen).aenqueue(**body.payload)
     if handle.duplicate:

@@ -41,14 +41,14 @@ async def is_alive() -> Alive:
 @routes.get("/readyz", Right.OPEN)
 async def is_ready(house: ThisHouse) -> Alive:
     """Say that the store can be reached; 503 where it cannot."""
-    await house.app.access.arun(Check())
+    await house.app.runtime.access.arun(Check())
     return Alive(status="ok")
 
 
 @routes.get("/api/jobs/health/", Right.READ)
 async def show_health(here: Here) -> StoreHealth:
     """Look at the store's own state."""
-    return StoreHealth.model_validate(await here.app.acheck())
+    return StoreHealth.model_validate(await here.app.statistics.ahealth())
 
 
 @routes.get("/api/openapi.json", Right.READ, include_in_schema=True)

@@ -18,7 +18,7 @@ from fairlane.api.router import Routes
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Job
 from fairlane.core.ops import GetJob, PageJobs
-from fairlane.errors import InvalidOption, JobNotFound, NotAllowed
+from fairlane.errors import InvalidOption, InvalidState, JobNotFound
 
 routes = Routes("jobs", "/api/jobs/")
 
@@ -45,7 +45,7 @@ class ManyJobs(Many):
 @routes.post("{id:uuid}/cancel/", Right.ACT)
 async def cancel_job(here: Here, id: UUID, body: Act | None = None) -> JobSummary:
     """End a waiting job as cancelled; ask a running one to stop."""
-    return summary(await here.app.acancel(id, by=here.by, notes=_notes(body), tenant=here.tenant))
+    return summary(await here.app.jobs.acancel(id, by=here.by, notes=_notes(body), tenant=here.tenant))
 
 
 @routes.post("{id:uuid}/retry/", Right.ACT)
@@ -57,7 +57,7 @@ async def retry_job(here: Here, id: UUID, body: Act | None = None) -> JobSummary
 @routes.post("{id:uuid}/fail/", Right.ACT)
 async def fail_job(here: Here, id: UUID, body: Failing) -> JobSummary:
     """Fail an unfinished job by hand, charging an attempt."""
-    job = await here.app.afail(
+    job = await here.app.jobs.afail(
         id, body.reason, retry_delay=body.retry_delay_s, by=here.by, notes=body.notes, tenant=here.tenant
     )
     return summary(job)
@@ -66,13 +66,13 @@ async def fail_job(here: Here, id: UUID, body: Failing) -> JobSummary:
 @routes.post("{id:uuid}/bury/", Right.ACT)
 async def bury_job(here: Here, id: UUID, body: Burying) -> JobSummary:
     """Send an unfinished job to the dead letters."""
-    return summary(await here.app.abury(id, body.reason, by=here.by, notes=body.notes, tenant=here.tenant))
+    return summary(await here.app.jobs.abury(id, body.reason, by=here.by, notes=body.notes, tenant=here.tenant))
 
 
 @routes.post("{id:uuid}/reset/", Right.ACT)
 async def reset_job(here: Here, id: UUID, body: Act | None = None) -> JobSummary:
     """Take a running job from its worker: it is ready again, uncharged."""
-    return summary(await here.app.areset(id, by=here.by, notes=_notes(body), tenant=here.tenant))
+    return summary(await here.app.jobs.areset(id, by=here.by, notes=_notes(body), tenant=here.tenant))
 
 
 @routes.post("many/", Right.ACT)
@@ -106,16 +106,16 @@ async def _act(here: Visit, body: ManyJobs, id: UUID) -> object:
     app, by, notes, tenant = here.app, here.by, body.notes, here.tenant
     match body.act:
         case "cancel":
-            return await app.acancel(id, by=by, notes=notes, tenant=tenant)
+            return await app.jobs.acancel(id, by=by, notes=notes, tenant=tenant)
         case "retry":
             return await _retried(here, id, notes)
         case "fail":
             reason = body.reason or ""
-            return await app.afail(id, reason, retry_delay=body.retry_delay_s, by=by, notes=notes, tenant=tenant)
+            return await app.jobs.afail(id, reason, retry_delay=body.retry_delay_s, by=by, notes=notes, tenant=tenant)
         case "bury":
-            return await app.abury(id, body.reason or "", by=by, notes=notes, tenant=tenant)
+            return await app.jobs.abury(id, body.reason or "", by=by, notes=notes, tenant=tenant)
         case "reset":
-            return await app.areset(id, by=by, notes=notes, tenant=tenant)
+            return await app.jobs.areset(id, by=by, notes=notes, tenant=tenant)
 
 
 async def _retried(here: Visit, id: UUID, notes: str | None) -> Job:
@@ -123,7 +123,7 @@ async def _retried(here: Visit, id: UUID, notes: str | None) -> Job:
     if detail is None:
         raise JobNotFound(id)
     if detail.job.status != "dead":
-        raise NotAllowed("retry", f"job {id}", detail.job.status)
+        raise InvalidState("retry", f"job {id}", detail.job.status)
     job, _ = await reprocess(here, detail.job.seq, notes=notes)
     return job
 

@@ -78,7 +78,7 @@ async def show_job(here: Here, id: UUID) -> JobInFull:
 @routes.get("{id:uuid}/why/", Right.READ)
 async def explain_job(here: Here, id: UUID) -> Why:
     """Say why a job waits."""
-    told = await here.app.awhy(id, tenant=here.tenant)
+    told = await here.app.jobs.awhy(id, tenant=here.tenant)
     waiting = told.waiting
     return Why(
         reasons=list(told.reasons),
@@ -120,4 +120,4 @@ async def _in_full(here: Visit, id: UUID) -> JobInFull:
         raise JobNotFound(id)
     children = await here.ask(PageJobs(scope=here.scope, where=JobFilter(parent_id=JobId(id))))
     task = here.app.tasks.get(detail.job.type)
-    return in_full(detail, children, (task and task.definition.sensitive) or here.app.settings.sensitive)
+    return in_full(detail, children, (task and task.definition.sensitive) or here.app.runtime.settings.sensitive)

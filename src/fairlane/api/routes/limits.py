@@ -67,7 +67,7 @@ class LimitCleared(Seen):
 async def list_limits(here: Here) -> LimitList:
     """List limits: those set at run time, and the code's."""
     kept = (await here.ask(ListLimits())).limits
-    given = here.app.limits
+    given = here.app.limits.declared
     if here.tenant is not None:
         kept = tuple(record for record in kept if _concerns(record.limit, here.tenant))
         given = tuple(limit for limit in given if _concerns(limit, here.tenant))

@@ -68,21 +68,21 @@ async def show_queue_statistics(here: Here) -> Statistics:
 @routes.post("{name}/pause/", Right.ACT, house_wide=True)
 async def pause_queue(here: Here, name: Name, body: Act | None = None) -> QueueChanged:
     """Stop claiming jobs of a queue; what runs goes on, and so does enqueueing."""
-    await here.app.apause(queue=name, by=here.by, notes=_notes(body))
+    await here.app.queues.apause(name, by=here.by, notes=_notes(body))
     return QueueChanged(queue=name, paused=True)
 
 
 @routes.post("{name}/resume/", Right.ACT, house_wide=True)
 async def resume_queue(here: Here, name: Name, body: Act | None = None) -> QueueChanged:
     """Let a queue be claimed again."""
-    await here.app.aresume(queue=name, by=here.by, notes=_notes(body))
+    await here.app.queues.aresume(name, by=here.by, notes=_notes(body))
     return QueueChanged(queue=name, paused=False)
 
 
 @routes.post("{name}/drain/", Right.ACT, house_wide=True)
 async def drain_queue(here: Here, name: Name, body: Act | None = None) -> Drained:
     """Pause a queue and say how much of it still runs. Safe to ask again and again."""
-    await here.app.apause(queue=name, by=here.by, notes=_notes(body))
+    await here.app.queues.apause(name, by=here.by, notes=_notes(body))
     where = JobFilter(statuses=("processing",), queue=name)
     running = len((await here.ask(PageJobs(scope=here.scope, where=where, limit=MAX_PAGE))).jobs)
     return Drained(queue=name, paused=True, running=running, is_drained=running == 0)

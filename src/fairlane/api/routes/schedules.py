@@ -54,7 +54,7 @@ async def list_schedules(here: Here) -> ScheduleList:
 async def run_schedule(here: Here, name: Name, body: Act | None = None) -> RunNow:
     """Enqueue a schedule's job now, beside its timetable."""
     await _require(here, name)
-    handle = await here.app.aschedule_run_now(name, by=here.by, notes=_notes(body))
+    handle = await here.app.schedules.arun(name, by=here.by, notes=_notes(body))
     return RunNow(name=name, job_id=handle.id)
 
 
@@ -62,18 +62,18 @@ async def run_schedule(here: Here, name: Name, body: Act | None = None) -> RunNo
 async def pause_schedule(here: Here, name: Name, body: Act | None = None) -> ScheduleSeen:
     """Let a schedule fire no more, until it is resumed."""
     await _require(here, name)
-    return _seen(await here.app.aschedule_pause(name, by=here.by, notes=_notes(body)))
+    return _seen(await here.app.schedules.apause(name, by=here.by, notes=_notes(body)))
 
 
 @routes.post("{name}/resume/", Right.ACT)
 async def resume_schedule(here: Here, name: Name, body: Act | None = None) -> ScheduleSeen:
     """Let a paused schedule fire again, from its next time on."""
     await _require(here, name)
-    return _seen(await here.app.aschedule_resume(name, by=here.by, notes=_notes(body)))
+    return _seen(await here.app.schedules.aresume(name, by=here.by, notes=_notes(body)))
 
 
 async def _visible(here: Visit) -> list[Schedule]:
-    return [one for one in await here.app.aschedules() if here.scope.admits(one.spec.tenant)]
+    return [one for one in await here.app.schedules.alist() if here.scope.admits(one.spec.tenant)]
 
 
 async def _require(here: Visit, name: str) -> None:

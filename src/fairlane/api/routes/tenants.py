@@ -69,7 +69,7 @@ async def show_tenant(here: Here, name: TenantName) -> TenantSeen:
 @routes.put("{name:path}/", Right.ACT, house_wide=True)
 async def set_tenant(here: Here, name: TenantName, body: TenantShare) -> TenantSeen:
     """Set a tenant's weight or tier; workers follow within seconds."""
-    return _seen(await here.app.aset_tenant(name, weight=body.weight, tier=body.tier, by=here.by, notes=body.notes))
+    return _seen(await here.app.tenants.aset(name, weight=body.weight, tier=body.tier, by=here.by, notes=body.notes))
 
 
 def _seen(record: TenantRecord) -> TenantSeen:

@@ -36,5 +36,5 @@ class WorkerList(BaseModel):
 @routes.get("", Right.READ, house_wide=True)
 async def list_workers(here: Here) -> WorkerList:
     """List every registered worker."""
-    found = await here.app.aworkers()
+    found = await here.app.workers.alist()
     return WorkerList(now=found.now, workers=[WorkerSeen.model_validate(worker) for worker in found.workers])

@@ -34,7 +34,7 @@ def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
     from fairlane.core.ops import ReadAlerts
 
     with at.client() as client:
-        found = client.access.run(ReadAlerts())
+        found = client.runtime.access.run(ReadAlerts())
     if out.as_json:
         out.data(found)
         return
@@ -71,7 +71,7 @@ def silence(rule: str, length: timedelta, by: str, notes: str | None, at: At, ou
         require_silenceable(rule, at.settings().alerts.rules_in_force)
     op = SilenceAlerts(rule=check_rule_name(rule), for_s=length.total_seconds(), by=check_key("by", by), notes=notes)
     with at.client() as client:
-        found = client.access.run(op)
+        found = client.runtime.access.run(op)
     if out.as_json:
         out.data(found)
         return

@@ -48,7 +48,7 @@ def list_records(
 ) -> None:
     """List what people did, newest first."""
     with at.client() as client:
-        page = client.audit(tenant=tenant, action=action, target=target, before=before, limit=limit)
+        page = client.audit.list(tenant=tenant, action=action, target=target, before=before, limit=limit)
     if out.as_json:
         out.data(page)
         return
@@ -116,7 +116,7 @@ def verified(client: Fairlane, kept: tuple[int, str] | None = None) -> ChainVeri
     """
     links, last, missing = 0, None, kept
     while True:
-        page = client.access.run(ReadAuditChain(after=0 if last is None else last.n, limit=PAGE))
+        page = client.runtime.access.run(ReadAuditChain(after=0 if last is None else last.n, limit=PAGE))
         found = verify(page.sealed, last)
         for one in page.sealed[: found.links]:
             if missing is not None and one.link.n == missing[0]:

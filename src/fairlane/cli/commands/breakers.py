@@ -33,13 +33,13 @@ def breakers() -> None:
 def list_breakers(at: At, out: Printer) -> None:
     """List breakers by name: closed, open, or half open while calls are tried."""
     with at.client() as client:
-        found, now = client.breakers(), client.clock.now()
+        found, now = client.breakers.list(), client.runtime.clock.now()
     if out.as_json:
         out.data({"breakers": found})
     elif found:
         out.table(TITLES, [_row(breaker, now) for breaker in found])
     else:
-        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breaker(…) makes one")
+        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breakers.guard(…) makes one")
 
 
 @breakers.command()
@@ -50,10 +50,10 @@ def list_breakers(at: At, out: Printer) -> None:
 def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
     """Close a breaker; jobs it put off run when their time comes."""
     with at.client() as client:
-        known = [breaker.name for breaker in client.breakers()]
+        known = [breaker.name for breaker in client.breakers.list()]
         if name not in known:
             raise Failed(f'no breaker named "{name}" has been used, so it is closed.{nearest(name, known)}', NOT_FOUND)
-        breaker = client.reset_breaker(name, by=by, notes=notes)
+        breaker = client.breakers.reset(name, by=by, notes=notes)
     _say(breaker, out)
 
 
@@ -65,8 +65,8 @@ def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
 def force(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
     """Open a breaker until somebody resets it: jobs behind it are put off."""
     with at.client() as client:
-        known = [breaker.name for breaker in client.breakers()]
-        breaker = client.force_breaker(name, by=by, notes=notes)
+        known = [breaker.name for breaker in client.breakers.list()]
+        breaker = client.breakers.open(name, by=by, notes=notes)
     if name not in known:
         out.note(f'no breaker named "{name}" had been used before.{nearest(name, known)}')
     _say(breaker, out)

@@ -50,7 +50,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
             )
         listening = _listening(host, port)
         place = f"http://{_in_a_url(host)}:{listening.getsockname()[1]}"
-        click.echo(f"fairlane: serving {app.settings.url.partition(':')[0]} at {place}", err=True)
+        click.echo(f"fairlane: serving {app.runtime.settings.url.partition(':')[0]} at {place}", err=True)
         if is_local:
             click.echo(f"fairlane: log in within ten minutes: {place}/login?link={_link(app, by, notes)}", err=True)
         api = create_api(app)
@@ -95,7 +95,7 @@ def _is_loopback(host: str) -> bool:
 def _has_credentials(app: Fairlane) -> bool:
     from fairlane.core.ops import ListCredentials
 
-    op = app.access.run
+    op = app.runtime.access.run
     return bool(op(ListCredentials(kind="token", limit=1)).credentials) or bool(
         op(ListCredentials(kind="link", limit=1)).credentials
     )
@@ -106,7 +106,7 @@ def _link(app: Fairlane, by: str, notes: str | None) -> str:
     from fairlane.api.auth.rights import ROLES
 
     secret, op = prepared(app, "link", by, ROLES, ttl_s=LINK_S, by=by, notes=notes or "printed by fairlane dashboard")
-    app.access.run(op)
+    app.runtime.access.run(op)
     return secret
 
 

@@ -46,8 +46,8 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
 
     given = {name: value for name, value in filters.items() if value is not None}
     with at.client() as client:
-        page = client.dead_letters(tenant=tenant, before=before, limit=limit, **given)
-        now = client.clock.now()
+        page = client.dead_letters.list(tenant=tenant, before=before, limit=limit, **given)
+        now = client.runtime.clock.now()
     if out.as_json:
         out.data(page)
         return
@@ -70,7 +70,7 @@ def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
     from fairlane.cli.showing import dead_letter_facts, job_facts, show_attempts
 
     with at.client() as client:
-        detail = client.dead_letter(id, tenant=tenant)
+        detail = client.dead_letters.get(id, tenant=tenant)
     if detail is None:
         raise DeadLetterNotFound(id)
     if out.as_json:
@@ -94,7 +94,7 @@ def reprocess(ids: tuple[int, ...], **given: Any) -> None:
         "reprocess",
         "dead letter",
         ids,
-        lambda client, letter, about: client.reprocess(letter, **about),
+        lambda client, letter, about: client.dead_letters.reprocess(letter, **about).job,
         name="jobs",
         say=said,
         **given,
@@ -105,21 +105,21 @@ def reprocess(ids: tuple[int, ...], **given: Any) -> None:
 @of_several(ids)
 def discard(ids: tuple[int, ...], **given: Any) -> None:
     """Close dead letters as not worth another try."""
-    _act("discard", ids, lambda client, letter, about: client.discard(letter, **about), **given)
+    _act("discard", ids, lambda client, letter, about: client.dead_letters.discard(letter, **about), **given)
 
 
 @dlq.command()
 @of_several(ids)
 def resolve(ids: tuple[int, ...], **given: Any) -> None:
     """Close dead letters as dealt with."""
-    _act("resolve", ids, lambda client, letter, about: client.resolve(letter, **about), **given)
+    _act("resolve", ids, lambda client, letter, about: client.dead_letters.resolve(letter, **about), **given)
 
 
 @dlq.command("ack")
 @of_several(ids)
 def acknowledge(ids: tuple[int, ...], **given: Any) -> None:
     """Say that you look after dead letters; the first name stays."""
-    _act("acknowledge", ids, lambda client, letter, about: client.acknowledge(letter, **about), **given)
+    _act("acknowledge", ids, lambda client, letter, about: client.dead_letters.acknowledge(letter, **about), **given)
 
 
 def _act(

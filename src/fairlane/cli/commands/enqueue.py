@@ -93,13 +93,11 @@ def _enqueued(
     from fairlane.cli.payloads import read_payload
     from fairlane.client.enqueue.enqueuer import Enqueuer
     from fairlane.client.enqueue.options import Options
-    from fairlane.client.handle import Surroundings
     from fairlane.client.task import Definition
-    from fairlane.client.waiting import SystemPause
 
-    preparer = (application or client).preparer
+    preparer = (application or client).runtime.preparer
     task: Definition[Any]
-    task = TaskByName(type, preparer) if application is None else application.require_task(type).definition
+    task = TaskByName(type, preparer) if application is None else application.tasks.require(type).definition
     arguments = read_payload(type, pairs, payload, preparer.settings.limits)
     if application is not None:
         arguments = task.signature.bind((), arguments)
@@ -109,7 +107,5 @@ def _enqueued(
         {name: value for name, value in options.items() if value is not None}, preparer.priorities
     )
     # The job is made by the application's rules and goes to the store the operator named.
-    enqueuer = Enqueuer(
-        preparer, Surroundings(client.access, client.clock, SystemPause()), (application or client).code_limits
-    )
+    enqueuer = Enqueuer(client.runtime, None if application is None else application.runtime)
     return enqueuer.one(task, chosen, arguments)

@@ -54,7 +54,7 @@ def healthcheck(at: At, out: Printer, probe_port: int | None, probe_host: str, l
 def looked_at(at: At) -> str:
     """What the store answers; raises what is wrong with it."""
     with at.client() as client:
-        health, migrator = client.check(), client.store.migrator()
+        health, migrator = client.statistics.health(), client.runtime.store.migrator()
         if migrator is not None:
             migrator.require()
     return f"ok: {health.store} answers, schema version {health.schema_version}"

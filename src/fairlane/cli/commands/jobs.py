@@ -67,8 +67,8 @@ def list_jobs(
 
     filters = merged({**options, "tenant": tenant}, read_words(words, JOB_FILTERS))
     with at.client() as client:
-        asked = for_client(filters, client.clock)
-        page, now = client.jobs(before=before, limit=limit, **asked), client.clock.now()
+        asked = for_client(filters, client.runtime.clock)
+        page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
     if out.as_json:
         out.data(page)
         return
@@ -91,7 +91,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 
     target = read_job_id(id)
     with at.client() as client:
-        detail = client.detail(target, tenant=tenant)
+        detail = client.jobs.detail(target, tenant=tenant)
     if detail is None:
         raise JobNotFound(target)
     if out.as_json:
@@ -109,14 +109,10 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @prints
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Say why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
-    from fairlane.client.explaining import explain
-    from fairlane.client.steps import run_steps
-
     target = read_job_id(job_id)
     app = at.application()
     with at.client() as client:
-        known = client if app is None else app
-        explanation = run_steps(client.access, explain(target, tenant, known.limits, known.tasks))
+        explanation = client.jobs.why(target, tenant=tenant, rules=None if app is None else app.runtime)
     if out.as_json:
         out.data(explanation)
         return
@@ -130,7 +126,7 @@ def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
 @of_several(ids)
 def cancel(ids: tuple[str, ...], **given: Any) -> None:
     """End waiting jobs as cancelled; ask running ones to stop."""
-    _act("cancel", ids, lambda client, job, about: client.cancel(job, **about), **given)
+    _act("cancel", ids, lambda client, job, about: client.jobs.cancel(job, **about), **given)
 
 
 @jobs.command()
@@ -150,21 +146,21 @@ def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None
     if delay is not None and not retry:
         raise click.UsageError("--delay says when to run again: give --retry with it", click.get_current_context())
     again = (delay or timedelta(0)) if retry else None
-    _act("fail", ids, lambda client, job, about: client.fail(job, reason, retry_delay=again, **about), **given)
+    _act("fail", ids, lambda client, job, about: client.jobs.fail(job, reason, retry_delay=again, **about), **given)
 
 
 @jobs.command()
 @of_several(ids, click.option("--reason", required=True, help="Why; the reason of the dead letter."))
 def bury(ids: tuple[str, ...], reason: str, **given: Any) -> None:
     """Send unfinished jobs to the dead letters now."""
-    _act("bury", ids, lambda client, job, about: client.bury(job, reason, **about), **given)
+    _act("bury", ids, lambda client, job, about: client.jobs.bury(job, reason, **about), **given)
 
 
 @jobs.command()
 @of_several(ids)
 def reset(ids: tuple[str, ...], **given: Any) -> None:
     """Take running jobs from their worker: ready again at once, uncharged. What the old attempt writes no longer counts."""
-    _act("reset", ids, lambda client, job, about: client.reset(job, **about), **given)
+    _act("reset", ids, lambda client, job, about: client.jobs.reset(job, **about), **given)
 
 
 def _act(verb: str, ids: tuple[str, ...], act: Callable[[Fairlane, JobId, dict[str, Any]], Job], **given: Any) -> None:

@@ -39,8 +39,8 @@ def list_limits(at: At, out: Printer) -> None:
     """List the limits set by people, and those of settings and code."""
     app = at.application()
     with at.client() as client:
-        kept = client.limits_kept()
-        given = client.limits if app is None else app.limits
+        kept = client.limits.list()
+        given = (app or client).limits.declared
     if out.as_json:
         out.data({"kept": kept, "code": given})
     else:
@@ -63,7 +63,7 @@ def list_limits(at: At, out: Printer) -> None:
 def set_limit(at: At, out: Printer, **given: Any) -> None:
     """Set a limit, everywhere and from now on, in place of what was set for it before."""
     with at.client() as client:
-        kept = client.set_limit(**given)
+        kept = client.limits.set(**given)
     if out.as_json:
         out.data({"kept": kept})
     else:
@@ -78,8 +78,8 @@ def set_limit(at: At, out: Printer, **given: Any) -> None:
 def clear(at: At, out: Printer, **given: Any) -> None:
     """Take back what was set: what settings and code allow is in force again."""
     with at.client() as client:
-        was_set = client.clear_limit(**given)
-        kept = client.limits_kept()
+        was_set = client.limits.clear(**given)
+        kept = client.limits.list()
     if out.as_json:
         out.data({"changed": was_set, "kept": kept})
     else:

@@ -69,7 +69,7 @@ def drain(timeout: timedelta | None, **given: Any) -> None:
 def pauses(at: At, out: Printer) -> None:
     """List what is paused, by whom and why."""
     with at.client() as client:
-        found = client.pauses()
+        found = client.pauses.list()
     if out.as_json:
         out.data({"pauses": found})
     elif found:
@@ -82,4 +82,4 @@ def _act(act: Callable[..., str], *, queue: str | None, type: str | None, tenant
     named = {kind: name for kind, name in (("queue", queue), ("type", type), ("tenant", tenant)) if name is not None}
     if len(named) != 1:
         raise click.UsageError("give one of --queue, --type and --tenant", click.get_current_context())
-    act_on_one(act, named, show=lambda client: {"pauses": client.pauses()}, **given)
+    act_on_one(act, named, show=lambda client: {"pauses": client.pauses.list()}, **given)

@@ -24,7 +24,7 @@ def queues(tenant: str | None, at: At, out: Printer) -> None:
     from fairlane.core.ops import COUNT_CAP
 
     with at.client() as client:
-        stats = client.stats(tenant=tenant)
+        stats = client.statistics.counts(tenant=tenant)
     if out.as_json:
         out.data(stats)
         return

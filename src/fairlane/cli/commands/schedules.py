@@ -38,7 +38,7 @@ def schedules() -> None:
 def list_schedules(at: At, out: Printer) -> None:
     """List schedules by name, each in words."""
     with at.client() as client:
-        found, now = client.schedules(), client.clock.now()
+        found, now = client.schedules.list(), client.runtime.clock.now()
     if out.as_json:
         out.data({"schedules": found})
     elif found:
@@ -58,7 +58,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
     from fairlane.errors import ScheduleNotFound
 
     with at.client() as client:
-        found, now = client.schedules(), client.clock.now()
+        found, now = client.schedules.list(), client.runtime.clock.now()
     schedule = next((schedule for schedule in found if schedule.spec.name == name), None)
     if schedule is None:
         raise ScheduleNotFound(name, [schedule.spec.name for schedule in found])
@@ -147,7 +147,7 @@ def add(
     given = {option: value for option, value in timetable.items() if value is not None}
     with at.client(creates=True) as client:
         call = _call(client, application, type, pairs, payload, using)
-        schedule = client.schedule_add(name, call, by=by, notes=notes, **given)
+        schedule = client.schedules.add(name, call, by=by, notes=notes, **given)
     _said(out, schedule)
 
 
@@ -159,7 +159,7 @@ def add(
 def pause(name: str, at: At, out: Printer, **about: Any) -> None:
     """Let a schedule fire no more, until it is resumed."""
     with at.client() as client:
-        _said(out, client.schedule_pause(name, **about))
+        _said(out, client.schedules.pause(name, **about))
 
 
 @schedules.command()
@@ -170,7 +170,7 @@ def pause(name: str, at: At, out: Printer, **about: Any) -> None:
 def resume(name: str, at: At, out: Printer, **about: Any) -> None:
     """Let a paused schedule fire again, from its next time on."""
     with at.client() as client:
-        _said(out, client.schedule_resume(name, **about))
+        _said(out, client.schedules.resume(name, **about))
 
 
 @schedules.command("run")
@@ -181,7 +181,7 @@ def resume(name: str, at: At, out: Printer, **about: Any) -> None:
 def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
     """Enqueue a schedule's job now, beside its timetable."""
     with at.client() as client:
-        handle = client.schedule_run_now(name, **about)
+        handle = client.schedules.run(name, **about)
         if out.as_json:
             out.data({"id": str(handle.id), "job": handle.job()})
         else:
@@ -196,7 +196,7 @@ def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
 def remove(name: str, at: At, out: Printer, **about: Any) -> None:
     """Take a schedule away; its jobs stay."""
     with at.client() as client:
-        schedule = client.schedule_remove(name, **about)
+        schedule = client.schedules.remove(name, **about)
     _said(out, schedule, "removed")
     if schedule.source == "code":
         out.note("code declares it: it comes back when a worker starts; `fairlane schedules pause` lasts")
@@ -215,8 +215,8 @@ def _call(
     from fairlane.client.enqueue.options import Options
     from fairlane.client.task import Bound
 
-    preparer = (application or client).preparer
-    task: Any = TaskByName(type, preparer) if application is None else application.require_task(type).definition
+    preparer = (application or client).runtime.preparer
+    task: Any = TaskByName(type, preparer) if application is None else application.tasks.require(type).definition
     arguments = read_payload(type, pairs, payload, preparer.settings.limits)
     if application is not None:
         arguments = task.signature.bind((), arguments)

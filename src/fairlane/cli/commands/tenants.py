@@ -37,7 +37,7 @@ def tenants() -> None:
 def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer) -> None:
     """List tenants by name, with what waits and runs of theirs."""
     with at.client() as client:
-        page = client.tenants(after=after, tier=tier, limit=limit)
+        page = client.tenants.list(after=after, tier=tier, limit=limit)
     if out.as_json:
         out.data(page)
         return
@@ -58,7 +58,7 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
 def show(name: str, at: At, out: Printer) -> None:
     """Show one tenant: weight, tier, limits, what waits and runs."""
     with at.client() as client:
-        record = client.get_tenant(name)
+        record = client.tenants.get(name)
     _say(record, out)
 
 
@@ -76,7 +76,7 @@ def set_tenant(
     if weight is None and tier is None:
         raise click.UsageError("give --weight or --tier", click.get_current_context())
     with at.client() as client:
-        record = client.set_tenant(name, weight=weight, tier=tier, by=by, notes=notes)
+        record = client.tenants.set(name, weight=weight, tier=tier, by=by, notes=notes)
     _say(record, out)
 
 
@@ -112,7 +112,7 @@ def drain(name: str, timeout: timedelta | None, **given: Any) -> None:
 
 
 def _act(act: Callable[..., str], name: str, **given: Any) -> None:
-    act_on_one(act, {"tenant": name}, show=lambda client: client.get_tenant(name), **given)
+    act_on_one(act, {"tenant": name}, show=lambda client: client.tenants.get(name), **given)
 
 
 def _say(record: TenantRecord, out: Printer) -> None:

@@ -52,7 +52,7 @@ def create(
     with at.client(creates=True) as client:
         ttl_s = None if ttl is None else ttl.total_seconds()
         secret, op = prepared(client, "token", name, roles, tenant=tenant, ttl_s=ttl_s, by=by, notes=notes)
-        made = client.access.run(op).credential
+        made = client.runtime.access.run(op).credential
     if out.as_json:
         out.data({"token": secret, "credential": made})
         return
@@ -84,7 +84,7 @@ def link(
     with at.client(creates=True) as client:
         ttl_s = ttl.total_seconds()
         secret, op = prepared(client, "link", name, roles, tenant=tenant, ttl_s=ttl_s, by=by, notes=notes)
-        made = client.access.run(op).credential
+        made = client.runtime.access.run(op).credential
     if out.as_json:
         out.data({"link": secret, "path": f"/login?link={secret}", "credential": made})
         return
@@ -105,7 +105,7 @@ def list_credentials(kind: str, also_bad: bool, at: At, out: Printer) -> None:
 
     with at.client() as client:
         op = ListCredentials(kind=kind, also_bad=also_bad)  # type: ignore[arg-type]  # one of the choices
-        found = client.access.run(op).credentials
+        found = client.runtime.access.run(op).credentials
     if out.as_json:
         out.data({"credentials": found})
     elif found:
@@ -133,7 +133,7 @@ def _revoked(client: Fairlane, id: UUID, by: str, notes: str | None) -> Credenti
     from fairlane.core.names import check_key
     from fairlane.core.ops import RevokeCredential
 
-    found = client.access.run(RevokeCredential(id=id, by=check_key("by", by), notes=notes)).credential
+    found = client.runtime.access.run(RevokeCredential(id=id, by=check_key("by", by), notes=notes)).credential
     if found is None:
         raise Failed(f"no credential {id} here; `fairlane tokens list --all` shows them", NOT_FOUND)
     return found

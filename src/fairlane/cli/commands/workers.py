@@ -23,7 +23,7 @@ def workers() -> None:
 def list_workers(at: At, out: Printer) -> None:
     """List workers, oldest first: how many jobs each holds, when it was last heard of, what it says of itself."""
     with at.client() as client:
-        found = client.workers()
+        found = client.workers.list()
     if out.as_json:
         out.data(found)
         return

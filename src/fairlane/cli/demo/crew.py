@@ -12,7 +12,7 @@ from typing import Self
 from fairlane.cli.demo.interrupts import Interrupts
 from fairlane.cli.exits import Failed
 from fairlane.client.app import Fairlane
-from fairlane.client.waiting import Pause
+from fairlane.client.steps import Sleeper
 
 PROCESSES = 2
 GRACE_S = 1.0
@@ -26,7 +26,7 @@ LOOK_S = 0.05
 class Crew:
     """Leaves no process behind, whichever way its block ends."""
 
-    def __init__(self, directory: Path, url: str, pause: Pause, app: str = APP) -> None:
+    def __init__(self, directory: Path, url: str, pause: Sleeper, app: str = APP) -> None:
         self._pause = pause
         self.log = directory / "worker.log"
         # Found by the workers, and by whoever looks around in a directory that was kept.
@@ -54,10 +54,10 @@ class Crew:
 
     def wait_until_ready(self, app: Fairlane, interrupts: Interrupts) -> None:
         """Until every worker has registered, or somebody interrupts."""
-        give_up_s = app.clock.monotonic() + START_S
-        while not interrupts.heard and len(app.workers().workers) < PROCESSES:
+        give_up_s = app.runtime.clock.monotonic() + START_S
+        while not interrupts.heard and len(app.workers.list().workers) < PROCESSES:
             self.require_alive()
-            if app.clock.monotonic() > give_up_s:
+            if app.runtime.clock.monotonic() > give_up_s:
                 raise Failed(f"the workers did not start within {START_S:g} s: {self._last_words()}")
             self._pause.sleep(LOOK_S)
 

@@ -114,7 +114,7 @@ class Teller:
         return None
 
     def _given_back(self, job: Job) -> Event | None:
-        detail = self._app.detail(job)
+        detail = self._app.jobs.detail(job)
         if detail is None or not detail.attempts:
             return None
         last = detail.attempts[-1]

@@ -17,7 +17,7 @@ from fairlane.cli.demo.tasks import Tasks, register
 from fairlane.cli.output import Printer
 from fairlane.client.app import Fairlane
 from fairlane.client.settings.model import Settings
-from fairlane.client.waiting import SystemPause
+from fairlane.client.steps import SystemSleeper
 from fairlane.core.job import FINAL
 
 TICK_S = 0.15
@@ -33,7 +33,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
             with Fairlane(settings=Settings(url=url)) as app:
                 tasks = register(app, digest_for=DIGEST_FOR)
                 declare_missed(app)
-                with Crew(directory, url, SystemPause()) as crew:
+                with Crew(directory, url, SystemSleeper()) as crew:
                     if not out.as_json:
                         out.note("starting a foreman with two workers on a SQLite file of its own")
                     crew.wait_until_ready(app, interrupts)
@@ -49,8 +49,8 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
 
 def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
     """The story, and the foreman's end; how long the story took."""
-    teller, pause, coming = Teller(app), SystemPause(), scenes(app, tasks)
-    began_s = app.clock.monotonic()
+    teller, pause, coming = Teller(app), SystemSleeper(), scenes(app, tasks)
+    began_s = app.runtime.clock.monotonic()
     elapsed_s = 0.0
     with screen_for(out, seconds) as screen:
         while elapsed_s < seconds and not interrupts.heard:
@@ -64,13 +64,13 @@ def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, 
                 break
             crew.require_alive()
             pause.sleep(TICK_S)
-            elapsed_s = app.clock.monotonic() - began_s
+            elapsed_s = app.runtime.clock.monotonic() - began_s
         ran_s = elapsed_s
         why = "interrupted: the foreman is told to stop" if interrupts.heard else "the foreman is told to stop"
         screen.show(elapsed_s, look_at(app), [why])
         interrupts.ending()
         crew.stop(interrupts)
-        elapsed_s = app.clock.monotonic() - began_s
+        elapsed_s = app.runtime.clock.monotonic() - began_s
         look = look_at(app)
         last: list[Event | str] = [*teller.tell(look, elapsed_s), *teller.rest(), "the foreman has left"]
         screen.show(elapsed_s, look, last)

@@ -31,13 +31,13 @@ class Look(NamedTuple):
 
 
 def look_at(app: Fairlane) -> Look:
-    at_work = app.workers()
+    at_work = app.workers.list()
     return Look(
         now=at_work.now,
         jobs=all_jobs(app),
         workers=at_work.workers,
-        breakers=app.breakers(),
-        schedules=app.schedules(),
+        breakers=app.breakers.list(),
+        schedules=app.schedules.list(),
     )
 
 
@@ -46,7 +46,7 @@ def all_jobs(app: Fairlane) -> tuple[Job, ...]:
     found: list[Job] = []
     before: int | None = None
     while True:
-        page = app.jobs(limit=200, before=before)
+        page = app.jobs.list(limit=200, before=before)
         found += page.jobs
         before = page.next
         if before is None:

@@ -10,7 +10,7 @@ from fairlane.cli.demo.tasks import DIGEST, Tasks, outage_of
 from fairlane.client.app import Fairlane
 from fairlane.core.ops import DeclareSchedules, Planned
 from fairlane.core.schedules.cron import Cron
-from fairlane.errors import NotAllowed
+from fairlane.errors import InvalidState
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")
 DIGEST_FOR = SECOND
@@ -34,9 +34,9 @@ def declare_missed(app: Fairlane) -> None:
 
     Nobody would watch until six in the morning. What follows is real: a worker finds it due and makes up for it.
     """
-    spec, now = app.code_schedules.specs[DIGEST], app.check().now
+    spec, now = app.schedules.declared[DIGEST], app.statistics.health().now
     [missed] = Cron(spec.cron, spec.timezone).latest(1, now - timedelta(days=2), now)
-    app.store.run(DeclareSchedules(schedules=(Planned(spec=spec, next_at=missed),)))
+    app.runtime.store.run(DeclareSchedules(schedules=(Planned(spec=spec, next_at=missed),)))
 
 
 def scenes(app: Fairlane, tasks: Tasks) -> list[Scene]:
@@ -71,7 +71,7 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
         return f'{THIRD} asks for "{KEY}" again and gets the same job: the key is taken'
 
     def breaker_has_opened() -> bool:
-        return any(breaker.state == "open" for breaker in app.breakers())
+        return any(breaker.state == "open" for breaker in app.breakers.list())
 
     def crm_answers() -> str:
         outage.unlink(missing_ok=True)
@@ -80,8 +80,8 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
     def cancel_rendering() -> str | None:
         handle = render.enqueue(video=1)  # its key is taken: a handle on the job that is there
         try:
-            job = app.cancel(handle, by=OPERATOR, notes="rendered elsewhere")
-        except NotAllowed as error:
+            job = app.jobs.cancel(handle, by=OPERATOR, notes="rendered elsewhere")
+        except InvalidState as error:
             return str(error)
         return f"{OPERATOR} cancels {job.type} of {SECOND}: {'asked to stop' if job.cancel_requested else job.status}"
 

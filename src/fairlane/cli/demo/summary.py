@@ -71,10 +71,10 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def summarise(app: Fairlane, *, ran_s: float, directory: str | None) -> Summary:
-    details = [detail for job in all_jobs(app) if (detail := app.detail(job)) is not None]
+    details = [detail for job in all_jobs(app) if (detail := app.jobs.detail(job)) is not None]
     attempts = [attempt for detail in details for attempt in detail.attempts]
     urgent = [detail for detail in details if detail.job.type == CODE]
-    [schedule] = app.schedules()
+    [schedule] = app.schedules.list()
     return Summary(
         ran_s=round(ran_s, 1),
         directory=directory,
@@ -84,11 +84,11 @@ def summarise(app: Fairlane, *, ran_s: float, directory: str | None) -> Summary:
         ),
         outcomes=dict(Counter(attempt.outcome for attempt in attempts).most_common()),
         workers=dict(Counter(str(attempt.worker) for attempt in attempts).most_common()),
-        dead_letters=app.stats().dead_letters,
-        acts=len(app.audit().records),
+        dead_letters=app.statistics.counts().dead_letters,
+        acts=len(app.audit.list().records),
         urgent=len(list(_waits(urgent))),
         urgent_wait_s=_mean(_waits(urgent)),
-        breaker_state=next((breaker.state for breaker in app.breakers() if breaker.name == CRM.name), "closed"),
+        breaker_state=next((breaker.state for breaker in app.breakers.list() if breaker.name == CRM.name), "closed"),
         put_off=sum(_put_off(detail) for detail in details if detail.job.type == "crm.sync"),
         fired=sum(detail.job.created_by == f"schedule:{DIGEST}" for detail in details),
         **_timetable(schedule),

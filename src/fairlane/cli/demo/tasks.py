@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairlane.client.admin.breakers import Breaker
 from fairlane.client.app import Fairlane
-from fairlane.client.breakers import Breaker
 from fairlane.client.context import current_job
 from fairlane.client.task import Task
 from fairlane.core.retry import Retry
@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
 
 def outage_of(app: Fairlane) -> Path:
     """While this file is there, the CRM does not answer."""
-    return Path(app.settings.url.removeprefix("sqlite:///")).with_name("crm-is-down")
+    return Path(app.runtime.settings.url.removeprefix("sqlite:///")).with_name("crm-is-down")
 
 
 def register(app: Fairlane, *, digest_for: str) -> Tasks:
@@ -85,5 +85,5 @@ def register(app: Fairlane, *, digest_for: str) -> Tasks:
         await asyncio.sleep(0.2)
         return "digest sent"
 
-    app.schedule(DIGEST, cron="0 6 * * *")(digest.using(tenant=digest_for))
+    app.schedules.declare(DIGEST, cron="0 6 * * *")(digest.using(tenant=digest_for))
     return Tasks(send, code, sync, charge, build, load, render)

@@ -96,9 +96,9 @@ _ISOLATION: dict[str, tuple[State, str, str]] = {
 
 def health(client: Fairlane) -> Iterator[Finding]:
     """What the store says of itself, and how far its clock is from ours."""
-    before = client.clock.now()
-    found = client.check()
-    after = client.clock.now()
+    before = client.runtime.clock.now()
+    found = client.statistics.health()
+    after = client.runtime.clock.now()
     yield Finding("store", "ok", f"{found.store} answers: {found.server}")
     if found.durable:
         yield Finding("durability", "ok", "what is acknowledged survives a crash")
@@ -119,7 +119,7 @@ def unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
     types: dict[str, int] = {}
     before: int | None = None
     for _ in range(PAGES):
-        page = client.jobs(status=("pending", "processing", "failed"), limit=200, before=before)
+        page = client.jobs.list(status=("pending", "processing", "failed"), limit=200, before=before)
         for job in page.jobs:
             types[job.type] = types.get(job.type, 0) + 1
         before = page.next

@@ -5,77 +5,65 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fairlane.client.enqueue.depth import DepthWatch
 from fairlane.client.enqueue.options import Options
-from fairlane.client.enqueue.prepare import Preparer
-from fairlane.client.enqueue.quotas import Quotas
-from fairlane.client.handle import Handle, Surroundings
-from fairlane.client.limiting import CodeLimits
-from fairlane.client.steps import arun_steps, run_steps
+from fairlane.client.enqueue.quotas import DepthWarning, Quotas
+from fairlane.client.handle import Handle
+from fairlane.client.steps import Steps, Through, Verbs, both
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt, only
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull
 
 if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
     from fairlane.client.task import Bound, Definition
 
 
-class Enqueuer:
-    """Every enqueue of an application goes through here, in one of two colours.
+class Enqueuer(Verbs):
+    """Every enqueue of an application goes through here.
 
     The ids are made before the first try, so the same call may be repeated after a lost reply. On a caller's own
     connection nothing is repeated, committed or counted.
     """
 
-    def __init__(self, preparer: Preparer, around: Surroundings, limits: CodeLimits) -> None:
-        self.preparer, self._around = preparer, around
-        self._capacity: int | None = preparer.settings.capacity
-        self._notify: Notify = preparer.settings.notify
-        self._watch = DepthWatch(preparer.settings.warn_depth, around.access, around.clock)
-        self._quotas = Quotas(limits, around.clock)
+    __slots__ = ("_capacity", "_depth", "_notify", "_quotas", "preparer")
 
-    def one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
+    def __init__(self, runtime: Runtime, rules: Runtime | None = None) -> None:
+        """`rules`: of another application, whose jobs go to this one's store."""
+        super().__init__(runtime)
+        self.preparer = (rules or runtime).preparer
+        settings = self.preparer.settings
+        self._capacity: int | None = settings.capacity
+        self._notify: Notify = settings.notify
+        self._depth = None if settings.warn_depth is None else DepthWarning(settings.warn_depth, runtime.clock)
+        self._quotas = Quotas((rules or runtime).limits, runtime.clock)
+
+    def _one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Steps[Handle[Any]]:
         spec = self.preparer.job(task, options, args)
-        return self._handle(task, options, spec, self._receipts(self._put((spec,), options.conn))[0])
+        result = yield from self._put((spec,), options.conn)
+        return self._handle(task, options, spec, self._receipts(result)[0])
 
-    async def aone(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
-        spec = self.preparer.job(task, options, args)
-        return self._handle(task, options, spec, self._receipts(await self._aput((spec,), options.conn))[0])
-
-    def many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
+    def _many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> Steps[list[Handle[Any]]]:
         given, specs, conn = self._prepared(bounds, conn)
-        return self._handles(given, specs, self._put(specs, conn)) if specs else []
+        return self._handles(given, specs, (yield from self._put(specs, conn))) if specs else []
 
-    async def amany(self, bounds: Iterable[Bound[Any]], conn: object | None) -> list[Handle[Any]]:
-        given, specs, conn = self._prepared(bounds, conn)
-        return self._handles(given, specs, await self._aput(specs, conn)) if specs else []
+    one, aone = both(_one)
+    many, amany = both(_many)
 
-    def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> EnqueueResult:
+    def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[EnqueueResult]:
         asks = self._may_ask(conn)
         if asks:
-            run_steps(self._around.access, self._quotas.before(specs))
-        result = self._around.access.run(self._op(specs, conn), on=conn)
+            yield from self._quotas.before(specs)
+        result: EnqueueResult = yield Through(conn, self._op(specs, conn))
         if result.refused is not None or result.hits:
-            run_steps(self._around.access, self._quotas.after(result, may_tell=asks))
-        if conn is None and self._watch.is_on and not result.full:
-            self._watch.look(result)
-        return result
-
-    async def _aput(self, specs: tuple[JobSpec, ...], conn: object | None) -> EnqueueResult:
-        asks = self._may_ask(conn)
-        if asks:
-            await arun_steps(self._around.access, self._quotas.before(specs))
-        result = await self._around.access.arun(self._op(specs, conn), on=conn)
-        if result.refused is not None or result.hits:
-            await arun_steps(self._around.access, self._quotas.after(result, may_tell=asks))
-        if conn is None and self._watch.is_on and not result.full:
-            await self._watch.alook(result)
+            yield from self._quotas.after(result, may_tell=asks)
+        if self._depth is not None and conn is None and not result.full:
+            yield from self._depth.after(result)
         return result
 
     def _may_ask(self, conn: object | None) -> bool:
         """Not while a caller writes to the same SQLite file: our own connection would wait for it, and it for us."""
-        return conn is None or self._around.access.name != "sqlite"
+        return conn is None or self._runtime.access.name != "sqlite"
 
     def _prepared(
         self, bounds: Iterable[Bound[Any]], conn: object | None
@@ -124,7 +112,7 @@ class Enqueuer:
             raise DuplicateJob(receipt.id, receipt.key or "idempotency")
         return Handle(
             receipt.id,
-            self._around,
+            self._runtime,
             only(spec.tenant),
             type=task.name,
             read_result=task.signature.read_result,

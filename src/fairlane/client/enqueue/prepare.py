@@ -1,7 +1,4 @@
-"""Prepares jobs: from a call's arguments and options to a checked `JobSpec`.
-
-The fields every job carries beside its arguments, checked by the strict rules.
-"""
+"""Turns a call's arguments and options into a checked `JobSpec`."""
 
 from __future__ import annotations
 
@@ -226,7 +223,7 @@ class Preparer:
         )
 
     def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
-        """The call's own, else the one in force. A job of one tenant enqueues for that tenant alone, unless for all is said out loud."""
+        """The call's own, else the one in force. A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`."""
         in_force = tenant_in_force.get()
         if named is None or around is None or in_force in (None, SYSTEM_TENANT, named):
             return named or in_force

@@ -1,7 +1,6 @@
-"""Tenants' quotas at enqueue: tokens of their rate before, a warning after, an error where a limit refused.
+"""What an enqueue is held to: tokens of a tenant's rate before, warnings and refusals after, a warning when too many jobs wait.
 
-Questions to the store are yielded, so that sync and async code share every decision. They go over the client's own connection, never the
-caller's: a shared row is never written in somebody else's transaction.
+The store is asked over the client's own connection, never the caller's: a shared row is never written in somebody else's transaction.
 """
 
 from __future__ import annotations
@@ -10,26 +9,28 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from fairlane.client.limiting import CodeLimits
-from fairlane.client.steps import Steps
+from fairlane.client.admin.limits import CodeLimits
+from fairlane.client.steps import Steps, ask
 from fairlane.core.clock import Clock
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit, LimitsInForce, StoredLimit, rate_text
-from fairlane.core.ops import AddEvents, EnqueueResult, ListLimits, TakeTokens
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, ListLimits, TakeTokens
 from fairlane.core.ops.events import EventDraft
 from fairlane.errors import EnqueueRateReached, TenantLimitReached
 
 logger = logging.getLogger("fairlane.client")
 
 LOOK_EVERY_S = 5.0
-"""How soon a process heeds an enqueue rate that a person set."""
+"""How soon a process follows an enqueue rate that a person set."""
 WARN_EVERY_S = 60.0
-"""A tenant at its limit is told of so often, not for every job."""
+"""A tenant at its limit is warned about this often, not for every job."""
+COUNT_EVERY_S = 1.0
+"""Without a capacity, waiting jobs are counted at most this often."""
 REMEMBERED = 1_000
 
 
 class Quotas:
-    """What one application's enqueues heed of its tenants' limits."""
+    """Applies tenants' limits to one application's enqueues."""
 
     def __init__(self, limits: CodeLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -53,7 +54,7 @@ class Quotas:
         now_s = self._clock.monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
-            self._stored = (yield ListLimits()).limits
+            self._stored = (yield from ask(ListLimits())).limits
         rated = [stored for stored in self._stored if stored.limit.enqueue_rate is not None]
         if not given and not rated:
             return
@@ -62,8 +63,10 @@ class Quotas:
         counts = {tenant: count for tenant, count in asked.items() if in_force.enqueue_rate(tenant) is not None}
         if not counts:
             return
-        taken = yield TakeTokens(counts=counts, limits=given)
+        taken = yield from ask(TakeTokens(counts=counts, limits=given))
         if not taken.granted:
+            assert taken.tenant is not None
+            assert taken.rate is not None
             wait_s = None if taken.retry_at is None else (taken.retry_at - self._clock.now()).total_seconds()
             wait_s = None if wait_s is None else max(wait_s, 0.1)
             raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
@@ -93,3 +96,32 @@ class Quotas:
             events.append(EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data))
         if events and may_tell:
             yield AddEvents(events=tuple(events))
+
+
+class DepthWarning:
+    """Logs a warning each time the number of waiting jobs grows past the warning depth.
+
+    Where a capacity is set the store counts at every enqueue; else this asks, at most once a second.
+    """
+
+    def __init__(self, depth: int, clock: Clock) -> None:
+        self._warn_depth, self._clock = depth, clock
+        self._next_count_s = float("-inf")
+        self._is_deep = False
+
+    def after(self, result: EnqueueResult) -> Steps[None]:
+        if result.depth is not None:
+            created = sum(receipt.disposition == "created" for receipt in result.receipts)
+            self._compare(result.depth + created)
+            return
+        now_s = self._clock.monotonic()
+        if now_s < self._next_count_s:
+            return
+        self._next_count_s = now_s + COUNT_EVERY_S
+        stats = yield from ask(GetStats(scope=ALL_TENANTS, cap=self._warn_depth + 1))
+        self._compare(sum(queue.ready + queue.scheduled for queue in stats.queues))
+
+    def _compare(self, depth: int) -> None:
+        was_deep, self._is_deep = self._is_deep, depth >= self._warn_depth
+        if self._is_deep and not was_deep:
+            logger.warning("%d jobs or more are waiting, the warning depth is %d", depth, self._warn_depth)

@@ -18,14 +18,14 @@ class Ager:
     def __init__(self, app: Fairlane) -> None:
         self._app = app
         self._spans = {
-            name: policy.aging_s for name, policy in app.settings.queues.items() if policy.aging_s is not None
+            name: policy.aging_s for name, policy in app.runtime.settings.queues.items() if policy.aging_s is not None
         }
 
     async def run_once(self, now: datetime) -> Report:
         if not self._spans:
             return Report(next_s=None)
         counts = [
-            (await self._app.access.arun(Age(queue=queue, every_s=every_s, limit=STEP))).count
+            (await self._app.runtime.access.arun(Age(queue=queue, every_s=every_s, limit=STEP))).count
             for queue, every_s in self._spans.items()
         ]
         # Twice in each span: nobody moves up later than by half a span.

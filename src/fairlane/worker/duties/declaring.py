@@ -19,14 +19,16 @@ class Declarer:
         self._app = app
 
     async def run_once(self, now: datetime) -> Report:
-        app, specs = self._app, tuple(self._app.code_schedules.specs.values())
-        if not specs and not app.settings.prune_schedules:
+        app, specs = self._app, tuple(self._app.runtime.schedules.values())
+        if not specs and not app.runtime.settings.prune_schedules:
             return Report(next_s=None)
         from fairlane.core.schedules.cron import Cron
 
-        at = (await app.access.arun(Check())).now
+        at = (await app.runtime.access.arun(Check())).now
         planned = tuple(Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(at)) for spec in specs)
-        declared = await app.access.arun(DeclareSchedules(schedules=planned, prune=app.settings.prune_schedules))
+        declared = await app.runtime.access.arun(
+            DeclareSchedules(schedules=planned, prune=app.runtime.settings.prune_schedules)
+        )
         for what in ("added", "changed", "removed"):
             if names := getattr(declared, what):
                 log.info("schedules %s: %s", what, ", ".join(names))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
+from fairlane.client.admin.schedules import scheduled_job
 from fairlane.client.app import Fairlane
-from fairlane.client.scheduling import scheduled_job
 from fairlane.core.ops import Check, Fire, Fired, ListSchedules
 from fairlane.core.schedules.cron import Cron
 from fairlane.core.schedules.schedule import Schedule, firing_of
@@ -33,7 +33,7 @@ class Firer:
         """Jobs this process has made of schedules."""
 
     async def run_once(self, now: datetime) -> Report:
-        store = self._app.access
+        store = self._app.runtime.access
         due = (await store.arun(ListSchedules(due=True, limit=STEP))).schedules
         jobs, moved = 0, False
         if due:
@@ -60,13 +60,11 @@ class Firer:
                 log.error("schedule %s cannot be read and does not fire: %s", spec.name, error)  # noqa: TRY400
             return None
         firing = firing_of(schedule, cron, now)
-        fired = await self._app.access.arun(
+        fired = await self._app.runtime.access.arun(
             Fire(
                 name=spec.name,
                 expected_at=expected,
-                jobs=tuple(
-                    scheduled_job(self._app.preparer, self._app.tasks, spec, nominal) for nominal in firing.nominal
-                ),
+                jobs=tuple(scheduled_job(self._app.runtime, spec, nominal) for nominal in firing.nominal),
                 fired_at=firing.fired_at,
                 next_at=firing.next_at,
             )

@@ -120,8 +120,8 @@ class Duties:
     """The duties of one worker process."""
 
     def __init__(self, desk: Desk) -> None:
-        app, store = desk.app, desk.app.access
-        self.flusher = Flusher(store, desk.worker, desk.statistics, app.clock)
+        app, store = desk.app, desk.app.runtime.access
+        self.flusher = Flusher(store, desk.worker, desk.statistics, app.runtime.clock)
         self.fast_lane = FastLaneWatcher(desk)
         self.firer = Firer(app)
         self._teller = desk.teller
@@ -132,7 +132,7 @@ class Duties:
                 Promoter(store, desk.wake, desk.heard_within),
                 Reclaimer(store),
                 self.flusher,
-                Retainer(store, app.settings),
+                Retainer(store, app.runtime.settings),
                 self.fast_lane,
                 EventFlusher(desk),
                 Weigher(desk),
@@ -144,8 +144,8 @@ class Duties:
                 OnceForAll(Sealer(store), store, sealing.EVERY_S),
                 AlertKeeper(app),
             ),
-            app.clock,
-            app.chance,
+            app.runtime.clock,
+            app.runtime.chance,
         )
 
     async def run(self) -> None:

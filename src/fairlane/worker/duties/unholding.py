@@ -21,7 +21,7 @@ class Unholder:
         self._desk = desk
 
     async def run_once(self, now: datetime) -> Report:
-        store, limits = self._desk.app.access, self._desk.app.limits
+        store, limits = self._desk.app.runtime.access, self._desk.app.limits.declared
         freed = (await store.arun(Unhold(limits=limits, limit=STEP))).count
         if freed:
             self._desk.wake()

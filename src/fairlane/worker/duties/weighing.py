@@ -23,7 +23,7 @@ class Weigher:
         if desk.started == self._started and not desk.busy():
             return Report(next_s=EVERY_S)  # nothing was shared since
         self._started = desk.started
-        store = desk.app.access
+        store = desk.app.runtime.access
         weights = (await store.arun(ReadWeights())).weights
         for state in desk.lanes:
             state.planner.accounts.weigh(weights)

@@ -66,25 +66,25 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
                     f'lane "{lane.name}": no queue "{queue}" among those of settings and tasks '
                     f"({', '.join(known)}).{nearest(queue, known)}"
                 )
-    if app.settings.url.lower().startswith("memory:"):
+    if app.runtime.settings.url.lower().startswith("memory:"):
         raise ConfigError(
-            f"url = {app.settings.url} ({app.settings.source('url')}) lives in one process, and workers have processes of "
+            f"url = {app.runtime.settings.url} ({app.runtime.settings.source('url')}) lives in one process, and workers have processes of "
             "their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
         )
-    app.settings.alerts.require_extra()
-    app.store.run(Check())
-    migrator = app.store.migrator()
+    app.runtime.settings.alerts.require_extra()
+    app.runtime.store.run(Check())
+    migrator = app.runtime.store.migrator()
     if migrator is not None:
         migrator.require()
-    if app.store.name == "memory":
+    if app.runtime.store.name == "memory":
         raise StoreUnavailable(
-            app.settings.url.partition(":")[0],
-            f"{redacted(app.settings.url)} did not answer, and a worker does not fall back to memory",
+            app.runtime.settings.url.partition(":")[0],
+            f"{redacted(app.runtime.settings.url)} did not answer, and a worker does not fall back to memory",
         )
 
 
 def store_place(app: Fairlane) -> StorePlace:
-    settings = app.settings
+    settings = app.runtime.settings
     return StorePlace(
         url=settings.url,
         schema=settings.schema,
@@ -172,7 +172,7 @@ class Child:
             )
         )
         await self._begin.wait()
-        ticker = Ticker(engine, app.clock)
+        ticker = Ticker(engine, app.runtime.clock)
         ticking = asyncio.create_task(self._tick(ticker), name="ticker")
         try:
             if not self._is_stopped:

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from fairlane.client.progress import NoteTaker
+from fairlane.client.context import NoteTaker
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
 from fairlane.worker.isolated.frames import aread_frame, frame

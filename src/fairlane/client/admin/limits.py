@@ -1,4 +1,4 @@
-"""Limits of an application: what its code allows, what people set at run time, and a pause after a provider's 429."""
+"""`app.limits`: what code allows, what people set at run time, and a pause after a provider's 429."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fairlane.client.context import job_in_force
+from fairlane.client.context import in_scope, job_in_force, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.settings.model import Settings
-from fairlane.client.steps import Ask, both
-from fairlane.client.tenant_scope import in_scope, require_tenant
+from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit, check_limit, read_rate
 from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
-from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
+from fairlane.core.ops import ClearLimit, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from fairlane.client.store_access import StoreAccess
+    from fairlane.client.runtime import Runtime
     from fairlane.client.task import Definition
 
 _CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name}
@@ -46,30 +45,27 @@ def limit_key(
     return LimitKey(kind, _CHECKS[kind](one))
 
 
-class NamedLimit:
-    """A limit that several tasks share: `smtp = app.limit("smtp", rate="100/min")`, then `@app.task(limit=smtp)`."""
+class NamedLimit(Verbs):
+    """A limit that several tasks share: `smtp = app.limits.declare("smtp", rate="100/min")`, then `@app.task(limit=smtp)`."""
 
-    __slots__ = ("_access", "limit")
+    __slots__ = ("limit",)
 
-    def __init__(self, limit: Limit, access: StoreAccess) -> None:
-        self.limit, self._access = limit, access
+    def __init__(self, limit: Limit, runtime: Runtime) -> None:
+        self.limit, self._runtime = limit, runtime
 
     @property
     def name(self) -> str:
         return self.limit.name
 
-    def pause_for(self, span: float | timedelta) -> datetime:
+    def _pause_for(self, span: float | timedelta) -> Steps[datetime]:
         """Start nothing under this limit for a while, anywhere, as after a 429; until when. Never shortens a longer pause."""
-        return self._access.run(self._pause(span)).until
+        op = PauseLimit(kind="named", name=self.name, for_s=seconds("for", span), by=_who())
+        return (yield from ask(op)).until
 
-    async def apause_for(self, span: float | timedelta) -> datetime:
-        return (await self._access.arun(self._pause(span))).until
+    pause_for, apause_for = both(_pause_for)
 
     def __repr__(self) -> str:
         return f"<limit {self.name}>"
-
-    def _pause(self, span: float | timedelta) -> PauseLimit:
-        return PauseLimit(kind="named", name=self.name, for_s=seconds("for", span), by=_who())
 
 
 class CodeLimits:
@@ -135,115 +131,109 @@ class CodeLimits:
 
 
 def limit_names(given: object) -> tuple[str, ...]:
-    """The named limits a task is under, from `limit=`: one or several, by name or as `app.limit(…)` returned them."""
+    """The named limits a task is under, from `limit=`: one or several, by name or as `app.limits.declare(…)` returned them."""
     several: Iterable[object] = given if isinstance(given, (tuple, list)) else (given,)
     names = []
     for one in several:
         if not isinstance(one, (str, NamedLimit)):
-            raise InvalidOption("limit", one, 'a name, or what app.limit("…") returned')
+            raise InvalidOption("limit", one, 'a name, or what app.limits.declare("…") returned')
         names.append(check_limit_name(one if isinstance(one, str) else one.name))
     return tuple(names)
 
 
-def _limits_kept() -> Ask[Limits, tuple[StoredLimit, ...]]:
-    """Every limit set at run time, with who set it; what the code allows is `app.limits`."""
-    return Ask(ListLimits(), _admitted)
+class LimitAdmin(Verbs):
+    """The verbs about limits."""
 
-
-def _set_limit(
-    *,
-    queue: str | None = None,
-    tenant: str | int | None = None,
-    task: str | None = None,
-    name: str | None = None,
-    running: int | None = None,
-    rate: RateLike | None = None,
-    waiting: int | None = None,
-    when_full: FullPolicy | None = None,
-    enqueue_rate: RateLike | None = None,
-    payload_bytes: int | None = None,
-    by: str = BY_DEFAULT,
-    notes: str | None = None,
-) -> Ask[Limits, tuple[StoredLimit, ...]]:
-    """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere; -1: no limit.
-
-    It takes the place of what was set for it before, and wins over what the code allows.
-    """
-    key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-    limit = Limit(
-        kind=key.kind,
-        name=key.name,
-        queue=key.queue,
-        running=running,
-        rate=_rate_or_none("rate", rate),
-        waiting=waiting,
-        when_full=when_full,
-        enqueue_rate=_rate_or_none("enqueue_rate", enqueue_rate),
-        payload_bytes=payload_bytes,
-    )
-    if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
-        raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")
-    _require_tenant_of(key)
-    return Ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes), _admitted)
-
-
-def _clear_limit(
-    *,
-    queue: str | None = None,
-    tenant: str | int | None = None,
-    task: str | None = None,
-    name: str | None = None,
-    by: str = BY_DEFAULT,
-    notes: str | None = None,
-) -> Ask[Limits, bool]:
-    """Take back what was set at run time: what the code allows is in force again. False: nothing was set."""
-    key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-    _require_tenant_of(key)
-    op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, by=check_key("by", by), notes=notes)
-    return Ask(op, lambda answer: answer.changed)
-
-
-def _pause_limit(
-    span: float | timedelta,
-    *,
-    queue: str | None = None,
-    tenant: str | int | None = None,
-    task: str | None = None,
-    name: str | None = None,
-) -> Ask[LimitPaused, datetime]:
-    """Start nothing of it for a while, anywhere; until when."""
-    key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-    if key.kind == "tenant":  # any job may say that a queue, a task or a provider needs a rest
-        _require_tenant_of(key)
-    if key.name == EVERY_TENANT:
-        raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
-    op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
-    return Ask(op, lambda paused: paused.until)
-
-
-class Limiting:
-    """The verbs of `Fairlane` about limits."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def access(self) -> StoreAccess: ...
-
-        code_limits: CodeLimits
+    __slots__ = ()
 
     @property
-    def limits(self) -> tuple[Limit, ...]:
-        """What settings and code allow. What people set at run time is added, and wins: `limits_kept()`."""
-        return self.code_limits.gathered()
+    def declared(self) -> tuple[Limit, ...]:
+        """What settings and code allow. What people set at run time is added, and wins: `list()`."""
+        return self._runtime.limits.gathered()
 
-    def limit(self, name: str, *, running: int | None = None, rate: RateLike | None = None) -> NamedLimit:
-        """A limit that tasks share, over all processes: so many at once, so many starts in a span (`"100/min"`)."""
-        return NamedLimit(self.code_limits.declare(name, running, rate), self.access)
+    def declare(self, name: str, *, running: int | None = None, rate: RateLike | None = None) -> NamedLimit:
+        """A limit that tasks share, over all processes: how many at once, how many starts in a span (`"100/min"`)."""
+        return NamedLimit(self._runtime.limits.declare(name, running, rate), self._runtime)
 
-    limits_kept, alimits_kept = both(_limits_kept)
-    set_limit, aset_limit = both(_set_limit)
-    clear_limit, aclear_limit = both(_clear_limit)
-    pause_limit, apause_limit = both(_pause_limit)
+    def _list(self) -> Steps[tuple[StoredLimit, ...]]:
+        """Every limit set at run time, with who set it; what the code allows is `declared`."""
+        return _admitted((yield from ask(ListLimits())))
+
+    def _set(
+        self,
+        *,
+        queue: str | None = None,
+        tenant: str | int | None = None,
+        task: str | None = None,
+        name: str | None = None,
+        running: int | None = None,
+        rate: RateLike | None = None,
+        waiting: int | None = None,
+        when_full: FullPolicy | None = None,
+        enqueue_rate: RateLike | None = None,
+        payload_bytes: int | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[tuple[StoredLimit, ...]]:
+        """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere; -1: no limit.
+
+        It takes the place of what was set for it before, and wins over what the code allows.
+        """
+        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+        limit = Limit(
+            kind=key.kind,
+            name=key.name,
+            queue=key.queue,
+            running=running,
+            rate=_rate_or_none("rate", rate),
+            waiting=waiting,
+            when_full=when_full,
+            enqueue_rate=_rate_or_none("enqueue_rate", enqueue_rate),
+            payload_bytes=payload_bytes,
+        )
+        if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
+            raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")
+        _require_tenant_of(key)
+        return _admitted((yield from ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes))))
+
+    def _clear(
+        self,
+        *,
+        queue: str | None = None,
+        tenant: str | int | None = None,
+        task: str | None = None,
+        name: str | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[bool]:
+        """Take back what was set at run time: what the code allows is in force again. False: nothing was set."""
+        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+        _require_tenant_of(key)
+        op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, by=check_key("by", by), notes=notes)
+        return (yield from ask(op)).changed
+
+    def _pause(
+        self,
+        span: float | timedelta,
+        *,
+        queue: str | None = None,
+        tenant: str | int | None = None,
+        task: str | None = None,
+        name: str | None = None,
+    ) -> Steps[datetime]:
+        """Start nothing of it for a while, anywhere; until when."""
+        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+        if key.kind == "tenant":  # any job may say that a queue, a task or a provider needs a rest
+            _require_tenant_of(key)
+        if key.name == EVERY_TENANT:
+            raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
+        op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
+        return (yield from ask(op)).until
+
+    list, alist = both(_list)
+    set, aset = both(_set)
+    clear, aclear = both(_clear)
+    pause, apause = both(_pause)
 
 
 def _rate_or_none(option: str, given: RateLike | None) -> Rate | None:

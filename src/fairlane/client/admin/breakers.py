@@ -1,38 +1,32 @@
-"""Circuit breakers for an application: what they are called, when they open, and the guard around a call.
+"""`app.breakers`, and the guard around calls to a dependency that may fail.
 
-The state is the store's and every process's; `core.breaker` holds the rules. A process looks at most every `FRESH_S`
-seconds while a breaker is closed and nothing fails: calls in between cost no question to the store.
-
-Guarding calls by breakers: what a process knows of them, when it asks the store, and what it reports.
-
-Questions to the store are yielded, so that sync and async code share every decision.
+The state belongs to the store and to every process; `core.breaker` holds the rules. While a breaker is closed and nothing fails, a
+process asks the store at most every `FRESH_S` seconds: calls in between cost no round trip.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fairlane.client.context import job_in_force
+from fairlane.client.context import job_in_force, require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT
-from fairlane.client.steps import Ask, both
-from fairlane.client.store_access import StoreAccess
-from fairlane.client.tenant_scope import require_all_tenants
-from fairlane.core.breaker import Admission, Breaker as BreakerRecord, BreakerPolicy
+from fairlane.client.steps import Steps, Verbs, arun_steps, ask, both, run_steps
+from fairlane.core.breaker import Breaker as BreakerRecord, BreakerPolicy
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.error_classes import Classifier
 from fairlane.core.names import check_breaker_name, check_key
-from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
+from fairlane.core.ops import Admit, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
 from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, Snooze, StoreError
 
 if TYPE_CHECKING:
@@ -84,57 +78,45 @@ def breaker_named(given: object) -> Breaker:
     raise InvalidOption("breaker", given, 'a name, or Breaker("smtp", threshold=5, …)')
 
 
-def _breakers() -> Ask[Breakers, tuple[BreakerRecord, ...]]:
-    """Every breaker that has been used, by name, as all processes see it."""
-    return Ask(ListBreakers(), lambda answer: answer.breakers)
+class BreakerAdmin(Verbs):
+    """The verbs about breakers."""
 
+    __slots__ = ()
 
-def _reset_breaker(
-    breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
-) -> Ask[BreakerAct, BreakerRecord]:
-    """Close a breaker by hand. Processes notice within two seconds; jobs it put off run when their time comes."""
-    require_all_tenants("closing a breaker by hand")
-    op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
-    return Ask(op, lambda act: act.breaker)
+    def _list(self) -> Steps[tuple[BreakerRecord, ...]]:
+        """Every breaker that has been used, by name, as all processes see it."""
+        return (yield from ask(ListBreakers())).breakers
 
+    def _reset(self, breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[BreakerRecord]:
+        """Close a breaker by hand. Processes notice within two seconds; jobs it put off run when their time comes."""
+        require_all_tenants("closing a breaker by hand")
+        op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+        return (yield from ask(op)).breaker
 
-def _force_breaker(
-    breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None
-) -> Ask[BreakerAct, BreakerRecord]:
-    """Open a breaker by hand: it stays open until somebody resets it. Processes notice within two seconds."""
-    require_all_tenants("opening a breaker by hand")
-    op = ForceBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
-    return Ask(op, lambda act: act.breaker)
+    def _open(self, breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[BreakerRecord]:
+        """Open a breaker by hand: it stays open until somebody resets it. Processes notice within two seconds."""
+        require_all_tenants("opening a breaker by hand")
+        op = ForceBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+        return (yield from ask(op)).breaker
 
+    list, alist = both(_list)
+    reset, areset = both(_reset)
+    open, aopen = both(_open)
 
-class Breaking:
-    """The verbs of `Fairlane` about breakers."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def access(self) -> StoreAccess: ...
-
-        circuits: Circuits
-
-    breakers, abreakers = both(_breakers)
-    reset_breaker, areset_breaker = both(_reset_breaker)
-    force_breaker, aforce_breaker = both(_force_breaker)
-
-    def breaker(self, breaker: str | Breaker) -> Guard:
+    def guard(self, breaker: str | Breaker) -> Guard:
         """A guard for `with` or `async with`, in any code: raises `BreakerOpen` instead of letting a call begin.
 
         An exception that leaves the block counts as a failure unless it is `non_retryable`. Inside a job `BreakerOpen` snoozes the
         job, uncharged. Around a block guarded by the same breaker already, it does nothing.
         """
-        return self.circuits.guard(breaker)
+        return self._runtime.circuits.guard(breaker)
 
 
 logger = logging.getLogger("fairlane.breakers")
 
 T = TypeVar("T")
-Steps = Generator[Op[Any], Any, T]
-"""Yields operations, is sent their answers (None: the store could not be asked), returns T."""
+Heard = Callable[[Report, BreakerRecord], None]
+"""Called with what the store answered to a report."""
 
 Verdict = Literal["success", "failure", "neither"]
 
@@ -196,21 +178,21 @@ class Circuits:
     def guard(self, given: str | Breaker) -> Guard:
         return Guard(self, self.declare(given))
 
-    def entering(self, name: str) -> Steps[Permit]:
-        """May a call begin? Raises `BreakerOpen` if not."""
+    def entering(self, name: str, heard: Heard | None = None) -> Steps[Permit]:
+        """Lets a call begin, or raises `BreakerOpen`."""
         known = self._known.setdefault(name, Known())
         now_s = self._clock.monotonic()
         is_fresh = known.heard_s is not None and now_s - known.heard_s < FRESH_S
         if known.is_closed and not is_fresh:
             if known.heard_s is not None:
                 known.heard_s = now_s  # One look is enough: calls that begin meanwhile go by what was known.
-            self._learn(known, (yield Report(name=name, policy=self.policy_of(name))))
+            yield from self._report(known, Report(name=name, policy=self.policy_of(name)), heard)
         if known.is_closed:
             return Permit(name)
         if is_fresh:
             raise self._open(name, known.retry_at)
         known.heard_s = now_s
-        admission: Admission | None = yield Admit(name=name, policy=self.policy_of(name))
+        admission = yield from self._ask(Admit(name=name, policy=self.policy_of(name)))
         if admission is None:
             if known.retry_at is not None and known.retry_at <= self._clock.now():
                 return Permit(name)
@@ -222,14 +204,14 @@ class Circuits:
         known.is_closed = admission.state == "closed"
         return Permit(name, is_probe=not known.is_closed)
 
-    def leaving(self, permit: Permit, verdict: Verdict) -> Steps[None]:
-        """A call ended. A success is worth a report only where it changes something."""
+    def leaving(self, permit: Permit, verdict: Verdict, heard: Heard | None = None) -> Steps[None]:
+        """Takes in how a call ended. A success is worth a report only where it changes something."""
         known = self._known[permit.name]
         policy = self.policy_of(permit.name)
         if verdict == "failure":
-            self._learn(known, (yield Report(name=permit.name, policy=policy, failures=1)))
+            yield from self._report(known, Report(name=permit.name, policy=policy, failures=1), heard)
         elif verdict == "success" and (permit.is_probe or known.failures):
-            self._learn(known, (yield Report(name=permit.name, policy=policy, successes=1)))
+            yield from self._report(known, Report(name=permit.name, policy=policy, successes=1), heard)
 
     def verdict(self, error: BaseException | None) -> Verdict:
         """Does what a block raised speak against the dependency?"""
@@ -244,41 +226,28 @@ class Circuits:
         return "neither" if self._classifier.classify(error) == "non_retryable" else "failure"
 
     def run(self, steps: Steps[T]) -> T:
-        try:
-            op, answer = next(steps), None
-            while True:
-                try:
-                    answer = self._access.run(op)
-                except StoreError as error:
-                    self._warn(error)
-                    answer = None
-                op = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run_steps(self._access, steps)
 
     async def arun(self, steps: Steps[T]) -> T:
+        return await arun_steps(self._access, steps)
+
+    def _ask(self, op: Op[T]) -> Steps[T | None]:
+        """The answer; None while the store is away. A breaker spares a dependency: it is no reason to stop work."""
         try:
-            op, answer = next(steps), None
-            while True:
-                try:
-                    answer = await self._access.arun(op)
-                except StoreError as error:
-                    self._warn(error)
-                    answer = None
-                op = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return (yield from ask(op))
+        except StoreError as error:
+            logger.warning("breakers go by what they last heard: %s", error)
+            return None
 
-    def _warn(self, error: StoreError) -> None:
-        # A breaker spares a dependency; it is no reason to stop work while the store is away.
-        logger.warning("breakers go by what they last heard: %s", error)
-
-    def _learn(self, known: Known, breaker: BreakerRecord | None) -> None:
+    def _report(self, known: Known, report: Report, heard: Heard | None) -> Steps[None]:
+        breaker = yield from self._ask(report)
         if breaker is None:
             return
         known.is_closed = breaker.state == "closed"
         known.failures, known.retry_at = breaker.failures, breaker.retry_at
         known.heard_s = None if breaker.state == "half_open" else self._clock.monotonic()
+        if heard is not None:
+            heard(report, breaker)
 
     def _open(self, name: str, retry_at: datetime | None) -> BreakerOpen:
         # The instant is the store's, this clock is ours: no more than a cooldown, however far they are apart.

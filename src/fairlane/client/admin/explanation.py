@@ -1,4 +1,4 @@
-"""Why a job waits: the store's facts about it, and what they mean in words."""
+"""Explains why a job waits: the store's facts about it, and what they mean in words."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fairlane.client.acting import JobLike
+from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import job_id
-from fairlane.client.steps import Steps, arun_steps, run_steps
-from fairlane.client.tenant_scope import in_scope
+from fairlane.client.handle import JobLike
+from fairlane.client.steps import Steps, ask
 from fairlane.core.breaker import Breaker as BreakerRecord
 from fairlane.core.limits import rate_text
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
@@ -20,7 +20,6 @@ from fairlane.errors import JobNotFound
 if TYPE_CHECKING:
     from typing import Any
 
-    from fairlane.client.store_access import StoreAccess
     from fairlane.client.task import Task
     from fairlane.core.limits import Limit
 
@@ -35,39 +34,19 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Of its task, where it is not closed."""
 
 
-class Explaining:
-    """The verb of `Fairlane` that says why."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def access(self) -> StoreAccess: ...
-
-        @property
-        def limits(self) -> tuple[Limit, ...]: ...
-
-        tasks: dict[str, Task[..., Any]]
-
-    def why(self, job: JobLike, *, tenant: str | int | None = None) -> Explanation:
-        """Why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker, spared by a breaker."""
-        return run_steps(self.access, explain(job, tenant, self.limits, self.tasks))
-
-    async def awhy(self, job: JobLike, *, tenant: str | int | None = None) -> Explanation:
-        return await arun_steps(self.access, explain(job, tenant, self.limits, self.tasks))
-
-
 def explain(
     job: JobLike, tenant: str | int | None, limits: tuple[Limit, ...], tasks: Mapping[str, Task[..., Any]]
 ) -> Steps[Explanation]:
+    """Why this job waits, by the limits and breakers of the tasks that are known here."""
     asked = job_id("job", job)
-    waiting: Waiting | None = yield Why(scope=in_scope(tenant), id=asked, limits=limits)
+    waiting = yield from ask(Why(scope=in_scope(tenant), id=asked, limits=limits))
     if waiting is None:
         raise JobNotFound(asked)
     task = tasks.get(waiting.job.type)
     named = None if task is None else task.definition.breaker
     breaker = None
     if named is not None and waiting.place in ("ready", "scheduled", "held"):
-        kept = (yield ListBreakers()).breakers
+        kept = (yield from ask(ListBreakers())).breakers
         breaker = next((one for one in kept if one.name == named.name and one.state != "closed"), None)
     return Explanation(waiting=waiting, reasons=tuple(_reasons(waiting, breaker)), breaker=breaker)
 

@@ -1,0 +1,42 @@
+"""`app.alerts`: what is wrong now, and which rules are silenced."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fairlane.client.context import require_all_tenants
+from fairlane.client.enqueue.options import seconds
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.core.alerts.rules import require_silenceable
+from fairlane.core.names import check_key
+from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
+
+LONGEST_SILENCE_S = 30 * 86_400.0
+
+
+class AlertAdmin(Verbs):
+    """The verbs about alerts."""
+
+    __slots__ = ()
+
+    def _list(self) -> Steps[Alerts]:
+        """The alert of every rule that found something in the last day, and the silences in force."""
+        require_all_tenants("the alerts")
+        return (yield from ask(ReadAlerts()))
+
+    def _silence(
+        self, rule: str, span: float | timedelta, *, by: str = BY_DEFAULT, notes: str | None = None
+    ) -> Steps[Alerts]:
+        """Send nobody this rule's alerts for a while; a span of 0 ends a silence.
+
+        What still fires when the silence ends is sent then.
+        """
+        require_all_tenants("silencing an alert")
+        for_s = seconds("span", span, at_most=LONGEST_SILENCE_S)
+        if for_s > 0:
+            require_silenceable(rule, self._runtime.settings.alerts.rules_in_force)
+        return (yield from ask(SilenceAlerts(rule=rule, for_s=for_s, by=check_key("by", by), notes=notes)))
+
+    list, alist = both(_list)
+    silence, asilence = both(_silence)

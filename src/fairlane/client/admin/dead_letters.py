@@ -1,0 +1,285 @@
+"""`app.dead_letters`: jobs that gave up, alone or in groups that failed alike, and what people decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, Unpack, get_args
+from uuid import UUID
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from fairlane.client.admin.jobs import (
+    MOST_ACTS,
+    ManyActs,
+    act_on_each,
+    known_filters,
+    page_size,
+    reprocessed,
+    require_one_of,
+    seq_before,
+    those_meant,
+)
+from fairlane.client.context import in_scope
+from fairlane.client.enqueue.options import row_id, seconds
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.core.ids import Seq
+from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, ErrorClass, Job
+from fairlane.core.names import check_key
+from fairlane.core.ops import (
+    Acknowledge,
+    DeadLetterAct,
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    DeadLetterPage,
+    Discard,
+    GetDeadLetter,
+    GetStats,
+    GroupDeadLetters,
+    PageDeadLetters,
+    Reprocess,
+    Resolve,
+)
+from fairlane.errors import DeadLetterNotFound, InvalidOption, InvalidState, UnknownTask
+
+DeadLetterLike = DeadLetter | int
+DeadLetterVerb = Literal["reprocess", "discard", "resolve", "acknowledge"]
+
+PER_SECOND = 10.0
+
+
+class DeadLetterFilters(TypedDict, total=False):
+    """The fields of `DeadLetterFilter` as keywords."""
+
+    status: DeadLetterStatus
+    acknowledged: bool
+    queue: str
+    type: str
+    error_class: ErrorClass
+    error_type: str
+    fingerprint: str
+    correlation_id: str | UUID
+
+
+class Reprocessed(Struct, frozen=True, kw_only=True):
+    job: Job
+    """The job that runs in the dead one's place."""
+    repeated: bool
+    """It was there already: nothing was made now."""
+
+
+class DeadLetterAdmin(Verbs):
+    """The verbs about dead letters. A refusal raises `DeadLetterNotFound` or `InvalidState`; `tenant=None` means all tenants."""
+
+    __slots__ = ()
+
+    def _list(
+        self,
+        *,
+        where: DeadLetterFilter | None = None,
+        tenant: str | int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        **filters: Unpack[DeadLetterFilters],
+    ) -> Steps[DeadLetterPage]:
+        """One page of dead letters, newest first, and how many match. Filters are keywords, or one `where`."""
+        asked = dead_letter_filter(filters) if where is None else where
+        op = PageDeadLetters(scope=in_scope(tenant), where=asked, before=seq_before(before), limit=page_size(limit))
+        return (yield from ask(op))
+
+    def _get(self, id: int, *, tenant: str | int | None = None) -> Steps[DeadLetterDetail | None]:
+        """A dead letter with all its attempts, or None."""
+        return (yield from ask(GetDeadLetter(scope=in_scope(tenant), id=row_id("id", id))))
+
+    def _groups(
+        self,
+        *,
+        where: DeadLetterFilter | None = None,
+        tenant: str | int | None = None,
+        limit: int = 50,
+        **filters: Unpack[DeadLetterFilters],
+    ) -> Steps[tuple[DeadLetterGroup, ...]]:
+        """Dead letters that failed alike, most first; those pending review, unless a status is asked for."""
+        asked = dead_letter_filter(filters) if where is None else where
+        if asked.status is None:
+            asked = replace(asked, status="pending_review")
+        return (yield from ask(GroupDeadLetters(scope=in_scope(tenant), where=asked, limit=page_size(limit)))).groups
+
+    def _counts(self, *, tenant: str | int | None = None) -> Steps[dict[DeadLetterStatus, int]]:
+        """How many there are by status, each counted up to 100,000."""
+        found = (yield from ask(GetStats(scope=in_scope(tenant), parts=("dead_letters",)))).dead_letters
+        return {status: found.get(status, 0) for status in DEAD_LETTER_STATUSES}
+
+    def _reprocess(
+        self,
+        dead_letter: DeadLetterLike,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        delay: float | timedelta | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        tenant: str | int | None = None,
+    ) -> Steps[Reprocessed]:
+        """Make a new job of a dead one. Called again while that job lives, it returns the same job.
+
+        An edited `payload` goes through the rules of an enqueue; the dead letter keeps its own.
+        """
+        scope, target = in_scope(tenant), _dead_letter_id(dead_letter)
+        edited = None if payload is None else (yield from self._edited(target, payload, tenant))
+        op = Reprocess(
+            scope=scope,
+            id=target,
+            by=check_key("by", by),
+            notes=notes,
+            new_job_id=self._runtime.new_job_id(),
+            payload=edited,
+            delay_s=None if delay is None else seconds("delay", delay),
+        )
+        act = yield from ask(op)
+        return Reprocessed(job=reprocessed(act, target), repeated=act.repeated)
+
+    def _discard(
+        self,
+        dead_letter: DeadLetterLike,
+        *,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        tenant: str | int | None = None,
+    ) -> Steps[DeadLetter]:
+        """Close a dead letter as not worth another try."""
+        target = _dead_letter_id(dead_letter)
+        op = Discard(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
+        return _letter_of((yield from ask(op)), "discard", target)
+
+    def _resolve(
+        self,
+        dead_letter: DeadLetterLike,
+        *,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        tenant: str | int | None = None,
+    ) -> Steps[DeadLetter]:
+        """Close a dead letter as dealt with."""
+        target = _dead_letter_id(dead_letter)
+        op = Resolve(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
+        return _letter_of((yield from ask(op)), "resolve", target)
+
+    def _acknowledge(
+        self,
+        dead_letter: DeadLetterLike,
+        *,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        tenant: str | int | None = None,
+    ) -> Steps[DeadLetter]:
+        """Record who looks after a dead letter; the first name stays."""
+        target = _dead_letter_id(dead_letter)
+        op = Acknowledge(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
+        return _letter_of((yield from ask(op)), "acknowledge", target)
+
+    def _act_on_many(
+        self,
+        verb: DeadLetterVerb,
+        dead_letters: Iterable[DeadLetterLike] | None = None,
+        *,
+        where: DeadLetterFilter | None = None,
+        per_second: float = PER_SECOND,
+        dry_run: bool = False,
+        limit: int = MOST_ACTS,
+        before: int | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        tenant: str | int | None = None,
+    ) -> Steps[ManyActs[DeadLetter | Job]]:
+        """Do the same to many dead letters: to these, or to those that match, at most `limit` a call. One that is refused stops no other.
+
+        Reprocessed jobs become due `per_second` a second. A dry run only counts.
+        """
+        if not 0.01 <= per_second <= 1000:
+            raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
+        act = self._act_on_one(verb, per_second, {"by": by, "notes": notes, "tenant": tenant})
+        scope = in_scope(tenant)
+
+        def page(cursor: Seq | None, size: int) -> Steps[tuple[list[Seq], Seq | None]]:
+            asked = where or DeadLetterFilter()
+            found = yield from ask(PageDeadLetters(scope=scope, where=asked, before=cursor, limit=size))
+            return [letter.id for letter in found.dead_letters], found.next
+
+        given = None if dead_letters is None else [_dead_letter_id(letter) for letter in dead_letters]
+        ids, following = yield from those_meant(given, where, page, limit, before)
+        if dry_run:
+            total = None
+            if where is not None:
+                total = (yield from ask(PageDeadLetters(scope=scope, where=where, limit=1))).total
+            return ManyActs(matched=len(ids), done=(), refused=(), next=following, total=total)
+        done, refused = yield from act_on_each(ids, act)
+        return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
+
+    def _act_on_one(
+        self, verb: DeadLetterVerb, per_second: float, about: dict[str, Any]
+    ) -> Callable[[int, Seq], Steps[DeadLetter | Job]]:
+        match verb:
+            case "reprocess":
+
+                def reprocess(index: int, id: Seq) -> Steps[DeadLetter | Job]:
+                    return (yield from self._reprocess(id, delay=index / per_second or None, **about)).job
+
+                return reprocess
+            case "discard":
+                return lambda _, letter: self._discard(letter, **about)
+            case "resolve":
+                return lambda _, letter: self._resolve(letter, **about)
+            case "acknowledge":
+                return lambda _, letter: self._acknowledge(letter, **about)
+        raise InvalidOption("act", verb, f"one of {', '.join(get_args(DeadLetterVerb))}")
+
+    list, alist = both(_list)
+    get, aget = both(_get)
+    groups, agroups = both(_groups)
+    counts, acounts = both(_counts)
+    reprocess, areprocess = both(_reprocess)
+    discard, adiscard = both(_discard)
+    resolve, aresolve = both(_resolve)
+    acknowledge, aacknowledge = both(_acknowledge)
+    act_on_many, aact_on_many = both(_act_on_many)
+
+    def _edited(self, id: Seq, payload: Mapping[str, Any], tenant: str | int | None) -> Steps[Raw]:
+        """A new payload, checked against the task as it is registered now."""
+        detail = yield from self._get(id, tenant=tenant)
+        if detail is None:
+            raise DeadLetterNotFound(id)
+        job = detail.dead_letter.job
+        if job.type not in self._runtime.tasks:
+            raise UnknownTask(job.type, self._runtime.tasks)
+        task = self._runtime.tasks[job.type].definition
+        if task.version != job.payload_version:
+            state = f"of payload version {job.payload_version}, its task is at {task.version}: reprocess it unedited"
+            raise InvalidState("edit the payload of", f"dead letter {id}", state)
+        return self._runtime.preparer.payload(task, task.signature.bind((), dict(payload)))
+
+
+def dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
+    """Filters by name, checked: what `app.dead_letters.list`, the API and the command line take."""
+    fields = known_filters(given, DeadLetterFilters.__annotations__)
+    for name, kind in (("status", DeadLetterStatus), ("error_class", ErrorClass)):
+        if name in fields:
+            require_one_of(name, fields[name], get_args(kind))
+    if not isinstance(fields.get("acknowledged", True), bool):
+        raise InvalidOption("acknowledged", fields["acknowledged"], "True or False")
+    return DeadLetterFilter(**fields)
+
+
+def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:
+    found = dead_letter.id if isinstance(dead_letter, DeadLetter) else dead_letter
+    return row_id("dead_letter", found, "a dead letter or its id, a whole number")
+
+
+def _letter_of(act: DeadLetterAct, verb: str, id: Seq) -> DeadLetter:
+    if act.dead_letter is None:
+        raise DeadLetterNotFound(id)
+    if act.refused is not None:
+        raise InvalidState(verb, f"dead letter {id}", act.dead_letter.status)
+    return act.dead_letter

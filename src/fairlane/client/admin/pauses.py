@@ -1,0 +1,118 @@
+"""`app.pauses`, and the pausing verbs of `app.queues`, `app.tasks` and `app.tenants`.
+
+A pause stops claims at run time and outlives restarts. Enqueueing continues, and so do the jobs that run.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+from fairlane.client.context import in_scope, require_tenant
+from fairlane.client.enqueue.options import seconds
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Steps, Verbs, ask, both, growing_sleeps
+from fairlane.core.names import check_key, check_queue_name, check_task_name, check_tenant
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    MAX_PAGE,
+    JobFilter,
+    ListPauses,
+    PageJobs,
+    Pause,
+    PauseClaims,
+    PauseKind,
+    ResumeClaims,
+    only,
+)
+from fairlane.errors import StillRunning
+
+QUIET_S = 3.0
+"""Nothing may run for this long before something counts as drained. A worker releases what it prefetched within two seconds of a pause."""
+
+_CHECKS = {"queue": check_queue_name, "type": check_task_name, "tenant": check_tenant}
+_WORDS: dict[PauseKind, str] = {"queue": "queue", "type": "task", "tenant": "tenant"}
+
+
+class PauseAdmin(Verbs):
+    """The verbs about pauses of all kinds."""
+
+    __slots__ = ()
+
+    def _list(self) -> Steps[tuple[Pause, ...]]:
+        """Every pause in force, with who made it and why."""
+        scope = in_scope(None)
+        pauses = (yield from ask(ListPauses())).pauses
+        return tuple(pause for pause in pauses if pause.kind != "tenant" or scope.admits(pause.name))
+
+    list, alist = both(_list)
+
+
+class PausingVerbs(Verbs):
+    """The verbs that stop and start claims of one kind of thing."""
+
+    __slots__ = ()
+    _kind: ClassVar[PauseKind]
+
+    def _pause(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
+        """From now on nothing of it is claimed; what runs continues. Returns all pauses in force."""
+        op = PauseClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
+        return (yield from ask(op)).pauses
+
+    def _resume(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
+        """Lift a pause; waiting workers are woken. What is not paused stays as it is. Returns all pauses still in force."""
+        op = ResumeClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
+        return (yield from ask(op)).pauses
+
+    def _running(self, name: str | int) -> Steps[int]:
+        """How many of its jobs run now, counted up to 200."""
+        return len((yield from ask(self._running_jobs(self._named(name), MAX_PAGE))).jobs)
+
+    def _drain(
+        self,
+        name: str | int,
+        *,
+        timeout: float | timedelta | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[None]:
+        """Pause it, then wait until nothing of it runs. Raises `StillRunning` if something does after `timeout`; it stays paused either way.
+
+        That nothing runs any more is certain only after three seconds of quiet: these are waited for beyond `timeout`, too.
+        """
+        target = self._named(name)
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
+        monotonic = self._runtime.clock.monotonic
+        began_s, quiet_since_s = monotonic(), None
+        yield from self._pause(name, by=by, notes=notes)
+        for sleep in growing_sleeps():
+            page, now_s = (yield from ask(self._running_jobs(target, 1))), monotonic()
+            if page.jobs:
+                quiet_since_s = None
+                if timeout_s is not None and now_s - began_s >= timeout_s:
+                    raise StillRunning(f'{_WORDS[self._kind]} "{target}"', timeout_s)
+            elif quiet_since_s is None:
+                quiet_since_s = now_s
+            elif now_s - quiet_since_s >= QUIET_S:
+                return
+            yield sleep
+
+    pause, apause = both(_pause)
+    resume, aresume = both(_resume)
+    running, arunning = both(_running)
+    drain, adrain = both(_drain)
+
+    def _named(self, name: str | int) -> str:
+        checked = _CHECKS[self._kind](name)
+        require_tenant(checked if self._kind == "tenant" else None, f'{_WORDS[self._kind]} "{checked}"')
+        return checked
+
+    def _running_jobs(self, name: str, limit: int) -> PageJobs:
+        if self._kind == "tenant":
+            return PageJobs(scope=only(name), where=JobFilter(statuses=("processing",)), limit=limit)
+        where = JobFilter(
+            statuses=("processing",),
+            queue=name if self._kind == "queue" else None,
+            type=name if self._kind == "type" else None,
+        )
+        return PageJobs(scope=ALL_TENANTS, where=where, limit=limit)

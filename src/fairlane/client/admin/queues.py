@@ -1,0 +1,75 @@
+"""`app.queues`: how full each queue is; pause, resume and drain one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from msgspec import Struct
+
+from fairlane.client.admin.pauses import PausingVerbs
+from fairlane.client.context import in_scope
+from fairlane.client.steps import Steps, ask, both
+from fairlane.core.names import check_queue_name
+from fairlane.core.ops import GetStats, ListPauses, PauseKind, QueueStats
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """One queue as it is now. Counts are the true ones, up to 100,000."""
+
+    queue: str
+    pending: int = 0
+    """Ready, held, scheduled for the first time or snoozed, and prefetched."""
+    ready: int = 0
+    scheduled: int = 0
+    processing: int = 0
+    failed: int = 0
+    """Failed and waiting for their retry."""
+    held: int = 0
+    """Kept back until their tenant has room."""
+    oldest_due_at: datetime | None = None
+    oldest_pending_s: float | None = None
+    """How long the oldest ready job has been due."""
+    paused: bool = False
+
+
+class QueueAdmin(PausingVerbs):
+    """The verbs about queues."""
+
+    __slots__ = ()
+    _kind: ClassVar[PauseKind] = "queue"
+
+    def _list(self, *, tenant: str | int | None = None) -> Steps[tuple[QueueState, ...]]:
+        """Every queue with unfinished jobs, and every one that is paused, by name; for one tenant: those with jobs of it."""
+        scope = in_scope(tenant)
+        stats = yield from ask(GetStats(scope=scope, parts=("queues",)))
+        paused = {pause.name for pause in (yield from ask(ListPauses())).pauses if pause.kind == "queue"}
+        known = {counts.queue: _state(counts, stats.now, is_paused=counts.queue in paused) for counts in stats.queues}
+        if scope.tenant is None:
+            known |= {name: QueueState(queue=name, paused=True) for name in paused - known.keys()}
+        return tuple(known[name] for name in sorted(known))
+
+    def _depth(self, queue: str | None = None, *, tenant: str | int | None = None) -> Steps[int]:
+        """How many jobs are ready or scheduled, in one queue or in all."""
+        named = None if queue is None else check_queue_name(queue)
+        stats = yield from ask(GetStats(scope=in_scope(tenant), parts=("queues",)))
+        return sum(one.ready + one.scheduled for one in stats.queues if named in (None, one.queue))
+
+    list, alist = both(_list)
+    depth, adepth = both(_depth)
+
+
+def _state(counts: QueueStats, now: datetime, *, is_paused: bool) -> QueueState:
+    due_at = counts.oldest_due_at
+    return QueueState(
+        queue=counts.queue,
+        pending=counts.pending,
+        ready=counts.ready,
+        scheduled=counts.scheduled,
+        processing=counts.processing,
+        failed=counts.failed,
+        held=counts.held,
+        oldest_due_at=due_at,
+        oldest_pending_s=None if due_at is None else max((now - due_at).total_seconds(), 0.0),
+        paused=is_paused,
+    )

@@ -1,0 +1,257 @@
+"""`app.schedules`: cron lines beside tasks and their arguments, declared by code or added by people. Each act is audited under `by`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, get_args
+
+import msgspec
+
+from fairlane.client.context import in_scope, tenant_in_force
+from fairlane.client.enqueue.options import Options
+from fairlane.client.enqueue.prepare import refs_of
+from fairlane.client.handle import BY_DEFAULT, Handle
+from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.client.task import Bound, Task
+from fairlane.core.ids import JobId
+from fairlane.core.job import JobSpec
+from fairlane.core.names import check_key, check_task_name
+from fairlane.core.ops import (
+    Check,
+    DeclareSchedules,
+    ListSchedules,
+    PauseSchedule,
+    Planned,
+    RemoveSchedule,
+    RunSchedule,
+    ScheduleAct,
+)
+from fairlane.core.schedules.schedule import CatchUp, Overlap, Schedule, ScheduleSpec
+from fairlane.errors import InvalidOption, InvalidState, PermissionDenied, ScheduleNotFound, nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
+
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+
+MAX_LISTED = 10_000
+MAX_CATCH_UP = 1_000
+TIMETABLE_OPTIONS = ("cron", "tz", "catch_up", "catch_up_limit", "overlap")
+_TAKEN = ("tenant", "priority", "queue", "max_attempts", "timeout")
+
+
+class ScheduleOptions(TypedDict, total=False):
+    cron: Required[str]
+    tz: str
+    """A zone of the IANA database, as in `Europe/Prague`; UTC if left out."""
+    catch_up: CatchUp
+    """Of several firings missed while no worker ran: make up for none, the latest, or all."""
+    catch_up_limit: int
+    """With `all`: at most this many, the newest."""
+    overlap: Overlap
+    """While the job of the last firing is unfinished: fire all the same, skip, or wait for it."""
+
+
+class ScheduleAdmin(Verbs):
+    """The verbs about schedules. A name nobody knows raises `ScheduleNotFound`."""
+
+    __slots__ = ()
+
+    @property
+    def declared(self) -> Mapping[str, ScheduleSpec]:
+        """The schedules of this application's code, by name; workers bring them to the store when they start."""
+        return self._runtime.schedules
+
+    def declare(
+        self, name: str, *, args: Mapping[str, Any] | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[AnyTask], AnyTask]:
+        """Declare a schedule of the task below: `@app.schedules.declare("nightly", cron="0 3 * * *", args={"full": True})`."""
+        name = schedule_name(name)
+
+        def declare(task: AnyTask) -> AnyTask:
+            if not isinstance(task, Task):
+                expected = "a task below it: put @app.task under @app.schedules.declare(…)"
+                raise InvalidOption(f'schedule "{name}"', task, expected)
+            declare_schedule(self._runtime, name, task.bind(**(args or {})), options)
+            return task
+
+        return declare
+
+    def _list(self) -> Steps[tuple[Schedule, ...]]:
+        """Every schedule there is, by name, declared by code or by people."""
+        found = yield from ask(ListSchedules(limit=MAX_LISTED))
+        scope = in_scope(None)
+        return tuple(schedule for schedule in found.schedules if scope.admits(schedule.spec.tenant))
+
+    def _get(self, name: str) -> Steps[Schedule]:
+        """One schedule by its name."""
+        asked = schedule_name(name)
+        known = {schedule.spec.name: schedule for schedule in (yield from self._list())}
+        if asked not in known:
+            raise ScheduleNotFound(asked, known)
+        return known[asked]
+
+    def _add(
+        self,
+        name: str,
+        call: Bound[Any] | Task[..., Any],
+        *,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Steps[Schedule]:
+        """Add a schedule at run time, or change one added before: `app.schedules.add("digest", task.bind(7), cron=…)`."""
+        if isinstance(call, Task):
+            call = call.bind()
+        if not isinstance(call, Bound):
+            raise InvalidOption(f'what schedule "{name}" runs', call, "a task, or a call made by task.bind(…)")
+        spec = schedule_spec(self._runtime, name, call, options)
+        by = check_key("by", by)
+        in_scope(spec.tenant)
+        yield from self._require_own(spec.name)
+        planned = Planned(spec=spec, next_at=(yield from _next_at(spec)))
+        yield from ask(DeclareSchedules(schedules=(planned,), source="person", by=by, notes=notes))
+        schedule = yield from self._get(spec.name)
+        if schedule.source == "code":
+            raise InvalidState("add", f'schedule "{name}"', "declared by code; change it there, or choose another name")
+        return schedule
+
+    def _remove(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+        """Take a schedule away; its jobs stay. One that code still declares comes back with the next worker: pause it instead."""
+        yield from self._require_own(schedule_name(name))
+        return _found(name, (yield from ask(RemoveSchedule(name=name, by=check_key("by", by), notes=notes))))
+
+    def _pause(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+        """Let a schedule fire no more, until it is resumed."""
+        yield from self._require_own(schedule_name(name))
+        return _found(name, (yield from ask(PauseSchedule(name=name, by=check_key("by", by), notes=notes))))
+
+    def _resume(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+        """Let a paused schedule fire again, from its next time on: what it missed meanwhile was not wanted."""
+        by, schedule = check_key("by", by), (yield from self._get(name))
+        next_at = yield from _next_at(schedule.spec)
+        op = PauseSchedule(name=name, by=by, notes=notes, paused=False, next_at=next_at)
+        return _found(name, (yield from ask(op)))
+
+    def _run(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Handle[Any]]:
+        """Enqueue a schedule's job now, beside its timetable, paused or not."""
+        by, schedule = check_key("by", by), (yield from self._get(name))
+        job = scheduled_job(self._runtime, schedule.spec, None)
+        act = yield from ask(RunSchedule(name=name, job=job, by=by, notes=notes))
+        _found(name, act)
+        assert act.job_id is not None
+        return Handle(act.job_id, self._runtime, in_scope(None), read_result=msgspec.json.decode)
+
+    list, alist = both(_list)
+    get, aget = both(_get)
+    add, aadd = both(_add)
+    remove, aremove = both(_remove)
+    pause, apause = both(_pause)
+    resume, aresume = both(_resume)
+    run, arun = both(_run)
+
+    def _require_own(self, name: str) -> Steps[None]:
+        """Inside one tenant's context another tenant's schedule is not touched; what everybody may touch is not looked for."""
+        scope = in_scope(None)
+        if scope.tenant is None:
+            return
+        for schedule in (yield from ask(ListSchedules(limit=MAX_LISTED))).schedules:
+            if schedule.spec.name == name and not scope.admits(schedule.spec.tenant):
+                raise PermissionDenied(f'schedule "{name}"', scope.tenant)
+
+
+def declare_schedule(runtime: Runtime, name: str, call: Bound[Any], given: Mapping[str, Any]) -> None:
+    """Add a schedule to those of the application's code."""
+    spec = schedule_spec(runtime, name, call, given)
+    if name in runtime.schedules:
+        taken = runtime.schedules[name].type
+        raise InvalidOption("schedule name", name, f'a name of its own: a schedule of task "{taken}" has it')
+    runtime.schedules[name] = spec
+
+
+def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mapping[str, Any]) -> ScheduleSpec:
+    """A call and its timetable as a checked schedule; `using(…)` on the task says whose it is, how urgent and where."""
+    from fairlane.core.schedules.cron import Cron
+
+    name = schedule_name(name)
+    for option in given:
+        if option not in TIMETABLE_OPTIONS:
+            expected = f"one of {', '.join(TIMETABLE_OPTIONS)}.{nearest(option, TIMETABLE_OPTIONS)}"
+            raise InvalidOption("schedule option", option, expected)
+    if given.get("cron") is None:
+        raise InvalidOption(f'cron of schedule "{name}"', None, 'a cron line, as in cron="0 9 * * MON-FRI"')
+    cron = Cron(given["cron"], given.get("tz") or "UTC")
+    _refuse_untaken(name, call.options)
+    task, options = call.definition, call.options
+    queue = options.queue or task.queue
+    return ScheduleSpec(
+        name=name,
+        type=task.name,
+        cron=cron.expression,
+        timezone=cron.timezone,
+        payload=bytes(call.payload).decode(),
+        payload_version=task.version,
+        tenant=options.tenant or tenant_in_force.get() or runtime.settings.default_tenant,
+        queue=queue,
+        priority=task.priority if options.priority is None else options.priority,
+        category=task.category,
+        max_attempts=options.max_attempts or task.max_attempts or runtime.preparer.policy(task, queue).max_attempts(),
+        timeout_s=options.timeout or task.timeout_s,
+        catch_up=_one_of("catch_up", given.get("catch_up") or "latest", get_args(CatchUp)),
+        catch_up_limit=_limit(10 if given.get("catch_up_limit") is None else given["catch_up_limit"]),
+        overlap=_one_of("overlap", given.get("overlap") or "allow", get_args(Overlap)),
+    )
+
+
+def scheduled_job(runtime: Runtime, spec: ScheduleSpec, nominal: datetime | None) -> JobSpec:
+    """The job of one firing. Its task need not be registered here: a worker that knows it will run it."""
+    from fairlane.core.schedules.schedule import job_of
+
+    task = runtime.tasks.get(spec.type)
+    refs = {}
+    if task is not None and task.definition.refs:
+        refs = refs_of(task.definition, Options(), msgspec.json.decode(spec.payload))
+    scope = runtime.preparer.router.policy_for(spec.queue).priority_scope
+    return job_of(spec, JobId(runtime.new_job_id()), nominal=nominal, priority_scope=scope, refs=refs)
+
+
+def schedule_name(name: object) -> str:
+    try:
+        return check_task_name(name)
+    except InvalidOption as refused:
+        raise InvalidOption("schedule name", name, refused.expected) from None
+
+
+def _next_at(spec: ScheduleSpec) -> Steps[datetime | None]:
+    """The next time after the store's now."""
+    from fairlane.core.schedules.cron import Cron
+
+    now = (yield from ask(Check())).now
+    return Cron(spec.cron, spec.timezone).next_after(now)
+
+
+def _found(name: str, act: ScheduleAct) -> Schedule:
+    if act.schedule is None:
+        raise ScheduleNotFound(name)
+    return act.schedule
+
+
+def _refuse_untaken(name: str, options: Options) -> None:
+    plain = Options()
+    for option in Options.__struct_fields__:
+        value = getattr(options, option)
+        if option not in _TAKEN and value != getattr(plain, option):
+            raise InvalidOption(f'{option} of schedule "{name}"', value, f"using() with {', '.join(_TAKEN)} only")
+
+
+def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(value, known)}")
+    return value
+
+
+def _limit(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CATCH_UP:
+        raise InvalidOption("catch_up_limit", value, f"a whole number from 1 to {MAX_CATCH_UP}")
+    return value

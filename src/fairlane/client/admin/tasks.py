@@ -1,0 +1,57 @@
+"""`app.tasks`: the registered tasks by name; pause, resume and drain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fairlane.client.admin.pauses import PausingVerbs
+from fairlane.client.admin.schedules import TIMETABLE_OPTIONS, declare_schedule
+from fairlane.client.task import AsyncTask, Definition, SyncTask, Task
+from fairlane.core.ops import PauseKind
+from fairlane.errors import InvalidOption, UnknownTask
+
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
+
+
+class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
+    """Every registered task by its name, and the verbs about tasks. Only these ever run."""
+
+    __slots__ = ()
+    _kind: ClassVar[PauseKind] = "type"
+
+    def require(self, name: str) -> Task[..., Any]:
+        """The task registered under a name. Nothing is ever imported to find one."""
+        try:
+            return self._runtime.tasks[name]
+        except KeyError:
+            raise UnknownTask(name, self._runtime.tasks) from None
+
+    def __getitem__(self, name: str) -> Task[..., Any]:
+        return self._runtime.tasks[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runtime.tasks)
+
+    def __len__(self) -> int:
+        return len(self._runtime.tasks)
+
+
+def register(runtime: Runtime, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any]:
+    """Make a task of a function and declare its breaker, limits and schedule."""
+    definition: Definition[Any] = Definition(function, options, runtime.preparer, runtime.classifier)
+    if definition.name in runtime.tasks:
+        first = runtime.tasks[definition.name].definition.function
+        where = f"{first.__module__}.{first.__qualname__}"
+        raise InvalidOption("task name", definition.name, f"a name of its own: {where} is registered under it")
+    if definition.breaker is not None:
+        runtime.circuits.declare(definition.breaker)
+    runtime.limits.add_task(definition)
+    kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
+    task = kind(definition, runtime.enqueuer)
+    timetable = {option: options[option] for option in TIMETABLE_OPTIONS if options.get(option) is not None}
+    if timetable:
+        declare_schedule(runtime, definition.name, task.bind(), timetable)
+    runtime.tasks[definition.name] = task
+    return task

@@ -1,0 +1,132 @@
+"""`app.tenants`: who they are, their weight and tier, how much of theirs waits and runs, and who their jobs act as."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from fairlane.client.admin.jobs import page_size
+from fairlane.client.admin.pauses import PausingVerbs
+from fairlane.client.context import CurrentJob, in_scope, job_in_force, tenant_in_force
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Steps, ask, both
+from fairlane.core.ids import SYSTEM_TENANT
+from fairlane.core.names import check_key, check_tenant, check_words
+from fairlane.core.ops import GetTenant, PageTenants, PauseKind, SetTenant, TenantPage, TenantRecord
+from fairlane.errors import InvalidOption, MissingPrincipal, PermissionDenied
+
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
+
+PrincipalHook = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
+"""Given a tenant, the principal its jobs act as (its active admin, say); None: it has none."""
+
+Hook = TypeVar("Hook", bound=PrincipalHook)
+
+HIGHEST_WEIGHT = 1_000.0
+
+
+class TenantAdmin(PausingVerbs):
+    """The verbs about tenants."""
+
+    __slots__ = ("_find_principal",)
+    _kind: ClassVar[PauseKind] = "tenant"
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._find_principal: PrincipalHook | None = None
+
+    def _list(self, *, after: str = "", tier: str | None = None, limit: int = 50) -> Steps[TenantPage]:
+        """One page of known tenants, by name; give a page's `next` as `after` to go on."""
+        check_words("after", after)
+        if tier is not None:
+            check_words("tier", tier)
+        return (yield from ask(PageTenants(scope=in_scope(None), after=after, tier=tier, limit=page_size(limit))))
+
+    def _get(self, name: str | int) -> Steps[TenantRecord]:
+        """One tenant; one that has never had a job is shown with the defaults."""
+        tenant = check_tenant(name)
+        record = yield from ask(GetTenant(scope=in_scope(tenant), name=tenant))
+        if record is None:
+            raise PermissionDenied(f'tenant "{tenant}"', "another")
+        return record
+
+    def _set(
+        self,
+        name: str | int,
+        *,
+        weight: float | None = None,
+        tier: str | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[TenantRecord]:
+        """Set a tenant's weight (its share next to the others; 1 unless set) or tier, at run time. Workers follow within seconds."""
+        tenant = check_tenant(name)
+        in_scope(tenant)
+        if weight is None and tier is None:
+            raise InvalidOption("weight, tier", None, "at least one of them")
+        op = SetTenant(
+            name=tenant,
+            weight=None if weight is None else _weight(weight),
+            tier=None if tier is None else check_key("tier", tier),
+            by=check_key("by", by),
+            notes=notes,
+        )
+        return (yield from ask(op))
+
+    list, alist = both(_list)
+    get, aget = both(_get)
+    set, aset = both(_set)
+
+    def find_principal(self, hook: Hook) -> Hook:
+        """Register the function that finds a tenant's principal; plain or async. It is asked once for each attempt, when the job asks."""
+        if self._find_principal is not None:
+            raise InvalidOption("find_principal", hook, "one hook: another is registered already")
+        self._find_principal = hook
+        return hook
+
+    def principal(self) -> Any:
+        """Who acts here, for the tenant in force: what the hook found. None without a hook, or for the application itself.
+
+        A tenant for which the hook finds nobody: `MissingPrincipal`, which puts the job off until there is one; with
+        `require_principal = false` the job continues and None is returned.
+        """
+        hook, tenant, job = self._asked()
+        if hook is None or tenant is None:
+            return None
+        if inspect.iscoroutinefunction(hook):
+            raise InvalidOption("principal()", hook, "await app.tenants.aprincipal(): the hook is async")
+        if job is None:
+            return self._checked(tenant, hook(tenant))
+        if tenant not in job.principals:
+            job.principals[tenant] = hook(tenant)
+        return self._checked(tenant, job.principals[tenant])
+
+    async def aprincipal(self) -> Any:
+        hook, tenant, job = self._asked()
+        if hook is None or tenant is None:
+            return None
+        if job is not None and tenant in job.principals:
+            return self._checked(tenant, job.principals[tenant])
+        found = hook(tenant)
+        if inspect.isawaitable(found):
+            found = await found
+        if job is not None:
+            job.principals[tenant] = found
+        return self._checked(tenant, found)
+
+    def _asked(self) -> tuple[PrincipalHook | None, str | None, CurrentJob | None]:
+        tenant = tenant_in_force.get()
+        return self._find_principal, None if tenant == SYSTEM_TENANT else tenant, job_in_force.get()
+
+    def _checked(self, tenant: str, found: Any) -> Any:
+        if found is None and self._runtime.settings.require_principal:
+            raise MissingPrincipal(tenant)
+        return found
+
+
+def _weight(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.001 <= given <= HIGHEST_WEIGHT:
+        raise InvalidOption("weight", given, f"a number from 0.001 to {HIGHEST_WEIGHT:g}")
+    return float(given)

@@ -1,0 +1,182 @@
+"""`app.tokens`: credentials of the HTTP API: tokens for programs, one-time links and sessions for people.
+
+A secret has 256 bits, is shown once, and is kept as a hash only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from datetime import timedelta
+from hashlib import sha256
+from typing import Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+from fairlane.client.context import require_all_tenants
+from fairlane.client.enqueue.options import seconds
+from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.core.names import check_key, check_tenant
+from fairlane.core.ops import (
+    Credential,
+    CredentialKind,
+    FindCredential,
+    IssueCredential,
+    ListCredentials,
+    RedeemLink,
+    RevokeCredential,
+    SeeCredentials,
+)
+from fairlane.errors import CredentialNotFound, InvalidOption, nearest
+
+ROLES = ("viewer", "operator", "staff", "manager", "admin")
+
+LINK_S = 600.0
+LONGEST_LINK_S = 86_400.0
+SESSION_S = 12 * 3600.0
+MAX_TTL_S = 10 * 366 * 86_400.0
+
+PREFIX_LENGTH = 11
+"""Characters of a secret that are kept in the open, for people to tell tokens apart: 48 bits of 256."""
+
+_SHAPE = re.compile(r"fl_[A-Za-z0-9_-]{43}", re.ASCII)
+
+
+class IssuedCredential(Struct, frozen=True, kw_only=True):
+    secret: str
+    """Nobody can ask for it again."""
+    credential: Credential
+
+
+class TokenAdmin(Verbs):
+    """The verbs about credentials."""
+
+    __slots__ = ()
+
+    def _create(
+        self,
+        name: str,
+        roles: Sequence[str],
+        *,
+        tenant: str | int | None = None,
+        ttl: float | timedelta | None = None,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[IssuedCredential]:
+        """Make a token for a program; without `ttl` it is good until it is revoked."""
+        require_all_tenants("making a token")
+        ttl_s = None if ttl is None else seconds("ttl", ttl, at_least=0.001, at_most=MAX_TTL_S)
+        return (yield from self._issue("token", name, _roles(roles), tenant, ttl_s, by, notes))
+
+    def _create_link(
+        self,
+        name: str,
+        roles: Sequence[str],
+        *,
+        tenant: str | int | None = None,
+        ttl: float | timedelta = LINK_S,
+        by: str = BY_DEFAULT,
+        notes: str | None = None,
+    ) -> Steps[IssuedCredential]:
+        """Make a link by which a person logs in once; the session it opens lasts half a day."""
+        require_all_tenants("making a link")
+        ttl_s = seconds("ttl", ttl, at_least=0.001, at_most=LONGEST_LINK_S)
+        return (yield from self._issue("link", name, _roles(roles), tenant, ttl_s, by, notes))
+
+    def _redeem_link(self, secret: str) -> Steps[IssuedCredential | None]:
+        """Use a link up: the session it opens; None: it is unknown, expired, or used up already."""
+        if not has_shape_of_secret(secret):
+            return None
+        link = (yield from ask(RedeemLink(hash=hash_of(secret)))).credential
+        if link is None:
+            return None
+        return (yield from self._issue("session", link.name, link.roles, link.tenant, SESSION_S, link.name, None))
+
+    def _find(self, kind: Literal["token", "session"], secret: str) -> Steps[Credential | None]:
+        """The good credential with this secret, or None."""
+        if not has_shape_of_secret(secret):
+            return None
+        found = (yield from ask(FindCredential(kind=kind, hash=hash_of(secret)))).credential
+        # Found by the hash; the open part is compared in constant time.
+        is_its_own = found is not None and hmac.compare_digest(found.prefix.encode(), secret[:PREFIX_LENGTH].encode())
+        return found if is_its_own else None
+
+    def _is_good(self, kind: Literal["token", "session"], hash: str) -> Steps[bool]:
+        """Whether the credential with this hash is still good: nobody revoked it, and it has not expired."""
+        return (yield from ask(FindCredential(kind=kind, hash=hash))).credential is not None
+
+    def _list(
+        self, kind: CredentialKind = "token", *, name: str | None = None, also_bad: bool = False
+    ) -> Steps[tuple[Credential, ...]]:
+        """Tokens, links or sessions, newest first, 200 at most; revoked and expired ones only where asked for."""
+        require_all_tenants("the tokens")
+        return (yield from ask(ListCredentials(kind=kind, name=name, also_bad=also_bad))).credentials
+
+    def _revoke(self, id: UUID, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Credential]:
+        """Revoke a token, a link or a session: from now on it is good for nothing. Raises `CredentialNotFound`."""
+        require_all_tenants("revoking a token")
+        found = (yield from ask(RevokeCredential(id=id, by=check_key("by", by), notes=notes))).credential
+        if found is None:
+            raise CredentialNotFound(id)
+        return found
+
+    def _note_use(self, ids: Sequence[UUID]) -> Steps[None]:
+        """Record that these were used just now."""
+        yield from ask(SeeCredentials(ids=tuple(ids)))
+
+    create, acreate = both(_create)
+    create_link, acreate_link = both(_create_link)
+    redeem_link, aredeem_link = both(_redeem_link)
+    find, afind = both(_find)
+    is_good, ais_good = both(_is_good)
+    list, alist = both(_list)
+    revoke, arevoke = both(_revoke)
+    note_use, anote_use = both(_note_use)
+
+    def _issue(
+        self,
+        kind: CredentialKind,
+        name: str,
+        roles: tuple[str, ...],
+        tenant: str | int | None,
+        ttl_s: float | None,
+        by: str,
+        notes: str | None,
+    ) -> Steps[IssuedCredential]:
+        secret = "fl_" + urlsafe_b64encode(self._runtime.chance.entropy(32)).rstrip(b"=").decode()
+        op = IssueCredential(
+            id=self._runtime.new_job_id(),
+            kind=kind,
+            name=check_key("name", name),
+            prefix=secret[:PREFIX_LENGTH],
+            hash=hash_of(secret),
+            roles=roles,
+            tenant=None if tenant is None else check_tenant(tenant),
+            ttl_s=ttl_s,
+            by=check_key("by", by),
+            notes=notes,
+        )
+        made = (yield from ask(op)).credential
+        assert made is not None
+        return IssuedCredential(secret=secret, credential=made)
+
+
+def has_shape_of_secret(text: str) -> bool:
+    return _SHAPE.fullmatch(text) is not None
+
+
+def hash_of(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()
+
+
+def _roles(given: Sequence[str]) -> tuple[str, ...]:
+    for role in given:
+        if role not in ROLES:
+            raise InvalidOption("role", role, f"one of {', '.join(ROLES)}.{nearest(role, ROLES)}")
+    if not given:
+        raise InvalidOption("roles", given, f"at least one of {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in given)

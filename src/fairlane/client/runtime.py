@@ -1,0 +1,113 @@
+"""What the parts of one application share: its settings, its clock, its store, and what its code declares."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from fairlane.client.admin.breakers import PROFILE_POLICIES, Circuits
+from fairlane.client.admin.limits import CodeLimits
+from fairlane.client.enqueue.enqueuer import Enqueuer
+from fairlane.client.enqueue.prepare import Preparer
+from fairlane.client.settings.model import Settings
+from fairlane.client.steps import Sleeper, SystemSleeper
+from fairlane.client.store_access import StoreAccess
+from fairlane.core.chance import Chance, SystemChance
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.error_classes import Classifier
+from fairlane.core.ids import JobId
+from fairlane.core.job import ErrorClass
+from fairlane.core.payload.validator import PayloadValidator
+from fairlane.core.schedules.schedule import ScheduleSpec
+from fairlane.stores.base import Store
+
+if TYPE_CHECKING:
+    from fairlane.client.task import Task
+
+KEPT = 100
+
+
+class CaughtException(Struct, frozen=True, kw_only=True):
+    """What one attempt raised. Its traceback is kept with the attempt, in the store."""
+
+    id: JobId
+    task: str
+    tenant: str
+    attempt: int
+    type: str
+    """Of the exception."""
+    error: str
+    error_class: ErrorClass
+    is_final: bool
+    """The job is dead of it."""
+    at: datetime
+
+
+class LastExceptions:
+    """The newest exceptions of jobs that ran in this process, oldest first: bounded, for tests and for debugging."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: deque[CaughtException] = deque(maxlen=kept)
+        self.total = 0
+        """How many there have been, those no longer kept included."""
+
+    def add(self, caught: CaughtException) -> None:
+        self.total += 1
+        self._kept.append(caught)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def __iter__(self) -> Iterator[CaughtException]:
+        return iter(tuple(self._kept))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, at: int) -> CaughtException:
+        return self._kept[at]
+
+
+class Runtime:
+    """Behind `app.runtime`: for workers, servers and tests. Applications use the verbs of `Fairlane` instead."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        sleeper: Sleeper | None = None,
+        errors: Mapping[type[BaseException], ErrorClass] | None = None,
+        validator: PayloadValidator | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.chance = chance or SystemChance()
+        self.access = StoreAccess(settings, clock, store, sleeper or SystemSleeper())
+        self.classifier = Classifier(errors)
+        self.preparer = Preparer(settings, self.clock, self.chance, validator)
+        """The application's rules for a job, whichever store it then goes to."""
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.limits = CodeLimits(settings)
+        self.schedules: dict[str, ScheduleSpec] = {}
+        """What code declares; workers bring it to the store when they start."""
+        self.circuits = Circuits(
+            self.access, self.clock, self.chance, self.classifier, PROFILE_POLICIES[settings.profile]
+        )
+        self.enqueuer = Enqueuer(self)
+        self.last_exceptions = LastExceptions()
+        self.has_resources = False
+
+    @property
+    def store(self) -> Store:
+        """The store itself, opened if it is not yet."""
+        return self.access.store
+
+    def new_job_id(self) -> JobId:
+        return self.preparer.new_id()
