@@ -107,7 +107,7 @@ def test_a_question_whose_words_are_no_text_is_refused(busy: Fairlane, question:
 def test_a_page_begins_behind_a_number_of_64_bits(busy: Fairlane, question: str) -> None:
     for given in ({}, "5", 1.5, True, 2**63, 10**400):
         with pytest.raises(InvalidOption, match="64 bits"):
-            getattr(busy, question)(before=given)
+            getattr(busy, question).list(before=given)
 
 
 def test_a_dead_letter_whose_number_no_store_can_hold_is_refused(busy: Fairlane) -> None:

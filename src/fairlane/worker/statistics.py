@@ -128,7 +128,7 @@ class Figures:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
         self.latest: dict[str, float] = {}
-        self._schema = _schema_needed(engine.desk.app.store.migrator())
+        self._schema = _schema_needed(engine.desk.app.runtime.store.migrator())
         self._measured_s: float | None = None
 
     def measure_if_old(self) -> None:
