@@ -17,9 +17,8 @@ from tests.faults.conftest import Stores
 from tests.faults.migrator_process import migrate
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.servers.account import server_account
 from tests.servers.pgbouncer import pgbouncer_program
-from tests.servers.postgres import PostgresServer
+from tests.servers.programs import run_by_psql, run_program
 from tests.support.acting import Scene
 from tests.support.stores import Ground
 
@@ -139,7 +138,7 @@ def test_the_migration_itself_waits_three_seconds_for_a_table_and_no_more(empty:
 def test_the_script_runs_by_psql_as_it_is(empty: Place, stores: Stores) -> None:
     store = stores.open(empty.dsn)
     assert not store.run(Check()).schema_version
-    run_by_psql(empty, store.migrator().script())
+    run_by_psql(empty.server, empty.name, store.migrator().script())
     assert store.migrator().pending() == ()
     assert store.run(Check()).schema_version == store.migrator().needed.expanded
     Scene(store).finished()
@@ -173,7 +172,7 @@ def test_jobs_keys_and_the_version_come_back_from_a_dump(place: Place, stores: S
     dump = run_program(place.server, "pg_dump", place.dsn)
     copy = Place(place.server, f"{place.name}_restored")
     place.server.create_database(copy.name)
-    run_by_psql(copy, dump)
+    run_by_psql(copy.server, copy.name, dump)
     store = stores.open(copy.dsn)
     assert store.migrator().pending() == ()
     assert store.run(Check()).schema_version == store.migrator().needed.expanded
@@ -182,17 +181,3 @@ def test_jobs_keys_and_the_version_come_back_from_a_dump(place: Place, stores: S
     [receipt] = restored.enqueue(restored.job(idempotency_key="order-7", tenant="acme")).receipts
     assert (receipt.disposition, receipt.id) == ("duplicate", waiting.id)
     assert restored.put().seq > waiting.seq
-
-
-def run_by_psql(place: Place, text: str) -> None:
-    file = place.server.directory / f"{place.name}.sql"
-    file.write_text(text)
-    run_program(place.server, "psql", place.dsn, "--quiet", "-v", "ON_ERROR_STOP=1", "-f", str(file))
-
-
-def run_program(server: PostgresServer, program: str, *arguments: str) -> str:
-    """One of the programs that come with the server, run to its end."""
-    ran = server_account().run([str(server.programs / program), *arguments])
-    output = ran.stdout.decode()
-    assert ran.returncode == 0, output
-    return output

@@ -1,0 +1,111 @@
+"""Databases left behind by the first schema are upgraded in place: every job is found, and what waits runs."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from fairlane.core import ops
+from fairlane.core.audit_chain import seal, verify
+from fairlane.core.ids import JobId
+from fairlane.errors import SchemaOutOfDate
+from fairlane.stores.migrations import SchemaState
+from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.postgres.schema import FUNCTIONS_RELEASE
+from fairlane.stores.sqlite import SqliteStore
+from tests.servers.postgres import shared_server
+from tests.servers.programs import run_by_psql
+from tests.support.acting import Scene, wanting
+from tests.support.making import completed
+from tests.upgrade.make_fixtures import FIXTURES, job_facts, other_facts
+
+FACTS = json.loads((FIXTURES / "version_1.json").read_text())
+QUEUES = tuple(sorted({job["queue"] for job in FACTS["postgres"]["jobs"].values()}))
+WAITS = {"pending", "failed", "processing"}
+_numbers = itertools.count(1)
+
+
+class Fixture(NamedTuple):
+    store: SqliteStore | PostgresStore
+    facts: dict[str, Any]
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SqliteStore]:
+    file = tmp_path / "jobs.db"
+    file.write_bytes(gzip.decompress((FIXTURES / "version_1.db.gz").read_bytes()))
+    store = SqliteStore(file)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresStore]:
+    server, name = shared_server(), f"upgrade_fixture_{next(_numbers)}"
+    dsn = server.create_database(name)
+    run_by_psql(server, name, gzip.decompress((FIXTURES / "version_1.sql.gz").read_bytes()).decode())
+    store = PostgresStore(dsn)
+    yield store
+    store.close()
+    server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def upgraded(request: pytest.FixtureRequest) -> Fixture:
+    store = request.getfixturevalue(request.param)
+    store.migrator().up()
+    store.migrator().require()
+    return Fixture(store, FACTS[request.param])
+
+
+def test_the_first_installations_are_recognised(sqlite: SqliteStore, postgres: PostgresStore) -> None:
+    assert sqlite.migrator().state() == SchemaState(1)
+    migrator = postgres.migrator()
+    assert migrator.state() == SchemaState(1)
+    with pytest.raises(SchemaOutOfDate, match=r"there are no Fairlane functions.*run `fairlane migrate up`"):
+        migrator.require()
+    ran = migrator.up()
+    assert 1 not in {step.version for step in ran if step.phase == "expand"}
+    assert migrator.state() == SchemaState(migrator.needed.expanded, 0, FUNCTIONS_RELEASE)
+    assert migrator.up() == ()
+
+
+def test_every_job_is_found_in_its_state_and_so_is_all_else(upgraded: Fixture) -> None:
+    scene = Scene(upgraded.store)
+    for story, facts in upgraded.facts["jobs"].items():
+        assert job_facts(scene, JobId(UUID(facts["id"]))) == facts, story
+    assert other_facts(scene) == {name: facts for name, facts in upgraded.facts.items() if name != "jobs"}
+
+
+def test_the_chain_of_the_audit_holds_and_goes_on(upgraded: Fixture) -> None:
+    store = upgraded.store
+    unsealed = store.run(ops.ReadUnsealed())
+    assert store.run(ops.SealAudit(links=seal(unsealed.last, unsealed.records))).sealed
+    chain = store.run(ops.ReadAuditChain())
+    verified = verify(chain.sealed)
+    assert (verified.links, verified.broken, chain.unsealed) == (upgraded.facts["audit"], None, 0)
+
+
+def test_what_waits_runs_and_what_is_over_stays(upgraded: Fixture) -> None:
+    scene = Scene(upgraded.store, seed=1)
+    scene.later(7200)
+    scene.reclaim()
+    scene.run(ops.ResumeClaims(kind="queue", name="paused", by="ada"))
+    worker = scene.hire(lease_s=600)
+    for _ in range(3):
+        scene.promote()
+        leases = scene.turn(worker, wanting(50, queues=QUEUES)).leases
+        assert not scene.settle(worker, *(completed(lease) for lease in leases)).refused
+        scene.run(ops.Unhold(limit=100))
+    found = {story: scene.status(JobId(UUID(job["id"]))) for story, job in upgraded.facts["jobs"].items()}
+    expected = {
+        story: "completed" if job["status"] in WAITS else job["status"] for story, job in upgraded.facts["jobs"].items()
+    } | {"scheduled for long": "pending", "running, asked to stop": "cancelled"}
+    assert found == expected
