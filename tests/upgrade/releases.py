@@ -1,0 +1,77 @@
+"""Older and newer releases beside today's: the code of the baseline commit, and releases that are made up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fairlane.stores.migrations import Migration, Migrations
+from fairlane.stores.postgres import migrator, roles, schema
+from tests.upgrade.make_fixtures import HERE, export
+
+BASELINE = (HERE / "baseline.txt").read_text().strip()
+"""The commit whose code must run beside today's. It moves with each release (docs/operate/upgrade.md)."""
+
+
+class Baseline:
+    """The exported code of the baseline commit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "src"
+        export(BASELINE, folder, "src")
+
+    def run(self, code: str, *arguments: str) -> str:
+        """Runs a snippet on that code; returns what it prints."""
+        ran = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "PYTHONPATH": str(self.source)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+
+class MadeUp:
+    """A release behind today's, or before it: today's migrations and functions with others added, under another number."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self._migrations, self._functions = schema.migrations(), schema.functions()
+
+    def become(self, release: int, functions: str = "", *steps: Migration) -> None:
+        ours = (*self._migrations.expansions, *self._migrations.contractions)
+        known = Migrations((*ours, *steps), release)
+        text = f"{self._functions}\n{functions}"
+        self._patch.setattr(schema, "FUNCTIONS_RELEASE", release)
+        self._patch.setattr(schema, "functions", lambda: text)
+        roles.callable_by.cache_clear()
+        for module in (schema, migrator, roles):
+            self._patch.setattr(module, "migrations", lambda: known)
+        self._patch.setattr(roles, "functions", lambda: text)
+
+
+def objects(dsn: str) -> dict[str, str]:
+    """Everything in the schema by name, each as text."""
+    with psycopg.connect(dsn) as conn:
+        return dict(conn.execute(_OBJECTS).fetchall())
+
+
+_OBJECTS = """
+select 'function ' || p.oid::regprocedure::text, pg_get_functiondef(p.oid)
+from pg_proc p where p.pronamespace = 'fairlane'::regnamespace
+union all
+select format('%s %s', c.relkind, c.oid::regclass),
+  string_agg(format('%s %s %s', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull), ', ' order by a.attname)
+  || coalesce(pg_get_viewdef(case c.relkind when 'v' then c.oid end), '')
+from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where c.relnamespace = 'fairlane'::regnamespace and c.relkind in ('r', 'v', 'c', 'i')
+group by c.oid
+"""

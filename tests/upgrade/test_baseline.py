@@ -1,0 +1,167 @@
+"""The code of the baseline commit runs beside today's, under load, through upgrades: nothing is lost or run twice at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlane.stores import open_store
+from fairlane.stores.migrations import Migration, Migrations
+from fairlane.stores.postgres import schema
+from fairlane.stores.sqlite import migrator as sqlite_migrator
+from tests.faults.waiting import eventually
+from tests.servers.postgres import shared_server
+from tests.upgrade.make_fixtures import HERE
+from tests.upgrade.releases import BASELINE, Baseline, MadeUp, objects
+
+UP = """
+import sys
+from fairlane.stores import open_store
+store = open_store(sys.argv[1])
+print(len(store.migrator().up()))
+store.close()
+"""
+FUNCTIONS = """
+from fairlane.stores.postgres.schema import FUNCTIONS_RELEASE, checksum
+print(FUNCTIONS_RELEASE, checksum())
+"""
+BEHIND = 60
+"""Jobs of each process that must run after each change, before the next one comes."""
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
+    return Baseline(tmp_path_factory.mktemp("baseline"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
+    server, name = shared_server(), f"baseline_{next(_numbers)}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
+class Site:
+    def __init__(self, url: str, folder: Path, name: str, source: Path) -> None:
+        self._folder, self._name = folder, name
+        command = [sys.executable, str(HERE / "site_process.py"), url, str(folder), name]
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith(str(source)), "it runs on other code"
+
+    def lines(self, what: str) -> list[str]:
+        file = self._folder / f"{what}-{self._name}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def goes_on(self) -> None:
+        """It enqueues and runs more jobs."""
+        put, ran = len(self.lines("put")), len(self.lines("ran"))
+        eventually(lambda: len(self.lines("put")) > put + BEHIND and len(self.lines("ran")) > ran + BEHIND, 30)
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("stop\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "stopped\n"
+
+
+@contextmanager
+def site(url: str, folder: Path, name: str, source: Path) -> Iterator[Site]:
+    running = Site(url, folder, name, source)
+    try:
+        yield running
+        running.process.communicate(timeout=30)
+        assert running.process.returncode == 0
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def upgrade(url: str) -> list[str]:
+    store = open_store(url)
+    migrator = store.migrator()
+    assert migrator is not None
+    ran = [step.name for step in migrator.up()]
+    store.close()
+    return ran
+
+
+def be_newer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next release adds a column and an index, and replaces all functions."""
+    if url.startswith("sqlite"):
+        ours = sqlite_migrator.MIGRATIONS
+        step = _colour(
+            ours, "alter table fairlane_job add colour text; create index fairlane_colour on fairlane_job (colour)"
+        )
+        newer = Migrations((*ours.expansions, *ours.contractions, step))
+        monkeypatch.setattr(sqlite_migrator, "MIGRATIONS", newer)
+    else:
+        step = _colour(schema.migrations(), "alter table job add colour text; create index job_colour on job (colour);")
+        added = "create or replace function colour_v1(_wish json) returns json language sql return _wish;"
+        MadeUp(monkeypatch).become(schema.FUNCTIONS_RELEASE + 1, added, step)
+
+
+def _colour(ours: Migrations, sql: str) -> Migration:
+    return Migration(ours.needed.expanded + 1, "colour", "expand", sql)
+
+
+def test_old_and_new_code_work_side_by_side_through_an_upgrade(
+    url: str, baseline: Baseline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    baseline.run(UP, url)
+    today = HERE.parent.parent / "src"
+    with site(url, tmp_path, "old", baseline.source) as old:
+        old.goes_on()
+        upgrade(url)
+        with site(url, tmp_path, "new", today) as new:
+            old.goes_on()
+            new.goes_on()
+            with monkeypatch.context() as patch:
+                be_newer(url, patch)
+                assert "colour" in upgrade(url)
+            old.goes_on()
+            new.goes_on()
+            assert baseline.run(UP, url) == "0", "an older release leaves a newer schema alone"
+            old.stop()
+            new.stop()
+            put = sorted(old.lines("put") + new.lines("put"))
+            eventually(lambda: len(old.lines("ran") + new.lines("ran")) >= len(put), 30)
+            assert sorted(old.lines("ran") + new.lines("ran")) == put
+    assert not list(tmp_path.glob("twice-*"))
+    assert not list(tmp_path.glob("running-*"))
+
+
+def test_functions_that_changed_have_a_newer_release(baseline: Baseline) -> None:
+    release, checksum = baseline.run(FUNCTIONS).split()
+    changed = checksum != schema.checksum()
+    assert int(release) + changed <= schema.FUNCTIONS_RELEASE, (
+        f"functions/ differ from those of the baseline {BASELINE[:8]}: raise FUNCTIONS_RELEASE in stores/postgres/schema.py"
+    )
+
+
+def test_an_upgraded_database_has_the_same_functions_views_and_types_as_a_new_one(baseline: Baseline) -> None:
+    server, number = shared_server(), next(_numbers)
+    fresh, upgraded = (server.create_database(f"same_{kind}_{number}") for kind in ("fresh", "upgraded"))
+    baseline.run(UP, upgraded)
+    upgrade(upgraded)
+    upgrade(fresh)
+    found = objects(upgraded)
+    differ = {name for name, text in objects(fresh).items() if found.get(name) != text}
+    assert not differ, "replaced in place they stay what they were: give what changed its shape another name"
+    for kind in ("fresh", "upgraded"):
+        server.drop_database(f"same_{kind}_{number}")
