@@ -1,4 +1,4 @@
-"""Claim and settle no-op jobs on the memory store, beside a loop over the same jobs without any store.
+"""Claim and settle no-op jobs on `memory://`, beside a loop over the same jobs without any store.
 
     python bench/memory.py [jobs]
 
@@ -21,7 +21,7 @@ from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Enqueue, Renew, Turn, Want
 from fairlane.core.outcome import Completed, Outcome
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 
 BATCH = 100
 ROUNDS = 5

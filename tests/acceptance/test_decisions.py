@@ -13,7 +13,7 @@ from fairlane.core.ops import ALL_TENANTS, Fail, Retain
 from fairlane.core.queues import DEFAULT_QUEUES
 from fairlane.core.retry import DOUBLING
 from fairlane.errors import InvalidPayload
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import profile_config
 from tests.support.acting import Scene

@@ -42,7 +42,7 @@ def test_every_act_is_staged() -> None:
 
 
 def _scene() -> Scene:
-    from fairlane.stores.memory import MemoryStore
+    from fairlane.stores.sqlite import MemoryStore
 
     return Scene(MemoryStore())
 

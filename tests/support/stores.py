@@ -75,7 +75,7 @@ class Ground:
 def open_at(kind: str, address: str) -> Store:
     """Open the store of one kind at an address of its ground; any process may."""
     if kind == "memory":
-        from fairlane.stores.memory import MemoryStore
+        from fairlane.stores.sqlite import MemoryStore
 
         return MemoryStore()
     if kind.startswith("sqlite"):

@@ -13,7 +13,7 @@ from fairlane.core.job import JobSpec, Lease
 from fairlane.core.limits import Limit
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Outcome
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.lanes import Lane, LaneState
 from tests.support.making import Raw
 

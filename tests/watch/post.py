@@ -11,7 +11,7 @@ from fairlane.alerts.duty import EVERY_S
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, Renew
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from tests.support.making import NOON
 
 

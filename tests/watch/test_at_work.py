@@ -13,7 +13,7 @@ from fairlane.alerts import AlertDuty
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew, Report, Turn, Want
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties.reclaiming import Reclaimer
 from fairlane.worker.engine import Engine

@@ -27,7 +27,7 @@ from fairlane.core.ops import (
     StatRow,
 )
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.support.making import NOON
 from tests.watch.post import Post

@@ -16,7 +16,7 @@ from fairlane.errors import StoreUnavailable
 from fairlane.metrics import CONTENT_TYPE, aexposition, exposition
 from fairlane.metrics.busiest import OTHER
 from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.support.making import NOON
 from tests.watch.shop import COUNTING, Shop, labelled, read, series, value

@@ -23,7 +23,7 @@ from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, PageJobs, Report
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.servers.ports import free_port
 from tests.support.making import NOON

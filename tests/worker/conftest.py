@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fairlane import Fairlane
 from fairlane.client.task import Task
+from fairlane.core.clock import SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Renew
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
 from fairlane.worker.lanes import ANY, Lane
@@ -21,11 +23,24 @@ from tests.worker import shop
 GENERAL = Lane("general", 4, (ANY,))
 
 
+class Ahead(SystemClock):
+    """The machine's time, and as much more as a test says."""
+
+    ahead_s = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead_s)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
 class Works:
     """One application over a memory store, and engines that run it for as long as a test wants."""
 
     def __init__(self) -> None:
-        self.app = Fairlane(store=MemoryStore(), profile="development")
+        self.time = Ahead()
+        self.app = Fairlane(store=MemoryStore(self.time), profile="development")
         self.app.runtime.tasks.update({name: self._moved(task) for name, task in shop.app.tasks.items()})
 
     def _moved(self, task: Task[..., Any]) -> Task[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlane import Fairlane, current_job
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 
 app = Fairlane(store=MemoryStore())
 

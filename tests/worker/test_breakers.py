@@ -11,7 +11,7 @@ import pytest
 from fairlane import Breaker, BreakerOpen, Fairlane, MissingData, NonRetryable, RateLimited, Retry
 from fairlane.client.handle import Handle
 from fairlane.core.ops import Op
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 

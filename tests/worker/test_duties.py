@@ -15,7 +15,7 @@ from fairlane import Fairlane, FakeClock, MissingData, NonRetryable
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ReadStats, Renew, StatRow, Turn, Want
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Report

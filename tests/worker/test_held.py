@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
 
 import pytest
 
 from fairlane.client.handle import Handle
-from fairlane.core.clock import SystemClock
 from fairlane.core.ops import Reclaim
-from fairlane.stores.memory import MemoryStore
 from fairlane.worker import watchdog
 from fairlane.worker.engine import Engine
 from fairlane.worker.lanes import ANY, Lane
@@ -19,25 +16,11 @@ from tests.worker.conftest import Works, eventually
 ONE = Lane("one", 1, (ANY,))
 
 
-class Ahead(SystemClock):
-    """The machine's time, and as much more as a test says: the store's and the engine's together."""
-
-    ahead_s = 0.0
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.ahead_s)
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead_s
-
-
 class Clogged:
     """A lane whose only slot is taken by a long job, with quick ones held behind it."""
 
     def __init__(self, works: Works) -> None:
-        self.ran, self.go_on, self.time = list[int](), asyncio.Event(), Ahead()
-        assert isinstance(works.app.runtime.store, MemoryStore)
-        works.app.runtime.store._clock = self.time
+        self.ran, self.go_on, self.time = list[int](), asyncio.Event(), works.time
 
         @works.app.task(name="quick")
         async def quick(n: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane import AttemptCancelled, Fairlane, LeaseLost, Retry, current_job
 from fairlane.core.ops import LOG_LINES, Note, Op
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker import progress
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker import studio

@@ -28,7 +28,7 @@ from fairlane.core.schedules.schedule import (
     firing_of,
     nominal_text,
 )
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.duties.declaring import Declarer
 from fairlane.worker.duties.firing import Firer

@@ -13,7 +13,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import AddStats, ReadStats, Renew
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.duties.flushing import BATCH, KEPT_BATCHES, Flusher
 from fairlane.worker.statistics import Statistics
 from tests.support.making import NOON, Making, cancelled, completed, died, released, retried, snoozed

@@ -21,7 +21,6 @@ from fairlane.core.ops import (
     SetTenant,
 )
 from fairlane.core.queues import QueuePolicy
-from fairlane.stores.memory import MemoryStore
 from fairlane.worker.duties.aging import Ager
 from fairlane.worker.duties.forgetting import EVENTS_KEPT, Forgetter
 from fairlane.worker.duties.meeting import TenantMeeter
@@ -32,7 +31,6 @@ from fairlane.worker.duties.sealing import Sealer
 from fairlane.worker.duties.unholding import EVERY_S, SELDOM_S, Unholder
 from fairlane.worker.duties.weighing import Weigher
 from tests.worker.conftest import Works
-from tests.worker.test_held import Ahead
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,10 +88,8 @@ def test_jobs_that_wait_long_in_a_queue_that_asks_for_it_move_up(works: Works, m
     async def say(word: str) -> None:
         order.append(word)
 
-    assert isinstance(works.app.runtime.store, MemoryStore)
-    works.app.runtime.store._clock = time = Ahead()
     say.using(priority=9).enqueue("old")
-    time.ahead_s = 1.0
+    works.time.ahead_s = 1.0
     assert step(Ager(works.app)).done == 1
     say.using(priority=5).enqueue("young")
     works.drain()
@@ -105,12 +101,10 @@ def test_no_queue_asks_for_aging_so_the_duty_ends(works: Works) -> None:
 
 
 def test_jobs_enqueued_are_counted_into_their_minutes(works: Works) -> None:
-    assert isinstance(works.app.runtime.store, MemoryStore)
-    works.app.runtime.store._clock = time = Ahead()
     works.task("add").enqueue(1, 1)
     roller = Roller(works.app.runtime.access)
     assert step(roller).done == 0  # too young: a lower number may still be on its way
-    time.ahead_s = 60.0
+    works.time.ahead_s = 60.0
     assert step(roller).done == 1
     assert step(roller).done == 0
 

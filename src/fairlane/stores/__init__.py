@@ -1,4 +1,4 @@
-"""Stores write the facts: memory, SQLite, PostgreSQL. `open_store` makes the one a URL names."""
+"""Stores write the facts: SQLite (in a file or in memory), PostgreSQL. `open_store` makes the one a URL names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def open_store(
     named = store_named_by(url)
     given: dict[str, Any] = {} if clock is None else {"clock": clock}
     if named == "memory":
-        return _load("memory", "MemoryStore")(**given)  # type: ignore[no-any-return]
+        memory = _load("sqlite", "MemoryStore")
+        return memory(library=sqlite_library, **given)  # type: ignore[no-any-return]
     if named == "sqlite":
         sqlite = _load("sqlite", "SqliteStore")
         return sqlite(sqlite_path(url), library=sqlite_library, **given)  # type: ignore[no-any-return]

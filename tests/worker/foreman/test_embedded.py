@@ -13,7 +13,7 @@ import pytest
 from fairlane import Fairlane
 from fairlane.core.ops import ListWorkers, Op
 from fairlane.errors import StoreUnavailable, UnknownTask
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker import engine
 
 T = TypeVar("T")

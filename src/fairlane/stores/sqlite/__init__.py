@@ -7,4 +7,5 @@ reading  paging  counting  keeping                    what people ask, and upkee
 driver (apsw_driver, stdlib_driver)  borrowing  one_library   which SQLite, and whose connection
 """
 
+from fairlane.stores.sqlite.memory import MemoryStore as MemoryStore
 from fairlane.stores.sqlite.store import SqliteStore as SqliteStore

@@ -48,6 +48,10 @@ class ApswDriver:
     def in_transaction(self) -> bool:
         return self.connection.in_transaction
 
+    def copy_to(self, other: ApswDriver) -> None:
+        with other.connection.backup("main", self.connection, "main") as backup:
+            backup.step()
+
     def close(self) -> None:
         self.connection.close(True)
 

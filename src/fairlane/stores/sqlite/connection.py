@@ -89,6 +89,26 @@ def load(library: Library) -> tuple[Callable[[str], Driver], str]:
     raise ConfigError(f'sqlite_library = {library!r}: expected "apsw" or "stdlib"')
 
 
+def _commit(db: Driver) -> None:
+    db.execute("commit")
+
+
+def transact(db: Driver, work: Callable[[Driver], T], *, commit: Callable[[Driver], object] = _commit) -> T:
+    """Run `work` in one write transaction; a failure leaves nothing."""
+    # Immediate: a deferred transaction that has read fails at its first write if another one committed since,
+    # at once and whatever the busy timeout.
+    db.execute("begin immediate")
+    try:
+        answer = work(db)
+        commit(db)
+    except BaseException:
+        # SQLite ends the transaction itself after some errors (full disk, I/O).
+        if db.in_transaction():
+            db.execute("rollback")
+        raise
+    return answer
+
+
 class Database:
     """Opened when first needed; in a forked child opened anew."""
 
@@ -151,20 +171,8 @@ class Database:
 
     def _write(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
         with self._write_lock:
-            db = connect()
-            # Immediate: a deferred transaction that has read fails at its first write if another one committed since,
-            # at once and whatever the busy timeout.
-            db.execute("begin immediate")
-            try:
-                answer = work(db)
-                # With a rollback journal a commit waits for readers, and keeps new ones out meanwhile: worth insisting.
-                self._insist(lambda: db.execute("commit"))
-            except BaseException:
-                # SQLite ends the transaction itself after some errors (full disk, I/O).
-                if db.in_transaction():
-                    db.execute("rollback")
-                raise
-            return answer
+            # With a rollback journal a commit waits for readers, and keeps new ones out meanwhile: worth insisting.
+            return transact(connect(), work, commit=lambda db: self._insist(lambda: _commit(db)))
 
     def _read(self, work: Callable[[Driver], T]) -> T:
         self._ready_writer()
@@ -199,13 +207,7 @@ class Database:
             db = self._open_writer()
             state = current_state(db)
             if state.expanded == 0:
-                db.execute("begin immediate")
-                try:
-                    migrate(db)
-                    db.execute("commit")
-                finally:
-                    if db.in_transaction():
-                        db.execute("rollback")
+                transact(db, migrate)
             else:
                 require(state, MIGRATIONS.needed)
             self._schema_known = True

@@ -8,6 +8,7 @@ from fairlane.core.ops import Acknowledge, DeadLetterAct, Discard, Reprocess, Re
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.instants import after
 from fairlane.stores.sqlite.jobs import find_job, has_dead_letter, read_dead_letter, read_job
+from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, text_of
 
 _CLOSE = "update fairlane_dead_letter set status = ?, closed_by = ?, closed_at = ?, notes = ? where seq = ?"
@@ -87,7 +88,11 @@ def _copy(tx: Transaction, op: Reprocess, letter: DeadLetter, payload: str | Non
         _COPY, (op.new_job_id.bytes, tx.now, due_at, key, dead.correlation_id, op.by, payload, dead.seq)
     )
     tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (dead.tenant, key, seq))
-    tx.db.execute(_READY if due_at <= tx.now else _SCHEDULED, (seq,))
+    if due_at <= tx.now:
+        tx.db.execute(_READY, (seq,))
+        tx.wakes.extend(addresses_to_wake(tx, "if_waiting", {dead.queue}))
+    else:
+        tx.db.execute(_SCHEDULED, (seq,))
     return Seq(seq)
 
 

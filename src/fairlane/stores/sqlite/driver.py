@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from fairlane.errors import StoreError, StoreRefused, StoreUnavailable
 
@@ -22,6 +22,10 @@ class Driver(Protocol):
     def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
     def in_transaction(self) -> bool: ...
+
+    def copy_to(self, other: Self) -> None:
+        """Make another database of the same library what this one is."""
+        ...
 
     def close(self) -> None: ...
 

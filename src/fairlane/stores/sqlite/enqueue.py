@@ -9,7 +9,6 @@ import msgspec
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
-from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.instants import after, span_us, to_us
 from fairlane.stores.sqlite.limits.in_force import heed
 from fairlane.stores.sqlite.limits.quotas import Quotas
@@ -167,8 +166,6 @@ def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
 
 def _due_at(tx: Transaction, spec: JobSpec) -> int:
     if spec.run_at is not None:
-        if spec.run_at.tzinfo is None:
-            raise StoreRefused("sqlite", f"run_at {spec.run_at} of job {spec.id} has no time zone; nothing was changed")
         return to_us(spec.run_at)
     return after(tx.now, spec.delay_s) if spec.delay_s else tx.now
 

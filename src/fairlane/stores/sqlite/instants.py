@@ -13,7 +13,10 @@ LATEST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 
 def to_us(instant: datetime) -> int:
-    return (instant - EPOCH) // _MICROSECOND
+    try:
+        return (instant - EPOCH) // _MICROSECOND
+    except TypeError as error:
+        raise StoreRefused("sqlite", f"the instant {instant} has no time zone; nothing was changed") from error
 
 
 def from_us(us: int) -> datetime:

@@ -137,6 +137,7 @@ def reset(tx: Transaction, op: Reset) -> JobAct:
     else:
         record(tx, [(seq, ended)])
         make_ready(tx, [Waiting(seq, job.due_at, counters)])
+        tx.gave_back = True
     return with_audit.done()
 
 

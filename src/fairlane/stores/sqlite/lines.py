@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fairlane.core.ops import Age, Aged, Want
+from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import before, span_us
 from fairlane.stores.sqlite.transaction import Transaction
@@ -118,8 +119,10 @@ _MOVE_RANK = "update fairlane_ready set rank = ? where seq = ?"
 
 def age(tx: Transaction, op: Age) -> Aged:
     step = span_us(op.every_s)
+    if step <= 0:
+        raise StoreRefused("sqlite", f"every_s = {op.every_s!r} is no span to age by; nothing was changed")
     moved: list[tuple[int, int, int]] = []
-    for band, tenant, rank in _lines(tx, op.queue) if step > 0 else ():
+    for band, tenant, rank in _lines(tx, op.queue):
         left = op.limit - len(moved)
         if left <= 0:
             break

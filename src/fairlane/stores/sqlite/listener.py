@@ -37,13 +37,12 @@ _LISTENING = "select wake_address, queues from fairlane_worker where wake_addres
 
 
 def addresses_to_wake(tx: Transaction, notify: Notify, queues: set[str], but: WorkerId | None = None) -> list[str]:
-    """Workers that serve one of the queues and want to be woken, `but` one; some of them when there are many."""
+    """Workers that serve one of the queues and want to be woken, `but` one."""
     if notify == "never":
         return []
     waiting = " and waiting" if notify == "if_waiting" else ""
     rows = tx.db.execute(f"{_LISTENING} and id is not ?{waiting}", (tx.now, None if but is None else but.bytes))
-    serving = [address for address, served in rows if _serves(served, queues)]
-    return serving[:WAKE_AT_MOST]
+    return [address for address, served in rows if _serves(served, queues)]
 
 
 def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
@@ -73,10 +72,10 @@ def _serves(served: str, queues: set[str]) -> bool:
 
 
 def wake(addresses: Iterable[str]) -> None:
-    """Send the hints. Never waits and never fails: a dead socket's owner is gone, a full one's is awake."""
+    """Send the hints, to some of the workers when there are many. Never waits and never fails: a dead socket's owner is gone, a full one's is awake."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        for address in addresses:
+        for address in list(dict.fromkeys(addresses))[:WAKE_AT_MOST]:
             with contextlib.suppress(OSError, ValueError):
                 sender.sendto(b"", address)
 

@@ -44,6 +44,9 @@ class StdlibDriver:
     def in_transaction(self) -> bool:
         return self.connection.in_transaction
 
+    def copy_to(self, other: StdlibDriver) -> None:
+        self.connection.backup(other.connection)
+
     def close(self) -> None:
         self.connection.close()
 

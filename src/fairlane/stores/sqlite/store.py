@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar, cast
 
 from fairlane.core import ops
 from fairlane.core.chance import Chance, SystemChance
@@ -132,7 +133,62 @@ READS: dict[type, Handler] = {
 OPERATIONS = {*CHANGES, *READS, ops.Check}
 
 
-class SqliteStore:
+class Connections(Protocol):
+    """The connections to one database: a file, or one in memory."""
+
+    def change(self, work: Callable[[Driver], T]) -> T: ...
+
+    def read(self, work: Callable[[Driver], T]) -> T: ...
+
+
+class DatabaseStore(ABC):
+    """Runs every operation on one SQLite database, wherever that is."""
+
+    name: str
+    capabilities: frozenset[Capability]
+
+    def __init__(self, connections: Connections, clock: Clock | None) -> None:
+        self._connections = connections
+        self._clock = StoreClock(clock or SystemClock())
+        self._limit_memory = LimitMemory()
+        self._closed = False
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if self._closed:
+            raise StoreClosed(self.name)
+        if type(op) not in OPERATIONS:
+            raise InvalidOption("op", op, "an operation of fairlane.core.ops")
+        if on is not None:
+            return self._borrow(op, on)
+        if not _writes(op):
+            return cast("T", self._connections.read(lambda db: self._handle(db, op, writing=False)[0]))
+        answer, wakes = self._connections.change(lambda db: self._handle(db, op, writing=True))
+        if wakes:
+            self._wake(wakes)
+        return cast("T", answer)
+
+    def _handle(self, db: Driver, op: Op[Any], *, writing: bool, borrowed: bool = False) -> tuple[object, list[str]]:
+        now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
+        tx = Transaction(db, now, limit_memory=None if borrowed else self._limit_memory)
+        if isinstance(op, ops.Check):
+            return self._check(tx), []
+        handler = CHANGES.get(type(op)) or READS[type(op)]
+        answer = handler(tx, op)
+        if tx.freed or tx.gave_back:
+            listener.wake_for_ready(tx)
+        return answer, tx.wakes
+
+    @abstractmethod
+    def _borrow(self, op: Op[T], on: object) -> T: ...
+
+    @abstractmethod
+    def _wake(self, addresses: Iterable[str]) -> None: ...
+
+    @abstractmethod
+    def _check(self, tx: Transaction) -> ops.Health: ...
+
+
+class SqliteStore(DatabaseStore):
     """Keeps jobs in a SQLite file, readable by its owner alone if the store made it.
 
     `library` is "apsw", or "stdlib" for applications that enqueue through their own sqlite3 connection; one file is never used
@@ -154,10 +210,8 @@ class SqliteStore:
     ) -> None:
         place = located(path, allow_network_filesystem=allow_network_filesystem)
         self._db = Database(place, library, busy_timeout_s, chance or SystemChance())
-        self._clock = StoreClock(clock or SystemClock())
-        self._limit_memory = LimitMemory()
         self._thread = StoreThread()
-        self._closed = False
+        super().__init__(self._db, clock)
         # A schema that does not fit is reported by the first operation: until then a migrator can be asked for.
         try:
             self._db.make_ready()
@@ -166,17 +220,6 @@ class SqliteStore:
         except BaseException:
             self._db.close()
             raise
-
-    def run(self, op: Op[T], *, on: object | None = None) -> T:
-        if self._closed:
-            raise StoreClosed(self.name)
-        if type(op) not in OPERATIONS:
-            raise InvalidOption("op", op, "an operation of fairlane.core.ops")
-        if on is not None:
-            return cast("T", self._borrow(op, on))
-        if _writes(op):
-            return cast("T", self._change(op))
-        return cast("T", self._db.read(lambda db: self._handle(db, op, writing=False)[0]))
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         """The same in a thread of the store's own. On a borrowed connection it runs right here, where its owner is."""
@@ -200,31 +243,17 @@ class SqliteStore:
     async def aclose(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
-    def _change(self, op: Op[Any]) -> object:
-        answer, wakes = self._db.change(lambda db: self._handle(db, op, writing=True))
-        if wakes:
-            listener.wake(wakes)
-        return answer
-
-    def _borrow(self, op: Op[Any], on: object) -> object:
+    def _borrow(self, op: Op[T], on: object) -> T:
         # The wake-ups are dropped: they would come before the caller's commit, and find nothing.
         self._db.make_ready()
 
-        def work(db: Driver) -> object:
-            return self._handle(db, op, writing=False, borrowed=True)[0]
+        def work(db: Driver) -> T:
+            return cast("T", self._handle(db, op, writing=False, borrowed=True)[0])
 
         return borrowing.borrow(on, self._db.library, self._db.place, work)
 
-    def _handle(self, db: Driver, op: Op[Any], *, writing: bool, borrowed: bool = False) -> tuple[object, list[str]]:
-        now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
-        tx = Transaction(db, now, limit_memory=None if borrowed else self._limit_memory)
-        if isinstance(op, ops.Check):
-            return self._check(tx), []
-        handler = CHANGES.get(type(op)) or READS[type(op)]
-        answer = handler(tx, op)
-        if tx.freed or tx.gave_back:
-            listener.wake_for_ready(tx)
-        return answer, tx.wakes
+    def _wake(self, addresses: Iterable[str]) -> None:
+        listener.wake(addresses)
 
     def _check(self, tx: Transaction) -> ops.Health:
         return retention.health(

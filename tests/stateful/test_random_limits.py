@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from fairlane.core import ops
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, Rate
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from tests.model import Model
-from tests.unit.test_memory_against_model import QUEUES, TENANTS, TYPES, Wanderer
+from tests.stateful.test_random_life import QUEUES, TENANTS, TYPES, Wanderer
 
 NAMED = ("smtp", "disk")
 STEPS = 500

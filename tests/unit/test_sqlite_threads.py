@@ -14,7 +14,7 @@ from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Completed, Outcome, Released
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 
 THREADS = 6
 CHANCE = SystemChance()

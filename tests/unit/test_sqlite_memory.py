@@ -1,8 +1,10 @@
-"""What only the memory store does: wake-ups in one process, closing, keeping its facts from its callers."""
+"""The SQLite store in memory: wake-ups in one process, closing, values that callers cannot change."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from threading import Thread
 
@@ -11,10 +13,11 @@ from msgspec import Raw
 
 from fairlane.core import ops
 from fairlane.core.clock import FakeClock
-from fairlane.core.ids import Seq
+from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.outcome import Completed, Snoozed
 from fairlane.errors import InvalidOption, StoreClosed, StoreRefused, UnsupportedConnection
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
+from fairlane.stores.sqlite.memory import MemoryListener
 from tests.support.acting import Scene
 from tests.support.making import NOON, Making
 from tests.support.scheduling import declare, fire, firing, spec
@@ -27,9 +30,11 @@ def depth(store: MemoryStore) -> int | None:
     return store.run(ops.Enqueue(jobs=(), capacity=1000)).depth
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+@pytest.fixture(params=["apsw", "stdlib"])
+def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
+    store = MemoryStore(library=request.param)
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -37,10 +42,17 @@ def scene(store: MemoryStore) -> Scene:
     return Scene(store)
 
 
+def hired(store: MemoryStore, scene: Scene) -> tuple[WorkerId, MemoryListener]:
+    """A registered worker and its listener."""
+    worker = scene.making.worker_id()
+    listener = store.listener(worker)
+    scene.run(ops.Renew(worker=worker, lease_s=6000, wake_address=listener.address))
+    return worker, listener
+
+
 @pytest.mark.requirement("Q3")
 def test_an_enqueue_wakes_a_waiting_worker_in_another_thread(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=True)
     enqueuing = Thread(target=scene.put)
     enqueuing.start()
@@ -50,8 +62,7 @@ def test_an_enqueue_wakes_a_waiting_worker_in_another_thread(store: MemoryStore,
 
 @pytest.mark.requirement("Q3")
 def test_an_enqueue_in_another_thread_wakes_a_worker_on_an_event_loop(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=True)
 
     async def wait() -> bool:
@@ -67,8 +78,7 @@ def test_an_enqueue_in_another_thread_wakes_a_worker_on_an_event_loop(store: Mem
 
 
 def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=True)
     scene.put()
     assert listener.wait(0)
@@ -90,19 +100,18 @@ def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once(store: MemoryStor
 def test_who_is_woken_is_the_enqueue_callers_choice(
     store: MemoryStore, scene: Scene, notify: ops.enqueue.Notify, waiting: bool, woken: bool
 ) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=waiting)
-    store.run(ops.Enqueue(jobs=(scene.job(),), notify=notify))
+    scene.run(ops.Enqueue(jobs=(scene.job(),), notify=notify))
     assert listener.wait(0) is woken
 
 
 @pytest.mark.parametrize("how", ["a pause is lifted", "a schedule fires", "a schedule is run by hand"])
 def test_work_that_appears_otherwise_wakes_a_waiting_worker(store: MemoryStore, scene: Scene, how: str) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     declare(scene, spec())
     scene.run(ops.PauseClaims(kind="queue", name="default", by="ada"))
+    scene.put()
     scene.turn(worker, waiting=True)
     if how == "a pause is lifted":
         scene.run(ops.ResumeClaims(kind="queue", name="bulk", by="ada"))
@@ -116,16 +125,14 @@ def test_work_that_appears_otherwise_wakes_a_waiting_worker(store: MemoryStore, 
 
 
 def test_a_firing_that_was_lost_wakes_nobody(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=True)
     assert fire(scene, firing(scene)).outcome == "lost"
     assert not listener.wait(0)
 
 
 def test_a_worker_that_works_again_is_not_woken(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     scene.turn(worker, waiting=True)
     scene.turn(worker)
     scene.put()
@@ -133,8 +140,7 @@ def test_a_worker_that_works_again_is_not_woken(store: MemoryStore, scene: Scene
 
 
 def test_an_enqueue_that_creates_nothing_wakes_nobody(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     job = scene.job()
     scene.enqueue(job)
     scene.turn(worker, waiting=True)
@@ -158,8 +164,7 @@ def test_a_closed_store_answers_nothing_and_ends_every_wait(store: MemoryStore, 
 
 
 def test_a_closed_listener_is_forgotten(store: MemoryStore, scene: Scene) -> None:
-    worker = scene.hire()
-    listener = store.listener(worker)
+    worker, listener = hired(store, scene)
     listener.close()
     listener.close()
     scene.turn(worker, waiting=True)
@@ -204,7 +209,6 @@ def test_one_outcome_that_cannot_be_kept_refuses_the_whole_turn(store: MemorySto
     good = Completed(seq=first.seq, attempt=first.attempt)
     for bad in (
         Completed(seq=second.seq, attempt=second.attempt, result=Raw(b"\xff")),
-        Completed(seq=second.seq, attempt=second.attempt, ran_s=float("nan")),
         Snoozed(seq=second.seq, attempt=second.attempt, delay_s=float("nan")),
     ):
         with pytest.raises(StoreRefused, match="nothing was changed"):
@@ -256,13 +260,15 @@ def test_an_instant_without_a_zone_is_refused_wherever_it_stands(scene: Scene) -
         ops.DeclareSchedules(schedules=(ops.Planned(spec=spec("other"), next_at=zoneless),)),
         ops.Fire(name="nightly", expected_at=NOON, jobs=(firing(scene),), fired_at=NOON, next_at=zoneless),
         ops.Fire(name="nightly", expected_at=NOON, jobs=(scene.job(run_at=zoneless),), fired_at=NOON, next_at=NOON),
-        ops.PauseSchedule(name="nightly", by="ada", next_at=zoneless),
         ops.AddStats(worker=worker, batch=1, rows=(row,)),
     ):
         with pytest.raises(StoreRefused, match="nothing was changed"):
             scene.run(refused)
     assert scene.run(ops.ListSchedules()) == before
     assert scene.run(ops.AddStats(worker=worker, batch=1, rows=())).added
+    scene.run(ops.PauseSchedule(name="nightly", by="ada"))
+    with pytest.raises(StoreRefused, match="nothing was changed"):
+        scene.run(ops.PauseSchedule(name="nightly", by="ada", paused=False, next_at=zoneless))
 
 
 def test_the_clock_is_the_injected_one_unless_the_operation_brings_its_own() -> None:
@@ -280,7 +286,7 @@ def test_nothing_is_left_of_what_a_removed_job_said(store: MemoryStore, scene: S
     scene.run(ops.Note(worker=worker, seq=lease.seq, attempt=1, log=("hello",)))
     scene.settle(worker, Completed(seq=lease.seq, attempt=1))
     assert scene.retain(finished_before=scene.at(1)) == 1
-    assert store._facts.notes == {}
+    assert store._memory.read(lambda db: db.execute("select * from fairlane_note")) == []
 
 
 def test_numbers_are_not_given_again_after_a_purge(store: MemoryStore, scene: Scene) -> None:
@@ -293,3 +299,38 @@ def test_the_check_says_that_nothing_survives_the_process(store: MemoryStore) ->
     health = store.run(ops.Check())
     assert (health.store, health.durable) == ("memory", False)
     assert "sqlite" in health.degraded[0]
+
+
+def test_every_store_has_a_database_of_its_own(store: MemoryStore, scene: Scene) -> None:
+    scene.put()
+    other = MemoryStore()
+    assert (depth(store), depth(other)) == (1, 0)
+    other.close()
+    assert depth(store) == 1
+
+
+def test_more_workers_than_a_file_would_wake_are_woken(store: MemoryStore, scene: Scene) -> None:
+    crew = [hired(store, scene) for _ in range(6)]
+    for worker, _ in crew:
+        scene.turn(worker, waiting=True)
+    scene.put()
+    assert all(listener.wait(0) for _, listener in crew)
+
+
+def test_a_worker_that_does_not_serve_the_queue_is_not_woken(store: MemoryStore, scene: Scene) -> None:
+    worker, listener = hired(store, scene)
+    scene.run(ops.Renew(worker=worker, lease_s=6000, wake_address=listener.address, queues=("bulk",)))
+    scene.turn(worker, waiting=True)
+    scene.put()
+    assert not listener.wait(0)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_goes_on_with_a_copy(store: MemoryStore, scene: Scene) -> None:
+    scene.put_many(2)
+    child = os.fork()
+    if child == 0:
+        store.run(ops.Enqueue(jobs=(Making(7).job(),)))
+        os._exit(0 if depth(store) == 3 and depth(MemoryStore()) == 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert depth(store) == 2

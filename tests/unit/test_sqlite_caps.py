@@ -1,11 +1,11 @@
-"""Where the memory store stops counting, and what it keeps apart from its callers."""
+"""Where the SQLite store stops counting, and what it keeps apart from its callers."""
 
 from __future__ import annotations
 
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, GroupDeadLetters, IssueCredential, PageAudit, ReadAuditChain
-from fairlane.stores.memory import MemoryStore
+from fairlane.stores.sqlite import MemoryStore
 from tests.support.acting import Scene
 
 
