@@ -1,4 +1,5 @@
--- Isolation by the database: roles, forced row-level security, functions that act as the engine. (docs/guides/isolation.md)
+-- Isolation by the database: roles, forced row-level security, functions that act as the engine.
+-- (docs/guides/isolation.md)
 --
 --   owner   no log-in; owns schema, tables and views; has no policy, so that even it reads no tenant's rows
 --   engine  no log-in; owns the functions; alone has a policy over all tenants
@@ -6,15 +7,16 @@
 --   api     calls what applications call; reads the tables of the tenant that is set
 --   read    reads the tables of the tenant that is set, and calls nothing
 --
--- May be run any number of times. Every migration runs it behind its own changes, in the same transaction: without a prefix it takes the one the
--- schema was isolated with, and does nothing where it never was.
+-- May be run any number of times. Every migration runs it behind its own changes, in the same transaction: without a
+-- prefix it takes the one the schema was isolated with, and does nothing where it never was.
 -- A table or function that is named nowhere below belongs to the engine alone. (tests/isolation/test_catalog.py)
 do $isolate$
 declare
   _schema  constant text := {schema};
   _prefix  constant text := coalesce({prefix}, (
     select left(r.rolname, -length('_engine'))
-    from pg_catalog.pg_policy p join pg_catalog.pg_class c on c.oid = p.polrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    from pg_catalog.pg_policy p join pg_catalog.pg_class c on c.oid = p.polrelid
+      join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     join pg_catalog.pg_roles r on r.oid = any(p.polroles)
     where n.nspname = _schema and c.relname = 'job' and p.polname = 'fairlane_engine'));
   _owner   constant text := _prefix || '_owner';
@@ -24,7 +26,8 @@ declare
   _read    constant text := _prefix || '_read';
   -- Nothing set, and '' as a pool leaves it behind, are no tenant.
   _tenant  constant text := $$nullif(current_setting('fairlane.tenant', true), '')$$;
-  _of_job  constant text := format($$exists (select from %I.job j where j.seq = %%1$I.seq and j.tenant = %s)$$, _schema, _tenant);
+  _of_job  constant text := format(
+    $$exists (select from %I.job j where j.seq = %%1$I.seq and j.tenant = %s)$$, _schema, _tenant);
   _named   constant text := format($$kind = 'tenant' and name = %s$$, _tenant);
   _calls   constant jsonb := {calls};
   _found   record;
@@ -39,9 +42,11 @@ begin
     if not exists (select from pg_catalog.pg_roles where rolname = _whose) then
       execute format('create role %I nologin', _whose);
     end if;
-    select rolsuper or rolbypassrls as bypasses, rolcanlogin as logs_in into _found from pg_catalog.pg_roles where rolname = _whose;
+    select rolsuper or rolbypassrls as bypasses, rolcanlogin as logs_in into _found from pg_catalog.pg_roles
+    where rolname = _whose;
     if _found.bypasses or _found.logs_in then
-      raise exception 'role "%" % ', _whose, case when _found.bypasses then 'is superuser or has BYPASSRLS' else 'can log in' end
+      raise exception 'role "%" % ', _whose,
+        case when _found.bypasses then 'is superuser or has BYPASSRLS' else 'can log in' end
         using errcode = 'invalid_role_specification', hint = 'Choose another prefix, or drop the role.';
     end if;
   end loop;
@@ -69,7 +74,8 @@ begin
   end loop;
   execute format('grant usage, create on schema %I to %I', _schema, _engine);
   for _found in
-    select p.oid::regprocedure as name from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    select p.oid::regprocedure as name from pg_catalog.pg_proc p
+      join pg_catalog.pg_namespace n on n.oid = p.pronamespace
     where n.nspname = _schema and pg_get_userbyid(p.proowner) <> _engine
   loop
     execute format('alter function %s owner to %I', _found.name, _engine);
@@ -79,7 +85,8 @@ begin
   execute format('grant usage on schema %I to %I, %I, %I', _schema, _worker, _api, _read);
 
   -- Tables. The list of versions has no tenants and is written by migrations: it is left to the owner.
-  execute format('revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api, _read);
+  execute format('revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api,
+    _read);
   execute format('grant select, insert, update, delete on all tables in schema %I to %I', _schema, _engine);
   execute format('grant usage on all sequences in schema %I to %I', _schema, _engine);
   execute format('revoke update, delete on %1$I.audit, %1$I.audit_seal from %2$I', _schema, _engine);
@@ -106,7 +113,8 @@ begin
       where p.polrelid = format('%I.%I', _schema, _found.name)::regclass and p.polname = 'fairlane_engine'
     ) then
       execute format('drop policy if exists fairlane_engine on %I.%I', _schema, _found.name);
-      execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema, _found.name, _engine);
+      execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema,
+        _found.name, _engine);
       execute format('drop policy if exists fairlane_tenant on %I.%I', _schema, _found.name);
       if _found.condition is not null then
         execute format(
@@ -128,20 +136,23 @@ begin
     execute format('alter view %I.%I set (security_invoker = true)', _schema, _found.name);
   end loop;
   execute format(
-    'grant select on %1$I.job_record, %1$I.attempt_record, %1$I.dead_letter_record, %1$I.jobs, %1$I.dead_letter_jobs, %1$I.job_metrics, '
-    '%1$I.job_queue_health to %2$I, %3$I', _schema, _api, _read);
+    'grant select on %1$I.job_record, %1$I.attempt_record, %1$I.dead_letter_record, %1$I.jobs, %1$I.dead_letter_jobs, '
+    '%1$I.job_metrics, %1$I.job_queue_health to %2$I, %3$I', _schema, _api, _read);
 
-  -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other callers. Those of earlier
-  -- releases stay as they are: older code calls them until the schema is contracted.
+  -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other
+  -- callers. Those of earlier releases stay as they are: older code calls them until the schema is contracted.
   execute format('select array(select distinct unnest(obsolete) from %I.schema_version)', _schema) into _obsolete;
   for _found in
-    select p.oid::regprocedure as name, p.prosecdef as is_definer, _calls->'worker' ? p.proname as for_worker, _calls->'api' ? p.proname as for_api
+    select p.oid::regprocedure as name, p.prosecdef as is_definer, _calls->'worker' ? p.proname as for_worker,
+      _calls->'api' ? p.proname as for_api
     from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = _schema and format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) <> all(_obsolete)
+    where n.nspname = _schema
+      and format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) <> all(_obsolete)
   loop
     execute format('revoke all on function %s from public, %I, %I, %I', _found.name, _worker, _api, _read);
     if (_found.for_worker or _found.for_api) <> _found.is_definer then
-      execute format('alter function %s security %s', _found.name, case when _found.is_definer then 'invoker' else 'definer' end);
+      execute format('alter function %s security %s', _found.name,
+        case when _found.is_definer then 'invoker' else 'definer' end);
     end if;
     if _found.for_worker then
       execute format('grant execute on function %s to %I', _found.name, _worker);

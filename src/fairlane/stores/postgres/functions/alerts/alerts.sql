@@ -44,7 +44,8 @@ language sql stable
 set search_path from current
 return alerts(now_of(_op));
 
--- save_alerts_v1: remove alerts resolved a day ago, then write those that follow what is kept; those that do not lost a race.
+-- save_alerts_v1: remove alerts resolved a day ago, then write those that follow what is kept; those that do not lost a
+--         race.
 -- role:   worker
 -- guard:  alert.version
 -- uses:   alert_pkey
@@ -61,8 +62,8 @@ begin
   delete from alert where state = 'resolved' and resolved_at <= _over;
   for _a in
     select * from json_to_recordset(_alerts) as a (
-      rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz, told_at timestamptz,
-      value double precision, severity text, version bigint)
+      rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz,
+      told_at timestamptz, value double precision, severity text, version bigint)
   loop
     if _a.version = 1 then
       insert into alert (rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version)
@@ -70,8 +71,8 @@ begin
       on conflict do nothing;
     else
       update alert
-      set state = _a.state, since = _a.since, fired_at = _a.fired_at, resolved_at = _a.resolved_at, told_at = _a.told_at,
-          value = _a.value, severity = _a.severity, version = _a.version
+      set state = _a.state, since = _a.since, fired_at = _a.fired_at, resolved_at = _a.resolved_at,
+          told_at = _a.told_at, value = _a.value, severity = _a.severity, version = _a.version
       where rule = _a.rule and about = _a.about and version = _a.version - 1;
     end if;
     if found then
@@ -82,7 +83,7 @@ begin
 end
 $$;
 
--- silence_alerts_v1: tell nobody of one rule for a while, or end that.
+-- silence_alerts_v1: suppress the alerts of one rule for a while, or end that.
 -- role:   api
 -- guard:  ending what is over, or was never, writes nothing
 -- uses:   silence_pkey
@@ -105,7 +106,8 @@ begin
     delete from silence where rule = _rule and until > _now;
   end if;
   if found then
-    perform write_audit('alert_silence', _by, _notes, null, 'alert:' || _rule, null, json_build_object('until', instant_text(_until)), _now);
+    perform write_audit('alert_silence', _by, _notes, null, 'alert:' || _rule, null,
+      json_build_object('until', instant_text(_until)), _now);
   end if;
   return alerts(_now);
 end

@@ -1,4 +1,4 @@
--- The chain that seals the audit. Acts write their records as they commit; links come later, one sealer after the other.
+-- The chain that seals the audit. Acts write records as they commit; links follow, one sealer after the other.
 
 -- read_unsealed_v1: the last link, and committed records that have none.
 -- role:   worker
@@ -31,13 +31,15 @@ declare
   _last   bigint := coalesce((select max(n) from audit_seal), 0);
 begin
   if exists (
-    select from rows from (json_to_recordset(_links) as (n bigint)) with ordinality as l (n, nth) where l.n <> _last + l.nth
+    select from rows from (json_to_recordset(_links) as (n bigint)) with ordinality as l (n, nth)
+    where l.n <> _last + l.nth
   ) then
     return json_build_object('sealed', false);
   end if;
   insert into audit_seal (n, audit_id, hash)
   select n, audit_id, hash from json_to_recordset(_links) as l (n bigint, audit_id bigint, hash text);
-  delete from audit_unsealed where id = any(array(select audit_id from json_to_recordset(_links) as l (audit_id bigint)));
+  delete from audit_unsealed
+  where id = any(array(select audit_id from json_to_recordset(_links) as l (audit_id bigint)));
   return json_build_object('sealed', true);
 exception
   when unique_violation then
@@ -59,7 +61,8 @@ begin
   return (
     select json_build_object(
       'sealed', coalesce((
-        select json_agg(json_build_object('link', row_to_json(s), 'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
+        select json_agg(json_build_object('link', row_to_json(s),
+          'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
         from (select * from audit_seal where n > _after order by n limit _limit) s), '[]'),
       'unsealed', (select count(*) from (select from audit_unsealed limit 1000) u)));
 end

@@ -16,12 +16,14 @@ declare
     select row_to_json(a)
     from (
       select id, at, by, action, tenant, target, notes, before, after from audit
-      where (_tenant is null or tenant = _tenant) and (_action is null or action = _action) and (_target is null or target = _target)
+      where (_tenant is null or tenant = _tenant) and (_action is null or action = _action)
+        and (_target is null or target = _target)
         and (_before is null or id < _before)
       order by id desc limit _limit + 1
     ) a);
 begin
   return json_build_object(
-    'records', array_to_json(_found[:_limit]), 'next', case when cardinality(_found) > _limit then _found[_limit]->'id' end);
+    'records', array_to_json(_found[:_limit]),
+    'next', case when cardinality(_found) > _limit then _found[_limit]->'id' end);
 end
 $$;

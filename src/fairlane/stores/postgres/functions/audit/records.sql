@@ -1,3 +1,4 @@
+-- write_audit: add one audit record, in the transaction of the act.
 create or replace function write_audit(
   _action text, _by text, _notes text, _tenant text, _target text, _before json, _after json, _now timestamptz
 ) returns void

@@ -40,13 +40,15 @@ begin
     _b.probing := 0;  -- given up: whoever sent those probes may be gone
   end if;
   update breaker
-  set state = 'half_open', half_opened_at = _b.half_opened_at, successes = _b.successes, probing = _b.probing + 1, retry_at = null, updated_at = _now
+  set state = 'half_open', half_opened_at = _b.half_opened_at, successes = _b.successes, probing = _b.probing + 1,
+    retry_at = null, updated_at = _now
   where name = _name;
   return json_build_object('admitted', true, 'state', 'half_open');
 end
 $$;
 
--- report_v1: calls ended, first failures, then successes. Success of a healthy breaker, the common report, is only read.
+-- report_v1: calls ended, first failures, then successes. Success of a healthy breaker, the common report, is only
+--         read.
 -- role:   worker, api
 -- guard:  the row is locked: reports are counted one after the other
 -- uses:   breaker_pkey
@@ -65,7 +67,8 @@ declare
   _b           breaker;
 begin
   select * into _b from breaker where name = _name;
-  if found and _failures <= 0 and (_successes <= 0 or _b.state = 'open' or (_b.state = 'closed' and _b.failures = 0)) then
+  if found and _failures <= 0
+    and (_successes <= 0 or _b.state = 'open' or (_b.state = 'closed' and _b.failures = 0)) then
     return row_to_json(_b);
   end if;
   insert into breaker (name, updated_at) values (_name, _now) on conflict do nothing;
@@ -107,8 +110,9 @@ set search_path from current
 as $$
 begin
   update breaker
-  set state = _b.state, failures = _b.failures, successes = _b.successes, probing = _b.probing, opened_at = _b.opened_at,
-      half_opened_at = _b.half_opened_at, retry_at = _b.retry_at, last_failure_at = _b.last_failure_at, updated_at = _b.updated_at
+  set state = _b.state, failures = _b.failures, successes = _b.successes, probing = _b.probing,
+      opened_at = _b.opened_at, half_opened_at = _b.half_opened_at, retry_at = _b.retry_at,
+      last_failure_at = _b.last_failure_at, updated_at = _b.updated_at
   where name = _b.name;
 end
 $$;

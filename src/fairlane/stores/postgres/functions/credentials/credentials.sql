@@ -5,13 +5,15 @@ create or replace function instant_text(_at timestamptz) returns text language s
 return to_char(_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
 create or replace view credential_record as
-select id, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at from credential;
+select id, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at
+from credential;
 
 create or replace function credential_act(_id uuid, _changed boolean) returns json
 language sql stable
 set search_path from current
 begin atomic
-  select json_build_object('credential', (select row_to_json(c) from credential_record c where c.id = _id), 'changed', _changed);
+  select json_build_object('credential', (select row_to_json(c) from credential_record c where c.id = _id),
+    'changed', _changed);
 end;
 
 -- issue_credential_v1: keep a new credential; repeated with the same id and hash it is only read.
@@ -43,7 +45,8 @@ begin
   if _kind <> 'session' then
     perform write_audit(
       _kind || '_create', _by, _notes, _tenant, _kind || ':' || _id, null,
-      json_build_object('name', _name, 'prefix', _prefix, 'roles', _roles, 'tenant', _tenant, 'expires_at', instant_text(_expires)), _now);
+      json_build_object('name', _name, 'prefix', _prefix, 'roles', _roles, 'tenant', _tenant,
+        'expires_at', instant_text(_expires)), _now);
   end if;
   return credential_act(_id, true);
 end
@@ -83,7 +86,8 @@ declare
   _c     credential;
 begin
   update credential set revoked_at = _now
-  where hash = _hash and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > _now) returning * into _c;
+  where hash = _hash and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > _now)
+  returning * into _c;
   if not found then
     return credential_act(null, false);
   end if;

@@ -25,7 +25,8 @@ begin
     end if;
     update dead_letter set acknowledged_by = _by, acknowledged_at = _now where seq = _seq;
   elsif _d.status in ('pending_review', 'retried') then
-    update dead_letter set status = case _act when 'discard' then 'discarded' else 'resolved' end, closed_by = _by, closed_at = _now, notes = _notes
+    update dead_letter set status = case _act when 'discard' then 'discarded' else 'resolved' end, closed_by = _by,
+      closed_at = _now, notes = _notes
     where seq = _seq;
   else
     return dead_letter_act('not_allowed', _seq, null, false);
@@ -33,7 +34,8 @@ begin
   perform write_audit(
     'job_dlq_' || _act, _by, _notes, _own, 'dead_letter:' || _seq,
     json_build_object('status', _d.status, 'acknowledged_by', _d.acknowledged_by),
-    (select json_build_object('status', status, 'acknowledged_by', acknowledged_by) from dead_letter where seq = _seq), _now);
+    (select json_build_object('status', status, 'acknowledged_by', acknowledged_by) from dead_letter where seq = _seq),
+    _now);
   return dead_letter_act(null, _seq, null, false);
 end
 $$;

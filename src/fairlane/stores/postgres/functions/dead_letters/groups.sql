@@ -2,8 +2,9 @@
 -- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey from its newest end, job_pkey
 --
--- Planned for what is asked: a condition that is not given is none. No sorting but of what was found, from the letters to their jobs
--- (`offset 0`): without statistics the planner read and sorted all 60,000 letters, 181,159 pages instead of 30,302. (tests/plans/test_watching.py)
+-- Planned for what is asked: a condition that is not given is none. No sorting but of what was found, from the letters
+-- to their jobs (`offset 0`): without statistics the planner read and sorted all 60,000 letters, 181,159 pages instead
+-- of 30,302. (tests/plans/test_watching.py)
 create or replace function group_dead_letters_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
@@ -39,8 +40,8 @@ begin
         and (_correlation_id is null or coalesce(j.correlation_id, j.id::text) = _correlation_id)
       order by d.seq desc limit 10000
     ), grouped as (
-      select fingerprint, count(*) as count, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at,
-             max(seq) as newest
+      select fingerprint, count(*) as count, count(distinct tenant) as tenants, min(died_at) as first_at,
+             max(died_at) as last_at, max(seq) as newest
       from found group by fingerprint order by count(*) desc, fingerprint limit _limit
     )
     select json_build_object('groups', coalesce(json_agg(row_to_json(r) order by r.count desc, r.fingerprint), '[]'))

@@ -32,8 +32,8 @@ begin
 end
 $$;
 
--- page_dead_letters_v1: one page of dead letters that match, newest first, where the next page begins, and how many match on all pages,
---         counted up to 100,000 (COUNT_CAP).
+-- page_dead_letters_v1: one page of dead letters that match, newest first, where the next page begins, and how many
+--         match on all pages, counted up to 100,000 (COUNT_CAP).
 -- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey; job_pkey
 create or replace function page_dead_letters_v1(_op json) returns json
@@ -51,13 +51,15 @@ declare
   _total     bigint;
 begin
   select * into _w from json_to_record(_op->'where') as w (
-    status text, acknowledged boolean, queue text, type text, error_class text, error_type text, fingerprint text, correlation_id text);
+    status text, acknowledged boolean, queue text, type text, error_class text, error_type text, fingerprint text,
+    correlation_id text);
   _of_jobs := concat_ws(' and ',
     case when _tenant is not null then 'j.tenant = $3' end,
     case when _w.queue is not null then 'j.queue = $6' end,
     case when _w.type is not null then 'j.type = $7' end,
     case when _w.correlation_id is not null then 'coalesce(j.correlation_id, j.id::text) = $11' end);
-  -- Letters first, then each one's job (offset 0 holds the planner to that): it would rather read all jobs, 110 ms at a million.
+  -- Letters first, then each one's job (offset 0 holds the planner to that): it would rather read all jobs, 110 ms at a
+  -- million.
   _matching := 'from dead_letter d' || case
       when _of_jobs = '' then ''
       when _tenant is not null then ' join job j using (seq)'
@@ -67,12 +69,15 @@ begin
     case when _w.error_class is not null then 'd.error_class = $8' end,
     case when _w.error_type is not null then 'd.error_type = $9' end,
     case when _w.fingerprint is not null then 'd.fingerprint = $10' end,
-    case _w.acknowledged when true then 'd.acknowledged_at is not null' when false then 'd.acknowledged_at is null' end);
+    case _w.acknowledged when true then 'd.acknowledged_at is not null'
+      when false then 'd.acknowledged_at is null' end);
   execute format(
-    'select (select count(*) from (select 1 %1$s limit $2) m), array(select d.seq %1$s %2$s order by d.seq desc limit $1)',
+    'select (select count(*) from (select 1 %1$s limit $2) m), '
+    'array(select d.seq %1$s %2$s order by d.seq desc limit $1)',
     _matching, case when _before is not null then 'and d.seq < $4' end)
   into _total, _seqs
-  using _limit + 1, 100000, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id;
+  using _limit + 1, 100000, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type,
+    _w.fingerprint, _w.correlation_id;
   return json_build_object(
     'dead_letters', dead_letter_records(_seqs[:_limit]),
     'next', case when cardinality(_seqs) > _limit then _seqs[_limit] end, 'total', _total);

@@ -35,7 +35,8 @@ begin
   end if;
   select seq into _last from job where id = _d.reprocessed_as;
   select status into _fate from done where seq = _last;
-  if _last is not null and _d.status = 'retried' and (_d.reprocessed_as = _new_id or _fate is null or _fate = 'completed') then
+  if _last is not null and _d.status = 'retried'
+    and (_d.reprocessed_as = _new_id or _fate is null or _fate = 'completed') then
     return dead_letter_act(null, _seq, _last, true);
   end if;
   if exists (select from job where id = _new_id) then
@@ -43,7 +44,8 @@ begin
   end if;
 
   _before := json_build_object('status', _d.status, 'acknowledged_by', _d.acknowledged_by);
-  perform write_audit('job_dlq_reprocess_requested', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before, null, _now);
+  perform write_audit('job_dlq_reprocess_requested', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before, null,
+    _now);
   _new := nextval(pg_get_serial_sequence('job', 'seq'));
   _n := _d.reprocess_count;
   loop
@@ -52,24 +54,31 @@ begin
     insert into idempotency_key (tenant, key, seq) values (_j.tenant, _key, _new) on conflict do nothing;
     exit when found;
   end loop;
-  insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category, idempotency_key,
-                   correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
-  values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, coalesce(_payload, _j.payload), _j.payload_version, _j.max_attempts, _j.timeout_s,
-          _j.category, _key, coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due);
+  insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
+                   category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at,
+                   due_at)
+  values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, coalesce(_payload, _j.payload),
+          _j.payload_version, _j.max_attempts, _j.timeout_s, _j.category, _key,
+          coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due);
   if _due <= _now then
-    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s)
     values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s);
   else
-    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
+    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s, failed)
     values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s, false);
   end if;
-  update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes, reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id
+  update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes,
+    reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id
   where seq = _seq;
   perform write_audit(
     'job_dlq_reprocess_success', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before,
     case when _payload::text <> _j.payload::text
-         then json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id, 'payload_edited', true)
-         else json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id) end, _now);
+         then json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id,
+           'payload_edited', true)
+         else json_build_object('status', 'retried', 'acknowledged_by', _d.acknowledged_by, 'new_job_id', _new_id) end,
+           _now);
   perform wake_waiting();
   return dead_letter_act(null, _seq, _new, false);
 end

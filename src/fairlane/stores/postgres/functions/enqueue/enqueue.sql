@@ -4,18 +4,19 @@
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey; a taken key or id is a receipt, never an error
 -- uses:   job_id_key
 --
--- `payload_text`, a string that holds the payload's JSON, takes the place of `payload` where that has escapes no text can hold (NUL, half
--- a surrogate pair): reading the fields of `jobs` would refuse those.
+-- `payload_text`, a string that holds the payload's JSON, takes the place of `payload` where that has escapes no text
+-- can hold (NUL, half a surrogate pair): reading the fields of `jobs` would refuse those.
 --
--- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit is looked at. Counting reads no more rows
--- than a limit allows, and no row that others write to is written: an enqueue in a long transaction holds nobody up.
+-- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit is looked at. Counting
+-- reads no more rows than a limit allows, and no row that others write to is written: an enqueue in a long transaction
+-- holds nobody up.
 --
--- `terms`: what `limits` come to for these jobs, by tenant and queue, where the caller has put them together: saves reading them here.
+-- `terms`: `limits` merged for these jobs by tenant and queue, where the caller has done so: saves doing it here.
 --
 -- select fairlane.enqueue_v1('[{"type": "mail.send", "payload": {"to": 7}, "delay_s": 30}]');
 create or replace function enqueue_v1(
-  jobs json, at timestamptz default null, capacity integer default null, notify text default 'if_waiting', limits json default null,
-  terms json default null
+  jobs json, at timestamptz default null, capacity integer default null,
+  notify text default 'if_waiting', limits json default null, terms json default null
 ) returns json
 language plpgsql
 set search_path from current
@@ -42,7 +43,8 @@ begin
     end if;
   end if;
 
-  if (limits::text <> 'false' and terms::text is distinct from '[]') or (limits::text is distinct from 'false' and exists (select from limit_rule where kind = 'tenant')) then
+  if (limits::text <> 'false' and terms::text is distinct from '[]')
+    or (limits::text is distinct from 'false' and exists (select from limit_rule where kind = 'tenant')) then
     select g.groups, g.refused, g.careful into _groups, _refused, _careful from enqueue_groups(jobs, limits, terms) g;
     if _refused is not null then
       return json_build_object('refused', _refused, 'depth', _depth);
@@ -56,33 +58,39 @@ begin
       get stacked diagnostics _detail = pg_exception_detail;
       return json_build_object('refused', _detail::json, 'depth', _depth);
     end;
-  -- A word in the text may be anybody's; then the careful path is only slower. Reading the keys out costs a second parse of it all.
+  -- A word in the text may be anybody's; then the careful path is only slower. Reading the keys out costs a second
+  -- parse of it all.
   elsif strpos(jobs::text, '"idempotency_key"') > 0 or strpos(jobs::text, '"dedup_key"') > 0 then
     select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now, null) e;
   else
     with input as materialized (
       select * from json_to_recordset(jobs) as j (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
-        payload_version integer, max_attempts integer, timeout_s double precision, category text, correlation_id text,
-        parent_id uuid, created_by text, refs json, headers json, retry json, run_at timestamptz, delay_s double precision)
+        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+        payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
+        correlation_id text, parent_id uuid, created_by text, refs json, headers json, retry json, run_at timestamptz,
+        delay_s double precision)
     ), added as (
       insert into job (id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category,
                        correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
       select coalesce(id, gen_random_uuid()), type, coalesce(tenant, 'system'), coalesce(queue, 'default'),
              case when priority_scope = 'tenant' then 0 else coalesce(priority, 5) end,
              case when priority_scope = 'tenant' then coalesce(priority, 5) else 0 end,
-             coalesce(payload_text::json, payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5), timeout_s, category,
-             correlation_id, parent_id, created_by, refs, headers, retry, _now,
+             coalesce(payload_text::json, payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5),
+             timeout_s, category, correlation_id, parent_id, created_by, refs, headers, retry, _now,
              coalesce(run_at, _now + delay_s * interval '1 second', _now)
       from input
       on conflict (id) do nothing
       returning seq, id, queue, band, tenant, rank, due_at, type, timeout_s
     ), now_ready as (
-      insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s from added where due_at <= _now
+      insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+        timeout_s)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s from added
+      where due_at <= _now
     ), later as (
-      insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, false from added where due_at > _now
+      insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
+        deduped, timeout_s, failed)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, false from added
+      where due_at > _now
     )
     select (select count(*) from input), count(*), array_agg(seq),
            json_agg(json_build_object('disposition', 'created', 'id', id, 'seq', seq))

@@ -1,13 +1,16 @@
--- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or refused.
+-- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or
+--         refused.
 -- moves:  enqueue new -> ready | scheduled | held
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey
 -- uses:   job_id_key
 --
--- Of two jobs with one key the first given wins, and jobs are numbered in the order given. Keys are taken in their own order where that
--- changes nothing: in the order given, calls with the same keys deadlocked (16 processes, ten keys a call: until one gave up). Calls with
--- keys of both kinds, or that a limit may hold back, still may; the client repeats them, ids make that safe.
--- A refusal is raised as FL001, for the caller to catch.
-create or replace function enqueue_one_by_one(jobs json, _now timestamptz, _groups enqueue_group[], out created integer, out receipts json)
+-- Of two jobs with one key the first given wins, and jobs are numbered in the order given. Keys are taken in their own
+-- order where that changes nothing: in the order given, calls with the same keys deadlocked (16 processes, ten keys a
+-- call: until one gave up). Calls with keys of both kinds, or that a limit may hold back, still may; the client repeats
+-- them, ids make that safe. A refusal is raised as FL001, for the caller to catch.
+create or replace function enqueue_one_by_one(
+  jobs json, _now timestamptz, _groups enqueue_group[], out created integer, out receipts json
+)
 language plpgsql
 set search_path from current
 as $$
@@ -19,33 +22,36 @@ declare
   _g    integer;
   _hold boolean;
   _sort boolean := _groups is null and (
-    select num_nonnulls(max(j.idempotency_key), max(j.dedup_key)) = 1 and count(*) > 1 and count(distinct j.id) = count(j.id)
+    select num_nonnulls(max(j.idempotency_key), max(j.dedup_key)) = 1 and count(*) > 1
+      and count(distinct j.id) = count(j.id)
     from json_to_recordset(jobs) as j (id uuid, idempotency_key text, dedup_key text));
 begin
   created := 0;
   for _j in
     select * from (  -- numbered before it is sorted
-      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.ord, coalesce(j.id, gen_random_uuid()) as id, j.type,
-             coalesce(j.tenant, 'system') as tenant, coalesce(j.queue, 'default') as queue,
+      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.ord, coalesce(j.id, gen_random_uuid()) as id,
+             j.type, coalesce(j.tenant, 'system') as tenant, coalesce(j.queue, 'default') as queue,
              case when j.priority_scope = 'tenant' then 0 else coalesce(j.priority, 5) end as band,
              case when j.priority_scope = 'tenant' then coalesce(j.priority, 5) else 0 end as rank,
-             coalesce(j.payload_text::json, j.payload, '{}') as payload, coalesce(j.payload_version, 1) as payload_version,
-             coalesce(j.max_attempts, 5) as max_attempts, j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.correlation_id,
-             j.parent_id, j.created_by, j.refs, j.headers, j.retry,
-             coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now) as due_at
+             coalesce(j.payload_text::json, j.payload, '{}') as payload,
+             coalesce(j.payload_version, 1) as payload_version, coalesce(j.max_attempts, 5) as max_attempts,
+             j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.correlation_id, j.parent_id, j.created_by,
+             j.refs, j.headers, j.retry, coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now) as due_at
       from rows from (json_to_recordset(jobs) as (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
-        payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
-        dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json, headers json, retry json,
-        run_at timestamptz, delay_s double precision)) with ordinality
-        as j (id, type, tenant, queue, priority, priority_scope, payload, payload_text, payload_version, max_attempts, timeout_s, category,
-              idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, run_at, delay_s, ord)
+        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+        payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
+        idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json,
+        headers json, retry json, run_at timestamptz, delay_s double precision)) with ordinality
+        as j (id, type, tenant, queue, priority, priority_scope, payload, payload_text, payload_version, max_attempts,
+              timeout_s, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
+              retry, run_at, delay_s, ord)
     ) j
-    order by case when _sort then (j.tenant, j.idempotency_key, case when j.dedup_key is not null then j.type end, j.dedup_key) end, j.ord
+    order by case when _sort
+      then (j.tenant, j.idempotency_key, case when j.dedup_key is not null then j.type end, j.dedup_key) end, j.ord
   loop
     _one := null;
-    -- A key or id that another session is just inserting makes us wait for its commit; if that session rolled back, or the
-    -- key was freed meanwhile, we go round again.
+    -- A key or id that another session is just inserting makes us wait for its commit; if that session rolled back, or
+    -- the key was freed meanwhile, we go round again.
     for _try in 1 .. 20 loop
       select * into _old from job where id = _j.id;
       if found then
@@ -59,7 +65,8 @@ begin
       end if;
 
       if _j.idempotency_key is not null then
-        insert into idempotency_key (tenant, key, seq) values (_j.tenant, _j.idempotency_key, _j.seq) on conflict do nothing;
+        insert into idempotency_key (tenant, key, seq) values (_j.tenant, _j.idempotency_key, _j.seq)
+        on conflict do nothing;
         if not found then
           select json_build_object('disposition', 'duplicate', 'id', o.id, 'seq', o.seq, 'key', 'idempotency') into _one
           from idempotency_key k join job o on o.seq = k.seq
@@ -69,7 +76,8 @@ begin
         end if;
       end if;
       if _j.dedup_key is not null then
-        insert into dedup_key (tenant, type, key, seq) values (_j.tenant, _j.type, _j.dedup_key, _j.seq) on conflict do nothing;
+        insert into dedup_key (tenant, type, key, seq) values (_j.tenant, _j.type, _j.dedup_key, _j.seq)
+        on conflict do nothing;
         if not found then
           delete from idempotency_key where tenant = _j.tenant and key = _j.idempotency_key and seq = _j.seq;
           select json_build_object('disposition', 'duplicate', 'id', o.id, 'seq', o.seq, 'key', 'dedup') into _one
@@ -80,11 +88,12 @@ begin
         end if;
       end if;
 
-      insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category,
-                       idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
-      values (_j.seq, _j.id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, _j.payload, _j.payload_version, _j.max_attempts,
-              _j.timeout_s, _j.category, _j.idempotency_key, _j.dedup_key, _j.correlation_id, _j.parent_id, _j.created_by,
-              _j.refs, _j.headers, _j.retry, _now, _j.due_at)
+      insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
+                       category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
+                       retry, enqueued_at, due_at)
+      values (_j.seq, _j.id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, _j.payload, _j.payload_version,
+              _j.max_attempts, _j.timeout_s, _j.category, _j.idempotency_key, _j.dedup_key, _j.correlation_id,
+              _j.parent_id, _j.created_by, _j.refs, _j.headers, _j.retry, _now, _j.due_at)
       on conflict (id) do nothing;
       if not found then
         delete from idempotency_key where tenant = _j.tenant and key = _j.idempotency_key and seq = _j.seq;
@@ -94,13 +103,15 @@ begin
       _hold := false;
       _g := null;
       if _groups is not null then
-        _g := (select g.ord from unnest(_groups) with ordinality as g (tenant, queue, jobs, waiting, when_full, payload_bytes, found, created, ord)
+        _g := (select g.ord from unnest(_groups) with ordinality as g (tenant, queue, jobs, waiting, when_full,
+          payload_bytes, found, created, ord)
                where g.tenant = _j.tenant and g.queue = _j.queue);
       end if;
       if _g is not null then
         if _groups[_g].found + _groups[_g].created >= _groups[_g].waiting then
           if _groups[_g].when_full = 'reject' then
-            raise exception using errcode = 'FL001', message = 'a limit refused the call', detail = limit_hit(_groups[_g])::text;
+            raise exception using errcode = 'FL001', message = 'a limit refused the call',
+              detail = limit_hit(_groups[_g])::text;
           end if;
           _hold := _groups[_g].when_full = 'hold';
         end if;
@@ -108,13 +119,18 @@ begin
       end if;
       if _hold then
         insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.dedup_key is not null, _j.timeout_s);
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.dedup_key is not null,
+          _j.timeout_s);
       elsif _j.due_at <= _now then
-        insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.dedup_key is not null, _j.timeout_s);
+        insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+          timeout_s)
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
+          _j.dedup_key is not null, _j.timeout_s);
       else
-        insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.dedup_key is not null, _j.timeout_s, false);
+        insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
+          deduped, timeout_s, failed)
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
+          _j.dedup_key is not null, _j.timeout_s, false);
       end if;
       _one := case when _hold then json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq, 'held', true)
                    else json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq) end;
@@ -122,7 +138,8 @@ begin
       exit;
     end loop;
     if _one is null then
-      raise exception using errcode = 'serialization_failure', message = 'a key of job ' || _j.id || ' kept changing hands';
+      raise exception using errcode = 'serialization_failure',
+        message = 'a key of job ' || _j.id || ' kept changing hands';
     end if;
     _all[_j.ord] := _one;
   end loop;

@@ -16,8 +16,8 @@ begin
     from (
       select i.*, row_number() over (partition by i.id order by i.ord) as nth
       from rows from (json_to_recordset(jobs) as (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json, payload_text text,
-        parent_id uuid
+        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+        payload_text text, parent_id uuid
       )) with ordinality as i (id, type, tenant, queue, priority, priority_scope, payload, payload_text, parent_id, ord)
     ) j
     join job o on o.id = j.id

@@ -1,6 +1,6 @@
--- Events: what happened, told in the order of commits.
+-- Events, numbered in the order of their commits.
 
--- add_events_v1: tell what happened, and say whether anybody watches.
+-- add_events_v1: record events, and return whether anybody watches.
 -- role:   worker, api
 -- guard:  one at a time from the first id drawn to the commit: who has seen an id has seen, or can see, every lower one
 create or replace function add_events_v1(_op json) returns json
@@ -16,14 +16,16 @@ begin
     _now := now_of(_op);
     insert into event (at, kind, tenant, data)
     select _now, e.kind, e.tenant, coalesce(e.data, '{}')
-    from rows from (json_to_recordset(_events) as (kind text, tenant text, data json)) with ordinality as e (kind, tenant, data, nth)
+    from rows from (json_to_recordset(_events) as (kind text, tenant text, data json)) with ordinality as e (kind,
+      tenant, data, nth)
     order by e.nth;
   end if;
   return json_build_object('watched', coalesce((select watched_until > now_of(_op) from told), false));
 end
 $$;
 
--- read_events_v1: events behind `after`, and the highest id so far, both by one snapshot: what is not among the first is above the second.
+-- read_events_v1: events behind `after`, and the highest id so far, both by one snapshot: what is not among the first
+--         is above the second.
 -- role:   worker, api
 -- uses:   event_pkey, event_tenant
 create or replace function read_events_v1(_op json) returns json

@@ -1,9 +1,10 @@
--- What people do to jobs. Each act locks the job where it is, moves it, and writes its audit record, in one transaction.
+-- Acts on jobs by hand. Each locks the job where it is, moves it, and writes its audit record, in one transaction.
 
 create type withdrawn as (
-  place text, queue text, band smallint, tenant text, rank smallint, due_at timestamptz, type text, attempt integer, attempts integer,
-  crashes smallint, suspect boolean, deduped boolean, timeout_s double precision,
-  worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz, counted smallint
+  place text, queue text, band smallint, tenant text, rank smallint, due_at timestamptz, type text, attempt integer,
+  attempts integer, crashes smallint, suspect boolean, deduped boolean, timeout_s double precision,
+  worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz,
+  counted smallint
 );
 
 -- withdraw: take an unfinished job out of its place, waiting for whoever is moving it; null when it is finished.
@@ -18,18 +19,20 @@ begin
   -- A job on its way from one place to the next is in none that we have looked at yet: look again.
   for _try in 1 .. 100 loop
     delete from ready where seq = _seq
-    returning 'ready', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s into _w;
+    returning 'ready', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s into _w;
     exit when found;
     delete from scheduled where seq = _seq
-    returning 'scheduled', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s into _w;
+    returning 'scheduled', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s into _w;
     exit when found;
     delete from held where seq = _seq
     returning 'held', queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s into _w;
     exit when found;
     if _from_lease then
       delete from lease where seq = _seq
-      returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
-                worker, leased_at, deadline_at, started_at, cancel_requested_at, counted into _w;
+      returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+                timeout_s, worker, leased_at, deadline_at, started_at, cancel_requested_at, counted into _w;
       if _w.counted > 1 then
         perform wake_waiting();
         return _w;
@@ -49,18 +52,19 @@ $$;
 -- finish: write how a withdrawn job ended, free its dedup key, and make the dead letter of a dead one.
 -- moves:  cancel ready | scheduled | held -> cancelled, fail | bury ready | scheduled | held | leased -> dead
 create or replace function finish(
-  _seq bigint, _w withdrawn, _status text, _attempt integer, _attempts integer, _outcome text, _error_class text, _error_type text,
-  _message text, _now timestamptz
+  _seq bigint, _w withdrawn, _status text, _attempt integer, _attempts integer, _outcome text, _error_class text,
+  _error_type text, _message text, _now timestamptz
 ) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
-  insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
-                    error_class, error_type, error_message)
+  insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at,
+                    deadline_at, started_at, error_class, error_type, error_message)
   values (_seq, _status, _now, _w.due_at, _attempt, _attempts, _w.crashes, _outcome, _w.worker,
           case when _outcome is not null then coalesce(_w.leased_at, _now) end,
-          case when _outcome is not null then coalesce(_w.deadline_at, _now) end, _w.started_at, _error_class, _error_type, _message);
+          case when _outcome is not null then coalesce(_w.deadline_at, _now) end, _w.started_at, _error_class,
+            _error_type, _message);
   if _w.deduped then
     delete from dedup_key k using job j
     where j.seq = _seq and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = _seq;
@@ -80,7 +84,9 @@ begin atomic
   select json_build_object('refused', _refused, 'job', (select row_to_json(r) from job_record r where r.seq = _seq));
 end;
 
-create or replace function audit_job(_action text, _by text, _notes text, _seq bigint, _before json, _now timestamptz) returns void
+create or replace function audit_job(
+  _action text, _by text, _notes text, _seq bigint, _before json, _now timestamptz
+) returns void
 language sql
 set search_path from current
 begin atomic
@@ -111,7 +117,8 @@ begin
   end if;
   _w := withdraw(_seq, false);
   if _w.place is null then
-    return job_act(case when (select status from done where seq = _seq) = 'cancelled' then null else 'not_allowed' end, _seq);
+    return job_act(case when (select status from done where seq = _seq) = 'cancelled' then null else 'not_allowed' end,
+      _seq);
   elsif _w.place = 'leased' then
     if _w.cancel_requested_at is not null then
       return job_act(null, _seq);
@@ -162,12 +169,14 @@ begin
                   then case when _w.cancel_requested_at is not null then 'cancelled' end else 'dead' end;
   _class := case when _status = 'dead' then 'non_retryable' else 'retryable' end;
   if _status is null then
-    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class, error_type, error_message)
-    values (_seq, _attempt, 'failed_by_hand', _w.worker, coalesce(_w.leased_at, _now), coalesce(_w.deadline_at, _now), _w.started_at, _now,
-            _class, _type, _reason);
-    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-    values (_seq, _w.queue, _w.band, _w.tenant, _w.rank, _now + _retry_delay_s * interval '1 second', _w.type, _attempt, _attempts,
-            _w.crashes, false, _w.deduped, _w.timeout_s, true);
+    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class,
+      error_type, error_message)
+    values (_seq, _attempt, 'failed_by_hand', _w.worker, coalesce(_w.leased_at, _now), coalesce(_w.deadline_at, _now),
+            _w.started_at, _now, _class, _type, _reason);
+    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s, failed)
+    values (_seq, _w.queue, _w.band, _w.tenant, _w.rank, _now + _retry_delay_s * interval '1 second', _w.type,
+            _attempt, _attempts, _w.crashes, false, _w.deduped, _w.timeout_s, true);
   else
     perform finish(_seq, _w, _status, _attempt, _attempts, 'failed_by_hand', _class, _type, _reason, _now);
   end if;

@@ -1,4 +1,4 @@
--- note_v1: keep what a running attempt says of itself: progress, and the newest 100 lines (LOG_LINES) of its log.
+-- note_v1: record the progress of a running attempt, and the newest 100 lines (LOG_LINES) of its log.
 -- role:   worker
 -- guard:  lease (seq, attempt, worker) exists, and is held until these words are in
 -- uses:   lease_pkey, note_pkey, log_line_pkey

@@ -1,5 +1,5 @@
--- What people and programs ask, as functions: an answer needs the right to ask, and no right on any table (docs/guides/isolation.md).
--- Listings are planned for what is asked, from texts that stand here: values travel as parameters, never in the text.
+-- Reads jobs. A caller needs the right to call, and no right on any table (docs/guides/isolation.md). Listings are
+-- planned for the filter that is given, from texts that stand here: values travel as parameters, never in the text.
 
 create or replace function attempts_of(_seq bigint) returns json language sql stable
 begin atomic
@@ -10,7 +10,7 @@ begin atomic
   ) a;
 end;
 
--- get_job_v1: one job with its attempts and what it said of itself; null: none in this scope.
+-- get_job_v1: one job with its attempts, progress and log; null: none in this scope.
 -- role:   api
 -- uses:   job_id_key
 create or replace function get_job_v1(_op json) returns json
@@ -23,8 +23,8 @@ declare
 begin
   return (
     select json_build_object(
-      'job', row_to_json(r), 'attempts', attempts_of(r.seq), 'progress', (select n.progress from note n where n.seq = r.seq),
-      'log', coalesce((
+      'job', row_to_json(r), 'attempts', attempts_of(r.seq),
+      'progress', (select n.progress from note n where n.seq = r.seq), 'log', coalesce((
         select json_agg(json_build_object('at', g.at, 'attempt', g.attempt, 'message', g.message) order by g.n)
         from log_line g where g.seq = r.seq), '[]'))
     from job_record r where r.id = _id and (_tenant is null or r.tenant = _tenant));
@@ -34,7 +34,8 @@ $$;
 -- job_records: jobs by their numbers, newest first, as a JSON array.
 -- uses:   primary keys alone
 --
--- Apart from the search for the numbers, which is planned anew each time: with these joins in it a page of dead letters took 1.6 ms, not 0.4.
+-- Apart from the search for the numbers, which is planned anew each time: with these joins in it a page of dead letters
+-- took 1.6 ms, not 0.4.
 create or replace function job_records(_seqs bigint[]) returns json
 language plpgsql stable
 set search_path from current
@@ -54,14 +55,16 @@ $$;
 create or replace function as_id(_text text) returns uuid language sql immutable parallel safe
 return case when _text ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then _text::uuid end;
 
--- keyed: the jobs that bear an idempotency key, one for each tenant at most; a job without one of its own has its id for one.
+-- keyed: the jobs that bear an idempotency key, one for each tenant at most; a job without one of its own has its id
+--         for one.
 -- uses:   idempotency_key_pkey, once for each tenant that has keys; job_id_key
 create or replace function keyed(_tenant text, _key text) returns bigint[] language sql stable
 begin atomic
   with recursive t (tenant) as (
     select case when _tenant is null then (select min(k.tenant) from idempotency_key k) else _tenant end
     union all
-    select (select min(k.tenant) from idempotency_key k where k.tenant > t.tenant) from t where t.tenant is not null and _tenant is null
+    select (select min(k.tenant) from idempotency_key k where k.tenant > t.tenant) from t
+    where t.tenant is not null and _tenant is null
   )
   select array(
     select k.seq from t join idempotency_key k on k.tenant = t.tenant and k.key = _key
@@ -93,7 +96,7 @@ begin
   if _w.idempotency_key is not null then
     _keyed := keyed(_tenant, _w.idempotency_key);
   end if;
-  -- What waits and what runs says these of itself: no other job is looked at.
+  -- Rows of waiting and running jobs carry these fields: no other job is read.
   _lined := concat_ws(' and ', 'true',
     case when _tenant is not null then 'f.tenant = $2' end,
     case when _before is not null then 'f.seq < $3' end,
@@ -110,12 +113,14 @@ begin
     case when _w.enqueued_from is not null then 'j.enqueued_at >= $9' end,
     case when _w.enqueued_before is not null then 'j.enqueued_at < $10' end,
     -- A job without a correlation of its own has its id for one.
-    case when as_id(_w.correlation_id) is not null then '(j.correlation_id = $11 or (j.id = as_id($11) and j.correlation_id is null))'
+    case when as_id(_w.correlation_id) is not null
+      then '(j.correlation_id = $11 or (j.id = as_id($11) and j.correlation_id is null))'
          when _w.correlation_id is not null then 'j.correlation_id = $11' end,
     case when _w.idempotency_key is not null then 'j.seq = any($12)' end);
   -- Every dead job has a dead letter: `done` would be searched through all that completed.
   select string_agg(format('(select j.seq from %s where %s and %s order by j.seq desc limit $1)', p.facts,
-                           case when p.is_lined then concat_ws(' and ', p.which, _lined) else p.which end, _matching), ' union all ')
+                           case when p.is_lined then concat_ws(' and ', p.which, _lined) else p.which end, _matching),
+                             ' union all ')
   into _picks
   from (values
     ('pending', 'ready f join job j using (seq)', 'true', true),
@@ -131,8 +136,8 @@ begin
   ) p (status, facts, which, is_lined)
   where p.status = any(coalesce(_w.statuses, '{any}'));
   execute format('select array(select seq from (%s) p order by seq desc limit $1)', _picks) into _seqs
-  using _limit + 1, _tenant, _before, _w.queue, _w.type, _w.category, _w.created_by, _w.parent_id, _w.enqueued_from, _w.enqueued_before,
-        _w.correlation_id, _keyed;
+  using _limit + 1, _tenant, _before, _w.queue, _w.type, _w.category, _w.created_by, _w.parent_id, _w.enqueued_from,
+        _w.enqueued_before, _w.correlation_id, _keyed;
   return json_build_object(
     'jobs', job_records(_seqs[:_limit]), 'next', case when cardinality(_seqs) > _limit then _seqs[_limit] end);
 end

@@ -26,7 +26,8 @@ begin
   end if;
   select json_build_object('status', status, 'attempts', attempts) into _before from job_record where seq = _seq;
   if (select s.freed from settle(
-        _l.worker, json_build_array(json_build_object('kind', 'released', 'seq', _seq, 'attempt', _l.attempt)), _now) s) is not null then
+        _l.worker, json_build_array(json_build_object('kind', 'released', 'seq', _seq, 'attempt', _l.attempt)),
+        _now) s) is not null then
     perform wake_waiting();
   end if;
   perform audit_job('job_reset', _by, _notes, _seq, _before, _now);

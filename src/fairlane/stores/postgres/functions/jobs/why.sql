@@ -1,6 +1,8 @@
 -- limit_states: the limits a job is under, and how far they are used.
 -- uses:   limit_rule_pkey, rate_use_pkey, lease (small: as many rows as jobs in flight)
-create or replace function limit_states(_queue text, _tenant text, _type text, _given limit_room[], _cap integer, _now timestamptz) returns json
+create or replace function limit_states(
+  _queue text, _tenant text, _type text, _given limit_room[], _cap integer, _now timestamptz
+) returns json
 language plpgsql stable
 set search_path from current
 as $$
@@ -18,7 +20,8 @@ begin
              coalesce(max(rate_count) filter (where kept), max(rate_count)) as rate_count,
              coalesce(max(period_s) filter (where kept), max(period_s)) as period_s,
              max(paused_until) as paused_until,
-             case when kind = 'type' then array[name] else coalesce(max(types) filter (where kept), max(types)) end as types
+             case when kind = 'type' then array[name]
+               else coalesce(max(types) filter (where kept), max(types)) end as types
       from said group by kind, name, queue
     ), keys as (
       select 1 as place, 'queue' as kind, _queue as name, '' as queue
@@ -27,26 +30,34 @@ begin
       union all select 4, 'type', _type, ''
       union all select 5, 'named', m.name, '' from merged m where m.kind = 'named' and _type = any(m.types)
     ), ruled as (
-      select k.*, m.types, nullif(coalesce(m.running, e.running), -1) as running, nullif(coalesce(m.rate_count, e.rate_count), -1) as rate_count,
-             coalesce(m.period_s, e.period_s) as period_s, case when m.paused_until > _now then m.paused_until end as paused_until
+      select k.*, m.types, nullif(coalesce(m.running, e.running), -1) as running,
+             nullif(coalesce(m.rate_count, e.rate_count), -1) as rate_count,
+             coalesce(m.period_s, e.period_s) as period_s,
+             case when m.paused_until > _now then m.paused_until end as paused_until
       from keys k
       left join merged m on m.kind = k.kind and m.name = k.name and m.queue = k.queue
-      left join merged e on k.kind = 'tenant' and e.kind = 'tenant' and e.name = '*' and e.queue = k.queue and k.name <> 'system'
+      left join merged e on k.kind = 'tenant' and e.kind = 'tenant' and e.name = '*' and e.queue = k.queue
+        and k.name <> 'system'
     )
     select json_agg(json_build_object(
       'kind', r.kind, 'name', r.name, 'queue', r.queue, 'running', r.running,
       'leases', case when r.running is null then 0 else (
         select count(*) from (
           select from lease l
-          where case r.kind when 'queue' then l.queue = r.name when 'tenant' then l.tenant = r.name and (r.queue = '' or l.queue = r.queue)
-                            else l.type = any(r.types) end
+          where case r.kind
+                  when 'queue' then l.queue = r.name
+                  when 'tenant' then l.tenant = r.name and (r.queue = '' or l.queue = r.queue)
+                  else l.type = any(r.types) end
           limit _cap) c) end,
-      'rate', case when r.rate_count is not null then json_build_object('count', r.rate_count, 'period_s', r.period_s) end,
+      'rate', case when r.rate_count is not null
+                   then json_build_object('count', r.rate_count, 'period_s', r.period_s) end,
       'starts', least(coalesce(u.n, 0), _cap),
       'free_at', greatest(r.paused_until, u.free_at)) order by r.place, r.name collate "C")
     from ruled r
     cross join lateral (
-      select max(w.so_far) as n, max(w.at) filter (where r.rate_count > 0 and w.so_far >= r.rate_count) + r.period_s * interval '1 second' as free_at
+      select max(w.so_far) as n,
+             max(w.at) filter (where r.rate_count > 0 and w.so_far >= r.rate_count)
+               + r.period_s * interval '1 second' as free_at
       from (
         select u.at, sum(u.n) over (order by u.at desc) as so_far from rate_use u
         where r.rate_count is not null and u.kind = r.kind and u.name = r.name and u.queue = r.queue
@@ -91,16 +102,22 @@ begin
     'ahead', (select count(*) from (
       select from ready r where r.queue = _r.queue and r.band = _r.band and r.tenant = _r.tenant
         and (r.rank, r.due_at, r.seq) < (_r.rank, _r.due_at, _r.seq) limit _cap) c),
-    'more_urgent', (select count(*) from (select from ready r where r.queue = _r.queue and r.band < _r.band limit _cap) c),
-    'tenants', case when _r.seq is null then 0 else least(_cap, cardinality(array_remove(tenants_behind(_r.queue, _r.band, '', null, _cap + 1), _r.tenant))) end,
+    'more_urgent', (
+      select count(*) from (select from ready r where r.queue = _r.queue and r.band < _r.band limit _cap) c),
+    'tenants', case when _r.seq is null then 0 else least(_cap, cardinality(
+      array_remove(tenants_behind(_r.queue, _r.band, '', null, _cap + 1), _r.tenant))) end,
     'pauses', coalesce((
       select json_agg(row_to_json(p) order by p.kind) from pause p
       where (p.kind, p.name) in (('queue', _j.queue), ('tenant', _j.tenant), ('type', _j.type))), '[]'),
-    'limits', coalesce(case when _place not in ('completed', 'dead', 'cancelled')
-                            then limit_states(_j.queue, _j.tenant, _j.type, given_limits(_limits), _cap, _now) end, '[]'),
+    'limits', coalesce(
+      case when _place not in ('completed', 'dead', 'cancelled')
+           then limit_states(_j.queue, _j.tenant, _j.type, given_limits(_limits), _cap, _now) end, '[]'),
     'waiting_limit', (select t.waiting from tenant_terms(_j.tenant, _j.queue, _limits) t),
-    'workers', (select count(*) from worker w where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))),
-    'knowing', (select count(*) from worker w where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))
-                                                and (w.types = '{}' or _j.type = any(w.types))));
+    'workers', (
+      select count(*) from worker w where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))),
+    'knowing', (
+      select count(*) from worker w
+      where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))
+        and (w.types = '{}' or _j.type = any(w.types))));
 end
 $$;

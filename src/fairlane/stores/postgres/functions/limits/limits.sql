@@ -1,9 +1,10 @@
--- limit_lock: who counts under a limit holds this. Without a path of its own, so that it costs no more than its expression.
+-- limit_lock: who counts under a limit holds this. Without a path of its own, so that it costs no more than its
+--         expression.
 create or replace function limit_lock(_kind text, _name text) returns bigint
 language sql stable parallel safe
 return hashtextextended(current_schema() || ':' || _kind || ':' || _name, 4);
 
--- said_of: the names under which something is said of a tenant: its own and `*`, which is not meant for the application's own jobs.
+-- said_of: the names whose limits hold for a tenant: its own and `*`, which leaves out the application's own jobs.
 create or replace function said_of(_tenant text) returns text[]
 language sql immutable parallel safe
 return case when _tenant = 'system' then array[_tenant] else array[_tenant, '*'] end;
@@ -26,7 +27,8 @@ language sql stable
 set search_path from current
 begin atomic
   select json_build_object('changed', _changed, 'limits', coalesce(
-    json_agg(json_build_object('limit', said, 'by', by, 'at', at, 'paused_until', paused_until) order by kind, name, queue), '[]'))
+    json_agg(json_build_object('limit', said, 'by', by, 'at', at, 'paused_until', paused_until)
+      order by kind, name, queue), '[]'))
   from limit_rule;
 end;
 
@@ -37,7 +39,7 @@ language sql stable
 set search_path from current
 return limits(false);
 
--- wake_waiting: tell workers that wait that there may be something for them.
+-- wake_waiting: notify waiting workers that there may be work for them.
 -- uses:   worker_waiting
 create or replace function wake_waiting() returns void
 language plpgsql
@@ -53,21 +55,29 @@ $$;
 -- What a lease that ended was counted under.
 create type freed_place as (queue text, type text, tenant text);
 
--- wake_for_room: tell workers that wait, unless the claim at hand has taken again, of each thing that leases are counted by, all that ended.
+-- wake_for_room: notify waiting workers, unless the claim at hand has taken again all places that were freed.
 -- uses:   lease_pkey, counted_pkey, worker_waiting
 --
--- A worker under a limit claims again in the Turn that settles. Were the others woken each time they would find nothing, and by counting
--- keep it from counting: four processes under a limit of three made 1,700 Turns for 300 jobs.
+-- A worker under a limit claims again in the Turn that settles. Were the others woken each time they would find
+-- nothing, and by counting keep it from counting: four processes under a limit of three made 1,700 Turns for 300 jobs.
 create or replace function wake_for_room(_freed freed_place[], _claimed bigint[]) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
   if exists (
-    select k.* from unnest(_freed) f cross join lateral (values ('queue', f.queue, ''), ('type', f.type, ''), ('tenant', f.tenant, f.queue)) k (kind, name, queue)
-    where exists (select from counted c where c.kind = k.kind and c.name = case k.kind when 'tenant' then 'running' else k.name end)
+    select k.* from unnest(_freed) f
+    cross join lateral (
+      values ('queue', f.queue, ''), ('type', f.type, ''), ('tenant', f.tenant, f.queue)
+    ) k (kind, name, queue)
+    where exists (
+      select from counted c
+      where c.kind = k.kind and c.name = case k.kind when 'tenant' then 'running' else k.name end)
     except all
-    select k.* from lease l cross join lateral (values ('queue', l.queue, ''), ('type', l.type, ''), ('tenant', l.tenant, l.queue)) k (kind, name, queue)
+    select k.* from lease l
+    cross join lateral (
+      values ('queue', l.queue, ''), ('type', l.type, ''), ('tenant', l.tenant, l.queue)
+    ) k (kind, name, queue)
     where l.seq = any(_claimed)
   ) then
     perform wake_waiting();
@@ -75,8 +85,8 @@ begin
 end
 $$;
 
--- count_from_now_on: mark live leases of these queues and types, or all because of their tenants, and all that come, so that an index
--- counts them.
+-- count_from_now_on: mark live leases of these queues and types, or all because of their tenants, and all that come, so
+--         that an index counts them.
 -- guard:  the rows of all workers are locked, so no Turn is half way
 -- uses:   lease (small: as many rows as jobs in flight)
 create or replace function count_from_now_on(_queues text[], _types text[], _tenants text) returns void
@@ -86,21 +96,27 @@ as $$
 begin
   perform from worker order by id for update;
   insert into counted (kind, name)
-  select 'queue', q from unnest(_queues) q union select 'type', t from unnest(_types) t union select 'tenant', _tenants where _tenants is not null
+  select 'queue', q from unnest(_queues) q
+  union select 'type', t from unnest(_types) t
+  union select 'tenant', _tenants where _tenants is not null
   on conflict do nothing;
   update lease set counted = 3 where counted < 3 and (queue = any(_queues) or type = any(_types));
   if _tenants is not null then
-    update lease set counted = case _tenants when 'running' then 2 else 1 end where counted < case _tenants when 'running' then 2 else 1 end;
+    update lease set counted = case _tenants when 'running' then 2 else 1 end
+    where counted < case _tenants when 'running' then 2 else 1 end;
   end if;
 end
 $$;
 
--- is_said: whether a record says anything but a pause.
+-- is_said: whether a record holds anything but a pause.
 create or replace function is_said(_r limit_rule) returns boolean
 language sql immutable
-return num_nonnulls(_r.running, _r.rate_count, _r.waiting, _r.when_full, _r.enqueue_count, _r.payload_bytes, _r.types) > 0;
+return num_nonnulls(_r.running, _r.rate_count, _r.waiting, _r.when_full, _r.enqueue_count, _r.payload_bytes,
+  _r.types) > 0;
 
-create or replace function audit_limit(_action text, _was limit_rule, _is limit_rule, _by text, _notes text, _now timestamptz) returns void
+create or replace function audit_limit(
+  _action text, _was limit_rule, _is limit_rule, _by text, _notes text, _now timestamptz
+) returns void
 language plpgsql
 set search_path from current
 as $$
@@ -130,22 +146,26 @@ declare
   _new    limit_rule;
   _old    limit_rule;
 begin
-  select g.kind, g.name, coalesce(g.queue, ''), _limit, g.running, (g.rate->>'count')::integer, (g.rate->>'period_s')::double precision, g.waiting,
-         g.when_full, (g.enqueue_rate->>'count')::integer, (g.enqueue_rate->>'period_s')::double precision, g.payload_bytes,
-         nullif(g.types, '{}'), _by, _now, null::timestamptz
+  select g.kind, g.name, coalesce(g.queue, ''), _limit, g.running, (g.rate->>'count')::integer,
+         (g.rate->>'period_s')::double precision, g.waiting, g.when_full, (g.enqueue_rate->>'count')::integer,
+         (g.enqueue_rate->>'period_s')::double precision, g.payload_bytes, nullif(g.types, '{}'), _by, _now,
+         null::timestamptz
   into _new
   from json_to_record(_limit) as g (
-    kind text, name text, queue text, running integer, rate json, waiting integer, when_full text, enqueue_rate json, payload_bytes integer,
-    types text[]);
+    kind text, name text, queue text, running integer, rate json, waiting integer, when_full text, enqueue_rate json,
+    payload_bytes integer, types text[]);
   perform count_from_now_on(
     case when _new.kind = 'queue' and _new.running is not null then array[_new.name] end,
-    case when _new.kind = 'type' and _new.running is not null then array[_new.name] when _new.kind = 'named' then _new.types end,
-    case when _new.kind <> 'tenant' then null when _new.running is not null then 'running' when _new.waiting is not null then 'waiting' end);
+    case when _new.kind = 'type' and _new.running is not null then array[_new.name]
+         when _new.kind = 'named' then _new.types end,
+    case when _new.kind <> 'tenant' then null
+         when _new.running is not null then 'running'
+         when _new.waiting is not null then 'waiting' end);
   select * into _old from limit_rule where (kind, name, queue) = (_new.kind, _new.name, _new.queue) for update;
-  if found and (_old.running, _old.rate_count, _old.period_s, _old.waiting, _old.when_full, _old.enqueue_count, _old.enqueue_s,
-                _old.payload_bytes, _old.types)
-     is not distinct from (_new.running, _new.rate_count, _new.period_s, _new.waiting, _new.when_full, _new.enqueue_count,
-                           _new.enqueue_s, _new.payload_bytes, _new.types) then
+  if found and (_old.running, _old.rate_count, _old.period_s, _old.waiting, _old.when_full, _old.enqueue_count,
+                _old.enqueue_s, _old.payload_bytes, _old.types)
+     is not distinct from (_new.running, _new.rate_count, _new.period_s, _new.waiting, _new.when_full,
+                           _new.enqueue_count, _new.enqueue_s, _new.payload_bytes, _new.types) then
     return limits(false);
   end if;
   _new.paused_until := _old.paused_until;
@@ -258,33 +278,38 @@ begin
   if _wants is null then
     return json_build_object('granted', true);
   end if;
-  -- Tenants share 256 locks, taken in order: a call for thousands of tenants must not fill the server's table of locks, nor two calls wait
-  -- for each other.
+  -- Tenants share 256 locks, taken in order: a call for thousands of tenants must not fill the server's table of locks,
+  -- nor two calls wait for each other.
   perform pg_advisory_xact_lock(limit_lock('enqueue', l.nth::text))
   from (select distinct hashtextextended(w.tenant, 0) & 255 as nth from unnest(_wants) w order by 1) l;
   if _at is null then
-    _now := clock_timestamp();  -- after the wait: or tokens of later instants would be counted, and these not by those after them
+    -- after the wait: or tokens of later instants would be counted, and these not by those after them
+    _now := clock_timestamp();
   end if;
   select json_build_object(
-    'granted', false, 'tenant', w.tenant, 'rate', json_build_object('count', w.most, 'period_s', w.period_s), 'retry_at', (
+    'granted', false, 'tenant', w.tenant, 'rate', json_build_object('count', w.most, 'period_s', w.period_s),
+    'retry_at', (
       select t.at + w.period_s * interval '1 second'
       from (
         select u.at, sum(u.n) over (order by u.at) as freed
-        from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at > _now - w.period_s * interval '1 second'
+        from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = ''
+          and u.at > _now - w.period_s * interval '1 second'
       ) t
       where w.n <= w.most and t.freed >= used.n + w.n - w.most order by t.at limit 1))
   into _short
   from unnest(_wants) w
   cross join lateral (
     select coalesce(sum(u.n), 0) as n
-    from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at > _now - w.period_s * interval '1 second'
+    from rate_use u where u.kind = 'enqueue' and u.name = w.tenant and u.queue = ''
+      and u.at > _now - w.period_s * interval '1 second'
   ) used
   where used.n + w.n > w.most order by w.tenant collate "C" limit 1;
   if _short is not null then
     return _short;
   end if;
   delete from rate_use u using unnest(_wants) w
-  where u.kind = 'enqueue' and u.name = w.tenant and u.queue = '' and u.at <= _now - greatest(w.period_s * interval '1 second', interval '1 hour');
+  where u.kind = 'enqueue' and u.name = w.tenant and u.queue = ''
+    and u.at <= _now - greatest(w.period_s * interval '1 second', interval '1 hour');
   insert into rate_use as u (kind, name, queue, at, n)
   select 'enqueue', w.tenant, '', _now, w.n from unnest(_wants) w where w.n > 0
   on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;

@@ -1,19 +1,22 @@
 -- Reads the fields that operations share. Every function `<operation>_v1(json)` takes an operation as one JSON object.
 
--- scope_of: the tenant whose rows an operation may see or change; null: all tenants, which has to be asked for as {"tenant": null}.
+-- scope_of: the tenant whose rows an operation may see or change; null: all tenants, which has to be asked for as
+--         {"tenant": null}.
 create or replace function scope_of(_op json) returns text
 language plpgsql immutable parallel safe
 as $$
 begin
   if _op->'scope'->'tenant' is null then
     raise exception 'an operation on tenants'' rows needs a scope'
-      using errcode = 'invalid_parameter_value', hint = 'Give "scope": {"tenant": "…"}, or {"tenant": null} for all tenants.';
+      using errcode = 'invalid_parameter_value',
+        hint = 'Give "scope": {"tenant": "…"}, or {"tenant": null} for all tenants.';
   end if;
   return _op->'scope'->>'tenant';
 end
 $$;
 
--- now_of: the instant an operation gives, or the server's clock. Without a path of its own, so that it costs no more than its expression.
+-- now_of: the instant an operation gives, or the server's clock. Without a path of its own, so that it costs no more
+--         than its expression.
 create or replace function now_of(_op json) returns timestamptz
 language sql volatile
 return coalesce((_op->>'now')::timestamptz, clock_timestamp());

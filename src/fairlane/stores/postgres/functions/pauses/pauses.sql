@@ -4,7 +4,8 @@ language sql stable
 set search_path from current
 begin atomic
   select json_build_object('changed', _changed, 'pauses', coalesce((
-    select json_agg(json_build_object('kind', kind, 'name', name, 'by', by, 'at', at, 'notes', notes) order by kind, name) from pause), '[]'));
+    select json_agg(json_build_object('kind', kind, 'name', name, 'by', by, 'at', at, 'notes', notes)
+      order by kind, name) from pause), '[]'));
 end;
 
 -- list_pauses_v1: every pause, by kind and name.
@@ -35,8 +36,9 @@ begin
   if not found then
     return pauses(false);
   end if;
-  perform write_audit(case when _paused then 'pause' else 'resume' end, _by, _notes, case when _kind = 'tenant' then _name end, _kind || ':' || _name,
-                      json_build_object('paused', not _paused), json_build_object('paused', _paused), _now);
+  perform write_audit(case when _paused then 'pause' else 'resume' end, _by, _notes,
+                      case when _kind = 'tenant' then _name end, _kind || ':' || _name,
+                        json_build_object('paused', not _paused), json_build_object('paused', _paused), _now);
   if not _paused then
     perform wake_waiting();
   end if;
@@ -51,7 +53,7 @@ language sql
 set search_path from current
 return set_pause(true, _op);
 
--- resume_claims_v1: let the claims of one queue, type or tenant go on.
+-- resume_claims_v1: resume the claims of one queue, type or tenant.
 -- role:   api
 create or replace function resume_claims_v1(_op json) returns json
 language sql

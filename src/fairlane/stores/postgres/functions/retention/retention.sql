@@ -21,7 +21,8 @@ begin
     select seq from dead_letter where closed_at < _closed_before
     order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
   delete from idempotency_key k using job j
-  where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key and k.seq = j.seq;
+  where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key
+    and k.seq = j.seq;
   delete from attempt where seq = any(_seqs);
   delete from note where seq = any(_seqs);
   delete from log_line where seq = any(_seqs);
@@ -42,8 +43,9 @@ as $$
 declare
   _count bigint := (select count(*) from job);
 begin
-  delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done; delete from dead_letter;
-  delete from idempotency_key; delete from dedup_key; delete from job; delete from note; delete from log_line; delete from worker; delete from claim_made;
+  delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done;
+  delete from dead_letter; delete from idempotency_key; delete from dedup_key; delete from job; delete from note;
+  delete from log_line; delete from worker; delete from claim_made;
   delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;

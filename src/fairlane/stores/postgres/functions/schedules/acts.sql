@@ -1,4 +1,4 @@
--- What people do to schedules. The row is locked first: of two clicks the second sees what the first did.
+-- Acts on schedules by hand. The row is locked first: of two clicks the second sees what the first did.
 
 create or replace function schedule_act(_refused text, _s schedule, _job_id uuid) returns json
 language sql stable
@@ -29,10 +29,12 @@ begin
   if (_s.paused_at is not null) = _paused then
     return schedule_act(null, _s, null);
   end if;
-  update schedule set paused_at = case when _paused then _now end, next_at = case when _paused then next_at else _next_at end
+  update schedule set paused_at = case when _paused then _now end,
+    next_at = case when _paused then next_at else _next_at end
   where name = _name returning * into _s;
-  perform audit_schedule(case when _paused then 'schedule_pause' else 'schedule_resume' end, _by, _notes, _name, _s.spec->>'tenant',
-                         json_build_object('paused', not _paused), json_build_object('paused', _paused), _now);
+  perform audit_schedule(case when _paused then 'schedule_pause' else 'schedule_resume' end, _by, _notes, _name,
+                         _s.spec->>'tenant', json_build_object('paused', not _paused),
+                         json_build_object('paused', _paused), _now);
   return schedule_act(null, _s, null);
 end
 $$;
@@ -60,7 +62,8 @@ begin
   end if;
   _id := enqueue_v1(jobs, _now, limits => 'false')->'receipts'->0->>'id';
   update schedule set last_job_id = _id where name = _name returning * into _s;
-  perform audit_schedule('schedule_run', _by, _notes, _name, _s.spec->>'tenant', null, json_build_object('job_id', _id), _now);
+  perform audit_schedule('schedule_run', _by, _notes, _name, _s.spec->>'tenant', null,
+    json_build_object('job_id', _id), _now);
   return schedule_act(null, _s, _id);
 end
 $$;

@@ -1,3 +1,4 @@
+-- add_buckets: the sum of two histograms, each an object of counts by bucket.
 create or replace function add_buckets(_some jsonb, _more jsonb) returns jsonb
 language sql immutable
 begin atomic
@@ -13,7 +14,8 @@ end;
 -- guard:  worker.stats_batch: a batch is added once, and only while the worker's row is there
 -- uses:   worker_pkey, stat_minute_pkey
 --
--- Minutes in the order of their key, so that two workers adding to the same ones wait for each other and never in a circle.
+-- Minutes in the order of their key, so that two workers adding to the same ones wait for each other and never in a
+-- circle.
 create or replace function add_stats_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -25,30 +27,35 @@ declare
   _r       record;
 begin
   -- All at once: each `->>` would read through all the figures again.
-  select o.worker, o.batch, o.rows into _worker, _batch, _rows from json_to_record(_op) as o (worker uuid, batch bigint, rows json);
+  select o.worker, o.batch, o.rows into _worker, _batch, _rows
+  from json_to_record(_op) as o (worker uuid, batch bigint, rows json);
   update worker set stats_batch = _batch where id = _worker and stats_batch < _batch;
   if not found then
     return json_build_object('added', false);
   end if;
   for _r in
     select * from json_to_recordset(_rows) as r (
-      minute timestamptz, type text, queue text, tenant text, enqueued bigint, completed bigint, failed bigint, dead bigint, cancelled bigint,
-      wait_us bigint, run_us bigint, wait_buckets jsonb, run_buckets jsonb)
+      minute timestamptz, type text, queue text, tenant text, enqueued bigint, completed bigint, failed bigint,
+      dead bigint, cancelled bigint, wait_us bigint, run_us bigint, wait_buckets jsonb, run_buckets jsonb)
     order by minute, type collate "C", queue collate "C", tenant collate "C"
   loop
-    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
-    values (_r.minute, _r.type, _r.queue, _r.tenant, _r.enqueued, _r.completed, _r.failed, _r.dead, _r.cancelled, _r.wait_us, _r.run_us,
-            _r.wait_buckets, _r.run_buckets)
+    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us,
+      run_us, wait_buckets, run_buckets)
+    values (_r.minute, _r.type, _r.queue, _r.tenant, _r.enqueued, _r.completed, _r.failed, _r.dead, _r.cancelled,
+            _r.wait_us, _r.run_us, _r.wait_buckets, _r.run_buckets)
     on conflict (minute, type, queue, tenant) do update
-    set enqueued = s.enqueued + excluded.enqueued, completed = s.completed + excluded.completed, failed = s.failed + excluded.failed, dead = s.dead + excluded.dead,
-        cancelled = s.cancelled + excluded.cancelled, wait_us = s.wait_us + excluded.wait_us, run_us = s.run_us + excluded.run_us,
-        wait_buckets = add_buckets(s.wait_buckets, excluded.wait_buckets), run_buckets = add_buckets(s.run_buckets, excluded.run_buckets);
+    set enqueued = s.enqueued + excluded.enqueued, completed = s.completed + excluded.completed,
+        failed = s.failed + excluded.failed, dead = s.dead + excluded.dead,
+        cancelled = s.cancelled + excluded.cancelled, wait_us = s.wait_us + excluded.wait_us,
+        run_us = s.run_us + excluded.run_us, wait_buckets = add_buckets(s.wait_buckets, excluded.wait_buckets),
+        run_buckets = add_buckets(s.run_buckets, excluded.run_buckets);
   end loop;
   return json_build_object('added', true);
 end
 $$;
 
--- read_stats_v1: figures of minutes from `since` to before `until`, oldest first; with `step_s`, summed by steps and by what `by` names.
+-- read_stats_v1: figures of minutes from `since` to before `until`, oldest first; with `step_s`, summed by steps and by
+--         what `by` names.
 -- role:   worker, api
 -- uses:   stat_minute_pkey
 create or replace function read_stats_v1(_op json) returns json
@@ -68,40 +75,49 @@ declare
 begin
   if _step_s is not null then
     return (
-      -- Read once for the sums and once for each histogram: put by for all three, a day of 20 rows a minute took half as long again.
+      -- Read once for the sums and once for each histogram: put by for all three, a day of 20 rows a minute took half
+      -- as long again.
       with picked as not materialized (
         select date_bin(_step_s * interval '1 second', minute, _since) as step,
-               case _by when 'type' then type when 'queue' then queue when 'tenant' then tenant else '' end as named, s.*
+               case _by when 'type' then type when 'queue' then queue when 'tenant' then tenant else '' end as named,
+                 s.*
         from stat_minute s
-        where minute >= _since and minute < _until and (_type is null or type = _type) and (_queue is null or queue = _queue)
+        where minute >= _since and minute < _until and (_type is null or type = _type)
+          and (_queue is null or queue = _queue)
           and (_tenant is null or tenant = _tenant)
       ), sums as (
-        select step, named, sum(enqueued) as enqueued, sum(completed) as completed, sum(failed) as failed, sum(dead) as dead, sum(cancelled) as cancelled,
-               sum(wait_us) as wait_us, sum(run_us) as run_us
+        select step, named, sum(enqueued) as enqueued, sum(completed) as completed, sum(failed) as failed,
+               sum(dead) as dead, sum(cancelled) as cancelled, sum(wait_us) as wait_us, sum(run_us) as run_us
         from picked group by step, named
       ), waits as (
         select step, named, json_object_agg(key, n) as buckets
-        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(wait_buckets) b group by step, named, b.key) w
+        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(wait_buckets) b
+          group by step, named, b.key) w
         group by step, named
       ), runs as (
         select step, named, json_object_agg(key, n) as buckets
-        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(run_buckets) b group by step, named, b.key) r
+        from (select step, named, b.key, sum(b.value::bigint) as n from picked, jsonb_each_text(run_buckets) b
+          group by step, named, b.key) r
         group by step, named
       )
-      select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))
+      select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant),
+        '[]'))
       from (
-        select step as minute, case _by when 'type' then named else '' end as type, case _by when 'queue' then named else '' end as queue,
-               case _by when 'tenant' then named else '' end as tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us,
-               coalesce(w.buckets, '{}') as wait_buckets, coalesce(r.buckets, '{}') as run_buckets
+        select step as minute, case _by when 'type' then named else '' end as type,
+          case _by when 'queue' then named else '' end as queue,
+               case _by when 'tenant' then named else '' end as tenant, enqueued, completed, failed, dead, cancelled,
+               wait_us, run_us, coalesce(w.buckets, '{}') as wait_buckets, coalesce(r.buckets, '{}') as run_buckets
         from sums left join waits w using (step, named) left join runs r using (step, named)
         order by step, named limit _limit
       ) s);
   end if;
   return (
-    select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant), '[]'))
+    select json_build_object('rows', coalesce(json_agg(row_to_json(s) order by s.minute, s.type, s.queue, s.tenant),
+      '[]'))
     from (
       select * from stat_minute
-      where minute >= _since and minute < _until and (_type is null or type = _type) and (_queue is null or queue = _queue)
+      where minute >= _since and minute < _until and (_type is null or type = _type)
+        and (_queue is null or queue = _queue)
         and (_tenant is null or tenant = _tenant)
       order by minute, type, queue, tenant limit _limit
     ) s);
@@ -110,7 +126,8 @@ $$;
 
 -- roll_up_enqueued_v1: add jobs enqueued since the last time to the figures of their minutes, each once.
 -- role:   worker
--- guard:  rolled_up is locked: one roll-up after the other; it ends before the first job that is younger than `_settled_s`
+-- guard:  rolled_up is locked: one roll-up after the other; it ends before the first job that is younger than
+--         `settled_s`
 -- uses:   job_pkey, stat_minute_pkey in its order, as add_stats_v1
 create or replace function roll_up_enqueued_v1(_op json) returns json
 language plpgsql
@@ -128,9 +145,11 @@ begin
   with page as materialized (
     select seq, enqueued_at, type, queue, tenant from job where seq > _after order by seq limit _limit
   ), counted as materialized (
-    select * from page where seq < coalesce((select min(seq) from page where enqueued_at > _settled), 9223372036854775807)
+    select * from page where seq < coalesce((select min(seq) from page where enqueued_at > _settled),
+      9223372036854775807)
   ), added as (
-    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us, run_us, wait_buckets, run_buckets)
+    insert into stat_minute as s (minute, type, queue, tenant, enqueued, completed, failed, dead, cancelled, wait_us,
+      run_us, wait_buckets, run_buckets)
     select date_trunc('minute', enqueued_at, 'UTC'), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
     from counted group by 1, 2, 3, 4 order by 1, 2, 3, 4
     on conflict (minute, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued

@@ -36,10 +36,12 @@ begin
     with recursive queues (queue) as (
       (select h.queue from held h order by h.queue limit 1)
       union all
-      select (select h.queue from held h where h.queue > q.queue order by h.queue limit 1) from queues q where q.queue is not null
+      select (select h.queue from held h where h.queue > q.queue order by h.queue limit 1) from queues q
+      where q.queue is not null
     )
     select count(*) from (
-      select from queues q cross join lateral (select from held h where h.queue = q.queue and h.tenant = _tenant limit _cap) h limit _cap
+      select from queues q
+        cross join lateral (select from held h where h.queue = q.queue and h.tenant = _tenant limit _cap) h limit _cap
     ) c);
 end
 $$;
@@ -58,7 +60,8 @@ begin
       'name', _name, 'weight', coalesce(t.weight, 1), 'tier', t.tier, 'seen_at', t.seen_at,
       'paused', exists (select from pause p where p.kind = 'tenant' and p.name = _name),
       'limits', coalesce((
-        select json_agg(json_build_object('limit', r.said, 'by', r.by, 'at', r.at, 'paused_until', r.paused_until) order by r.queue)
+        select json_agg(json_build_object('limit', r.said, 'by', r.by, 'at', r.at, 'paused_until', r.paused_until)
+          order by r.queue)
         from limit_rule r where r.kind = 'tenant' and r.name = _name), '[]'),
       'ready', count_ready(_name, _cap),
       'scheduled', (select count(*) from (select from scheduled s where s.tenant = _name limit _cap) c),
@@ -106,7 +109,8 @@ begin
   _is.tier := coalesce(_tier, _was.tier);
   if _is is distinct from _was then
     update tenant set weight = _is.weight, tier = _is.tier where name = _name;
-    perform write_audit('tenant_set', _by, _notes, _name, 'tenant:' || _name, json_build_object('weight', _was.weight, 'tier', _was.tier),
+    perform write_audit('tenant_set', _by, _notes, _name, 'tenant:' || _name,
+                        json_build_object('weight', _was.weight, 'tier', _was.tier),
                         json_build_object('weight', _is.weight, 'tier', _is.tier), _now);
   end if;
   return tenant_record(_name);
@@ -155,9 +159,11 @@ begin
   with recursive found (tenant) as (
     (select j.tenant from job j where j.tenant > _after collate "C" order by j.tenant limit 1)
     union all
-    select (select j.tenant from job j where j.tenant > f.tenant order by j.tenant limit 1) from found f where f.tenant is not null
+    select (select j.tenant from job j where j.tenant > f.tenant order by j.tenant limit 1) from found f
+    where f.tenant is not null
   )
-  select array_agg(f.tenant) into _names from (select f.tenant from found f where f.tenant is not null limit greatest(_limit, 0) + 1) f;
+  select array_agg(f.tenant) into _names
+  from (select f.tenant from found f where f.tenant is not null limit greatest(_limit, 0) + 1) f;
   insert into tenant (name, seen_at) select n, now_of(_op) from unnest(_names[:_limit]) n on conflict do nothing;
   get diagnostics _added = row_count;
   return json_build_object('added', _added, 'next', case when cardinality(_names) > _limit then _names[_limit] end);

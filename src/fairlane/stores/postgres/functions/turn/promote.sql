@@ -15,16 +15,18 @@ begin
     select ctid as tid from scheduled where due_at <= _now order by due_at, seq limit _limit for update skip locked
   ), moved as (
     delete from scheduled s using due where s.ctid = due.tid
-    returning s.seq, s.queue, s.band, s.tenant, s.rank, s.due_at, s.type, s.attempt, s.attempts, s.crashes, s.suspect, s.deduped, s.timeout_s
+    returning s.seq, s.queue, s.band, s.tenant, s.rank, s.due_at, s.type, s.attempt, s.attempts, s.crashes, s.suspect,
+      s.deduped, s.timeout_s
   )
-  insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+  insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+    timeout_s)
   select * from moved;
   get diagnostics _count = row_count;
   return _count;
 end
 $$;
 
--- promote_v1: make due scheduled jobs ready, earliest first, at most `limit`, and tell when the next is due.
+-- promote_v1: make due scheduled jobs ready, earliest first, at most `limit`, and return when the next is due.
 -- role:   worker
 create or replace function promote_v1(_op json) returns json
 language plpgsql

@@ -53,7 +53,8 @@ begin
     exit when jsonb_array_length(_all) >= _limit;
     select array_agg(seq) into _seqs from (
       select l.seq from lease l
-      where case _cause when 'worker_gone' then not exists (select from worker w where w.id = l.worker) else l.deadline_at <= _now end
+      where case _cause when 'worker_gone' then not exists (select from worker w where w.id = l.worker)
+        else l.deadline_at <= _now end
       order by l.seq limit _limit - jsonb_array_length(_all) for update skip locked
     ) l;
     continue when _seqs is null;
@@ -64,7 +65,8 @@ begin
         select jsonb_agg(e order by (e->>'seq')::bigint) from (
           select jsonb_array_elements(coalesce(take_back(s.seqs, s.cause, _now, 3)::jsonb, '[]')) as e
           from (
-            select array_agg(seq) as seqs, case when started_at is null then 'start_by_passed' else 'deadline_passed' end as cause
+            select array_agg(seq) as seqs,
+              case when started_at is null then 'start_by_passed' else 'deadline_passed' end as cause
             from lease where seq = any(_seqs) group by 2
           ) s
         ) t);

@@ -1,26 +1,33 @@
--- own_fingerprint: alike for failures that are alike, where Fairlane itself is the one who says what failed.
-create or replace function own_fingerprint(_type text, _error_type text) returns text language sql immutable parallel safe
+-- own_fingerprint: groups failures that Fairlane itself reports, by job type and error type.
+create or replace function own_fingerprint(
+  _type text, _error_type text
+) returns text language sql immutable parallel safe
 return left(encode(sha256(convert_to(_type || ':' || _error_type, 'UTF8')), 'hex'), 16);
 
 -- own_failure: the failure of an attempt whose process died under it.
-create or replace function own_failure(_type text, _crashes integer, _dead boolean) returns json language sql immutable parallel safe
+create or replace function own_failure(
+  _type text, _crashes integer, _dead boolean
+) returns json language sql immutable parallel safe
 return json_build_object(
   'error_class', 'transient',
   'error_type', case when _dead then 'Crashed' else 'WorkerLost' end,
-  'message', case when _dead then 'its process died ' || _crashes || ' times while it ran alone' else 'its worker is gone' end,
-  'fingerprint', own_fingerprint(_type, case when _dead then 'Crashed' else 'WorkerLost' end));
+  'message', case when _dead then 'its process died ' || _crashes || ' times while it ran alone'
+  else 'its worker is gone' end,
+    'fingerprint', own_fingerprint(_type, case when _dead then 'Crashed' else 'WorkerLost' end));
 
 create or replace function recorded_as(_kind text) returns text language sql immutable parallel safe
 return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'crashed' then 'lost' else _kind end;
 
--- settle: end attempts whose lease is still this worker's. `refused`: those that are not; `freed`: places under running limits.
+-- settle: end attempts whose lease is still this worker's. `refused`: those that are not; `freed`: places under running
+--         limits.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
--- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted again, and so is one
---         of which nothing is to be recorded
+-- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted
+--         again, and so is one of which nothing is to be recorded
 -- uses:   lease_pkey
 create or replace function settle(
-  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json, out freed freed_place[]
+  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json,
+  out freed freed_place[]
 )
 language plpgsql
 set search_path from current
@@ -39,8 +46,10 @@ begin
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
-    returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason, l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
-      l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true)) then 1 else 0 end as charged,
+    returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason,
+      l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
+      l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true))
+                        then 1 else 0 end as charged,
       _now - coalesce(o.ended_ago_s, 0) * interval '1 second' as ended_at,
       coalesce(l.started_at, _now - (coalesce(o.ended_ago_s, 0) + o.ran_s) * interval '1 second') as began_at,
       case o.kind when 'completed' then 'completed' when 'died' then 'dead' when 'cancelled' then 'cancelled'
@@ -48,15 +57,17 @@ begin
                   when o.kind = 'crashed' and l.crashes + 1 >= _max_crashes then 'dead' end end as status,
       recorded_as(o.kind) as outcome
   ), gone as (
-    select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped, timeout_s,
-           kind, recorded, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at, status, outcome,
+    select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
+           timeout_s, kind, recorded, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at,
+           status, outcome,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
     from ended_here
   ), ended as (
-    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
-                      error_class, error_type, error_message, traceback, result)
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at,
+                      deadline_at, started_at, error_class, error_type, error_message, traceback, result)
     select seq, status, ended_at, due_at, attempt, charged, crashed, outcome, worker, leased_at, deadline_at, began_at,
-           failure->>'error_class', failure->>'error_type', coalesce(failure->>'message', reason), failure->>'traceback', result
+           failure->>'error_class', failure->>'error_type', coalesce(failure->>'message', reason),
+           failure->>'traceback', result
     from gone where status is not null
   ), lived_on as (
     insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at,
@@ -65,17 +76,21 @@ begin
            failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback'
     from gone where status is null and recorded
   ), later as (
-    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed, suspect and not recorded, deduped,
-           timeout_s, kind = 'retried'
+    insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s, failed)
+    select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed,
+           suspect and not recorded, deduped, timeout_s, kind = 'retried'
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
-    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashed, suspect or kind = 'crashed', deduped, timeout_s
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s)
+    select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashed,
+           suspect or kind = 'crashed', deduped, timeout_s
     from gone where status is null and kind in ('released', 'crashed')
   ), buried as (
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
-    select seq, left(failure->>'message', 2000), failure->>'error_class', failure->>'error_type', failure->>'fingerprint', ended_at
+    select seq, left(failure->>'message', 2000),
+      failure->>'error_class', failure->>'error_type', failure->>'fingerprint', ended_at
     from gone where status = 'dead'
   ), freed as (
     delete from dedup_key k using gone g, job j
@@ -84,8 +99,8 @@ begin
   )
   select array_agg(seq), array_agg(attempt), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
          array_agg(rates) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
-         array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
-         bool_or(status is null and kind in ('released', 'crashed'))
+         array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null)
+         and rates is not null), bool_or(status is null and kind in ('released', 'crashed'))
   into _settled, _attempts, freed, _rates, _leased, _back from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
@@ -96,7 +111,8 @@ begin
 
   refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
-    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer, recorded boolean)) with ordinality
+    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer,
+      recorded boolean)) with ordinality
       as o (kind, seq, attempt, recorded, ord)
     where o.recorded is distinct from false and (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
       and not exists (

@@ -3,8 +3,8 @@
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
 create or replace function settle_completed(
-  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
-  _now timestamptz, out refused json, out freed freed_place[]
+  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[],
+  _results text[], _now timestamptz, out refused json, out freed freed_place[]
 )
 language plpgsql
 set search_path from current
@@ -26,7 +26,8 @@ begin
   refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
     from unnest(_seqs, _attempts) with ordinality as o (seq, attempt, ord)
-    where not exists (select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
+    where not exists (select from done d
+      where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
   );
 end
 $$;
@@ -34,11 +35,12 @@ $$;
 -- complete: move what is still this worker's from `lease` to `done`. `deduped`: which of them hold a dedup key.
 -- uses:   lease_pkey, once for all
 --
--- The leases of a batch lie side by side in their index: read in one pass and hashed, 500 took 5.9 us each, looked up one by one 6.4.
--- Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from JSON 1.40.
+-- The leases of a batch lie side by side in their index: read in one pass and hashed, 500 took 5.9 us each, looked up
+-- one by one 6.4. Arrays side by side, results as JSON text or null: 100 outcomes took 1.27 ms with their commit, from
+-- JSON 1.40.
 create or replace function complete(
-  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
-  _now timestamptz, out settled bigint, out deduped bigint[], out freed freed_place[]
+  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[],
+  _results text[], _now timestamptz, out settled bigint, out deduped bigint[], out freed freed_place[]
 )
 language plpgsql
 set search_path from current
@@ -49,18 +51,22 @@ set enable_hashjoin = on
 as $$
 begin
   with gone as (
-    delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s, ended_ago_s, result)
+    delete from lease l using unnest(_seqs, _attempts, _ran_s, _ended_ago_s, _results) as o (seq, attempt, ran_s,
+      ended_ago_s, result)
     where l.seq = any(_seqs) and l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
-    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped, l.counted,
-              l.queue, l.type, l.tenant,
+    returning l.seq, l.attempt, l.attempts, l.crashes, l.leased_at, l.deadline_at, l.started_at, l.due_at, l.deduped,
+              l.counted, l.queue, l.type, l.tenant,
               o.ran_s, coalesce(o.ended_ago_s, 0) as ended_ago_s, o.result
   ), ended as (
-    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at, result)
-    select g.seq, 'completed', _now - ended_ago_s * interval '1 second', due_at, attempt, attempts, crashes, 'completed', _worker, leased_at,
-           deadline_at, coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at,
+      deadline_at, started_at, result)
+    select g.seq, 'completed', _now - ended_ago_s * interval '1 second', due_at, attempt, attempts, crashes,
+           'completed', _worker, leased_at, deadline_at,
+           coalesce(started_at, _now - (ended_ago_s + ran_s) * interval '1 second'), result::json
     from gone g
   )
-  select count(*), array_agg(g.seq) filter (where g.deduped), array_agg((g.queue, g.type, g.tenant)::freed_place) filter (where g.counted > 1)
+  select count(*), array_agg(g.seq) filter (where g.deduped),
+    array_agg((g.queue, g.type, g.tenant)::freed_place) filter (where g.counted > 1)
   into settled, deduped, freed from gone g;
 end
 $$;

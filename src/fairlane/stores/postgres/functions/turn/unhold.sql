@@ -1,4 +1,4 @@
--- unhold_v1: let held jobs go on where their tenant has room again.
+-- unhold_v1: release held jobs whose tenant has room again.
 -- role:   worker
 -- moves:  unhold held -> ready, unhold held -> scheduled
 -- guard:  one call at a time: two would both count the same room
@@ -21,7 +21,8 @@ declare
   _moved   integer;
   _due     boolean;
 begin
-  -- Jobs are let go by duties of those who also know the code's limits: time to have an index count what enqueues will ask for.
+  -- Jobs are let go by duties of those who also know the code's limits: time to have an index count what enqueues will
+  -- ask for.
   if not exists (select from counted where kind = 'tenant') and exists (
     select from json_to_recordset(_limits) as l (kind text, waiting integer, when_full text, payload_bytes integer)
     where l.kind = 'tenant' and num_nonnulls(l.waiting, l.when_full, l.payload_bytes) > 0
@@ -33,21 +34,27 @@ begin
     return json_build_object('count', 0);
   end if;
   while _left > 0 loop
-    select h.queue, h.tenant into _queue, _tenant from held h where (h.queue, h.tenant) > (_queue, _tenant) order by h.queue, h.tenant limit 1;
+    select h.queue, h.tenant into _queue, _tenant from held h where (h.queue, h.tenant) > (_queue, _tenant)
+    order by h.queue, h.tenant limit 1;
     exit when not found;
     _room := (select t.waiting from tenant_terms(_tenant, _queue, _limits) t);
     _room := coalesce(_room - count_waiting(_tenant, _queue, _room, false), _left);
     continue when _room <= 0;
     with freed as (
       delete from held h where h.seq = any(array(
-        select f.seq from held f where f.queue = _queue and f.tenant = _tenant order by f.seq limit least(_room, _left) for update skip locked))
+        select f.seq from held f where f.queue = _queue and f.tenant = _tenant order by f.seq limit least(_room, _left)
+        for update skip locked))
       returning h.*
     ), due as (
-      insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s from freed where due_at <= _now
+      insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+        timeout_s)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s from freed
+      where due_at <= _now
     ), later as (
-      insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false from freed where due_at > _now
+      insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
+        deduped, timeout_s, failed)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false from freed
+      where due_at > _now
     )
     select count(*), bool_or(due_at <= _now) into _moved, _due from freed;
     _left := _left - _moved;
@@ -82,15 +89,18 @@ declare
 begin
   with old as materialized (
     select r.ctid as tid, j.rank > 0 as by_rank,
-           greatest(j.band + j.rank - floor(extract(epoch from _now - r.due_at) / extract(epoch from _every)), 0)::smallint as reached
+           greatest(j.band + j.rank - floor(extract(epoch from _now - r.due_at) / extract(epoch from _every)),
+             0)::smallint as reached
     from ready r join job j on j.seq = r.seq
     where r.queue = _queue and (r.band > 0 or r.rank > 0) and r.due_at <= _now - _every
-      and floor(extract(epoch from _now - r.due_at) / extract(epoch from _every)) > j.band + j.rank - case when j.rank > 0 then r.rank else r.band end
+      and floor(extract(epoch from _now - r.due_at) / extract(epoch from _every)) > j.band + j.rank - case
+        when j.rank > 0 then r.rank else r.band end
       and case when j.rank > 0 then r.rank else r.band end > 0
     order by r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq limit greatest(_limit, 0)
     for update of r skip locked
   )
-  update ready r set band = case when o.by_rank then r.band else o.reached end, rank = case when o.by_rank then o.reached else r.rank end
+  update ready r set band = case when o.by_rank then r.band else o.reached end,
+    rank = case when o.by_rank then o.reached else r.rank end
   from old o where r.ctid = o.tid;
   get diagnostics _count = row_count;
   return json_build_object('count', _count);

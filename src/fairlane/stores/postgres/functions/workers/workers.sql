@@ -16,8 +16,8 @@ declare
   _expires       timestamptz := _now + _lease_s * interval '1 second';
   _fresh         boolean := false;
 begin
-  update worker set renewed_at = _now, expires_at = _expires, name = _name, queues = _queues, types = _types, wake_address = _wake_address,
-                    figures = _figures
+  update worker set renewed_at = _now, expires_at = _expires, name = _name, queues = _queues, types = _types,
+                    wake_address = _wake_address, figures = _figures
   where id = _worker;
   if not found then
     insert into worker (id, name, registered_at, renewed_at, expires_at, queues, types, wake_address, figures)
@@ -44,7 +44,8 @@ declare
   _outcomes  json;
 begin
   perform from worker where id = _worker for update;
-  select json_agg(json_build_object('kind', 'released', 'seq', seq, 'attempt', attempt)) into _outcomes from lease where worker = _worker;
+  select json_agg(json_build_object('kind', 'released', 'seq', seq, 'attempt', attempt)) into _outcomes from lease
+  where worker = _worker;
   if _outcomes is not null and (select s.freed from settle(_worker, _outcomes, _now) s) is not null then
     perform wake_waiting();
   end if;
