@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from fairlane.client.admin.breakers import PROFILE_POLICIES, Circuits
-from fairlane.client.admin.limits import CodeLimits
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.prepare import Preparer
+from fairlane.client.enqueue.quotas import CodeLimits
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper, SystemSleeper
 from fairlane.client.store_access import StoreAccess

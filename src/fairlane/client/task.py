@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 from msgspec import Raw
 
 from fairlane.client.admin.breakers import Breaker, breaker_named
-from fairlane.client.admin.limits import NamedLimit, RateLike, limit_names
+from fairlane.client.admin.limits import NamedLimit, limit_names
 from fairlane.client.context import running
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
+from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.handle import Handle
 from fairlane.client.signature import Signature
 from fairlane.core.error_classes import Classifier

@@ -16,11 +16,8 @@ class Chance(Protocol):
 
 
 class SystemChance:
-    def fraction(self) -> float:
-        return random.random()
-
-    def entropy(self, size: int) -> bytes:
-        return os.urandom(size)
+    fraction = staticmethod(random.random)
+    entropy = staticmethod(os.urandom)
 
 
 class FixedChance:

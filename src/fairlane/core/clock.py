@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 
@@ -18,9 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
+    now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairlane.client.context import in_scope, job_in_force, require_tenant
 from fairlane.client.enqueue.options import seconds
+from fairlane.client.enqueue.quotas import RateLike, rate_or_none
 from fairlane.client.handle import BY_DEFAULT
-from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import EVERY_TENANT
-from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, Rate, StoredLimit, check_limit, read_rate
+from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, StoredLimit, check_limit
 from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ClearLimit, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.errors import InvalidOption
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
-    from fairlane.client.task import Definition
 
 _CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name}
-RateLike = str | int | Rate
-"""`"50/min"`, a number of starts a minute, or a Rate."""
 
 
 def limit_key(
@@ -66,68 +63,6 @@ class NamedLimit(Verbs):
 
     def __repr__(self) -> str:
         return f"<limit {self.name}>"
-
-
-class CodeLimits:
-    """What an application's settings and tasks allow, gathered as limits."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._named: dict[str, Limit] = {}
-        self._shared: dict[str, list[str]] = {}
-        self._tasks: list[Limit] = []
-        self._all: tuple[Limit, ...] | None = None
-
-    def declare(self, name: str, running: int | None, rate: RateLike | None) -> Limit:
-        """Note a named limit, once for each name; without figures: as it was declared, or as people set it."""
-        checked = check_limit_name(name)
-        limit = Limit(
-            kind="named", name=checked, running=running, rate=None if rate is None else read_rate("rate", rate)
-        )
-        first = self._named.setdefault(checked, check_limit(limit))
-        if (running, rate) != (None, None) and first != limit:
-            if (first.running, first.rate) != (None, None):
-                raise InvalidOption("limit", name, f"the same figures everywhere: it was {first} before")
-            first = self._named[checked] = limit
-        self._all = None
-        return first
-
-    def add_task(self, task: Definition[Any]) -> None:
-        for name in task.limits:
-            self.declare(name, None, None)
-            self._shared.setdefault(name, []).append(task.name)
-        if task.running is not None or task.rate is not None:
-            self._tasks.append(check_limit(Limit(kind="type", name=task.name, running=task.running, rate=task.rate)))
-        self._all = None
-
-    def gathered(self) -> tuple[Limit, ...]:
-        if self._all is None:
-            self._all = tuple(self._gather())
-        return self._all
-
-    def _gather(self) -> Iterator[Limit]:
-        settings = self._settings
-        for policy in settings.queues.values():
-            yield from policy.limits()
-        every = Limit(
-            kind="tenant",
-            name=EVERY_TENANT,
-            running=settings.tenant_running,
-            rate=_rate_or_none("tenant_rate", settings.tenant_rate),
-            enqueue_rate=_rate_or_none("tenant_enqueue_rate", settings.tenant_enqueue_rate),
-            payload_bytes=settings.tenant_payload_bytes,
-        )
-        if every != Limit(kind="tenant", name=EVERY_TENANT):
-            yield every
-        yield from self._tasks
-        for name, limit in self._named.items():
-            yield Limit(
-                kind="named",
-                name=name,
-                running=limit.running,
-                rate=limit.rate,
-                types=tuple(sorted(self._shared.get(name, ()))),
-            )
 
 
 def limit_names(given: object) -> tuple[str, ...]:
@@ -185,10 +120,10 @@ class LimitAdmin(Verbs):
             name=key.name,
             queue=key.queue,
             running=running,
-            rate=_rate_or_none("rate", rate),
+            rate=rate_or_none("rate", rate),
             waiting=waiting,
             when_full=when_full,
-            enqueue_rate=_rate_or_none("enqueue_rate", enqueue_rate),
+            enqueue_rate=rate_or_none("enqueue_rate", enqueue_rate),
             payload_bytes=payload_bytes,
         )
         if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
@@ -234,10 +169,6 @@ class LimitAdmin(Verbs):
     set, aset = both(_set)
     clear, aclear = both(_clear)
     pause, apause = both(_pause)
-
-
-def _rate_or_none(option: str, given: RateLike | None) -> Rate | None:
-    return None if given is None else read_rate(option, given)
 
 
 def _require_tenant_of(key: LimitKey) -> None:

@@ -10,7 +10,7 @@ from fairlane.client.enqueue.quotas import DepthWarning, Quotas
 from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, both
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult, Receipt, only
+from fairlane.core.ops import Enqueue, EnqueueResult, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull
 
@@ -113,7 +113,7 @@ class Enqueuer(Verbs):
         return Handle(
             receipt.id,
             self._runtime,
-            only(spec.tenant),
+            Scope(spec.tenant),
             type=task.name,
             read_result=task.signature.read_result,
             duplicate=is_duplicate,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from uuid import UUID
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
@@ -94,10 +94,6 @@ class Options(Struct, frozen=True):
         elif changes.get("run_at") is not None:
             changes.setdefault("delay", None)
         return replace(self, **changes)
-
-    @property
-    def retry_json(self) -> Raw | None:
-        return None if self.retry is None else Raw(self.retry.to_json())
 
 
 def seconds(option: str, value: object, *, at_least: float = 0.0, at_most: float = LONGEST_DELAY_S) -> float:

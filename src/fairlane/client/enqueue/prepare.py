@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
-from fairlane.core.job import JobSpec
+from fairlane.core.job import JobSpec, PriorityScope
 from fairlane.core.payload import secrets
 from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
@@ -111,6 +111,14 @@ EnqueueHook = Callable[[Draft], Draft | None]
 """Sees each job before it is enqueued and may change its priority and delay; None leaves it as it is."""
 
 
+class _QueueRules(NamedTuple):
+    """What a queue's settings mean for the jobs of one task."""
+
+    policy: Policy
+    max_attempts: int
+    priority_scope: PriorityScope
+
+
 class Preparer:
     """Applies an application's rules to what callers ask for."""
 
@@ -122,7 +130,7 @@ class Preparer:
         self.router = Router(settings.routes, settings.queues, settings.category_routes)
         self.hooks: list[EnqueueHook] = []
         self._limits = settings.limits
-        self._policies: dict[tuple[str, str], Policy] = {}
+        self._rules: dict[tuple[str, str], _QueueRules] = {}
         self._envelope: Envelope | None = None
         if settings.strict_payload or validator is not None:
             self._envelope = Envelope(settings, validator)
@@ -132,11 +140,15 @@ class Preparer:
 
     def policy(self, task: Definition[Any], queue: str) -> Policy:
         """Whose retries a job of this task in this queue follows."""
-        found = self._policies.get((task.name, queue))
+        return self._rules_in(task, queue).policy
+
+    def _rules_in(self, task: Definition[Any], queue: str) -> _QueueRules:
+        found = self._rules.get((task.name, queue))
         if found is None:
-            retry = self.router.policy_for(queue).retry
-            found = Policy(task=task.retry, queue=retry, missing_data_s=self.settings.missing_data_retry_s)
-            self._policies[task.name, queue] = found
+            settings = self.router.policy_for(queue)
+            policy = Policy(task=task.retry, queue=settings.retry, missing_data_s=self.settings.missing_data_retry_s)
+            found = _QueueRules(policy, policy.max_attempts(), settings.priority_scope)
+            self._rules[task.name, queue] = found
         return found
 
     def job(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> JobSpec:
@@ -179,6 +191,7 @@ class Preparer:
         around = job_in_force.get()
         tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
+        rules = self._rules_in(task, queue)
         priority = task.priority if options.priority is None else options.priority
         delay_s, run_at = options.delay, options.run_at
         if self.hooks:
@@ -201,7 +214,7 @@ class Preparer:
             tenant=tenant or self.settings.default_tenant,
             queue=queue,
             priority=priority,
-            priority_scope=self.router.policy_for(queue).priority_scope,
+            priority_scope=rules.priority_scope,
             category=task.category,
             idempotency_key=options.idempotency_key,
             dedup_key=options.dedup_key,
@@ -214,10 +227,10 @@ class Preparer:
                 options.max_attempts
                 or (options.retry and options.retry.max_attempts)
                 or task.max_attempts
-                or self.policy(task, queue).max_attempts()
+                or rules.max_attempts
             ),
             timeout_s=options.timeout or task.timeout_s,
-            retry=options.retry_json,
+            retry=None if options.retry is None else Raw(options.retry.to_json()),
             run_at=run_at,
             delay_s=delay_s,
         )

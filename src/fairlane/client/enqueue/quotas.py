@@ -1,4 +1,4 @@
-"""What an enqueue is held to: tokens of a tenant's rate before, warnings and refusals after, a warning when too many jobs wait.
+"""The limits that code declares, and what an enqueue is held to: tokens before it, refusals and warnings after it.
 
 The store is asked over the client's own connection, never the caller's: a shared row is never written in somebody else's transaction.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fairlane.client.admin.limits import CodeLimits
+from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Steps, ask
 from fairlane.core.clock import Clock
+from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import JobSpec
-from fairlane.core.limits import Limit, LimitsInForce, StoredLimit, rate_text
+from fairlane.core.limits import Limit, LimitsInForce, Rate, StoredLimit, check_limit, rate_text, read_rate
+from fairlane.core.names import check_limit_name
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, ListLimits, TakeTokens
 from fairlane.core.ops.events import EventDraft
-from fairlane.errors import EnqueueRateReached, TenantLimitReached
+from fairlane.errors import EnqueueRateReached, InvalidOption, TenantLimitReached
+
+if TYPE_CHECKING:
+    from fairlane.client.task import Definition
 
 logger = logging.getLogger("fairlane.client")
 
@@ -27,6 +33,75 @@ WARN_EVERY_S = 60.0
 COUNT_EVERY_S = 1.0
 """Without a capacity, waiting jobs are counted at most this often."""
 REMEMBERED = 1_000
+
+RateLike = str | int | Rate
+"""`"50/min"`, a number of starts a minute, or a Rate."""
+
+
+def rate_or_none(option: str, given: RateLike | None) -> Rate | None:
+    return None if given is None else read_rate(option, given)
+
+
+class CodeLimits:
+    """What an application's settings and tasks allow, gathered as limits."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._named: dict[str, Limit] = {}
+        self._shared: dict[str, list[str]] = {}
+        self._tasks: list[Limit] = []
+        self._all: tuple[Limit, ...] | None = None
+
+    def declare(self, name: str, running: int | None, rate: RateLike | None) -> Limit:
+        """Note a named limit, once for each name; without figures: as it was declared, or as people set it."""
+        checked = check_limit_name(name)
+        limit = Limit(
+            kind="named", name=checked, running=running, rate=None if rate is None else read_rate("rate", rate)
+        )
+        first = self._named.setdefault(checked, check_limit(limit))
+        if (running, rate) != (None, None) and first != limit:
+            if (first.running, first.rate) != (None, None):
+                raise InvalidOption("limit", name, f"the same figures everywhere: it was {first} before")
+            first = self._named[checked] = limit
+        self._all = None
+        return first
+
+    def add_task(self, task: Definition[Any]) -> None:
+        for name in task.limits:
+            self.declare(name, None, None)
+            self._shared.setdefault(name, []).append(task.name)
+        if task.running is not None or task.rate is not None:
+            self._tasks.append(check_limit(Limit(kind="type", name=task.name, running=task.running, rate=task.rate)))
+        self._all = None
+
+    def gathered(self) -> tuple[Limit, ...]:
+        if self._all is None:
+            self._all = tuple(self._gather())
+        return self._all
+
+    def _gather(self) -> Iterator[Limit]:
+        settings = self._settings
+        for policy in settings.queues.values():
+            yield from policy.limits()
+        every = Limit(
+            kind="tenant",
+            name=EVERY_TENANT,
+            running=settings.tenant_running,
+            rate=rate_or_none("tenant_rate", settings.tenant_rate),
+            enqueue_rate=rate_or_none("tenant_enqueue_rate", settings.tenant_enqueue_rate),
+            payload_bytes=settings.tenant_payload_bytes,
+        )
+        if every != Limit(kind="tenant", name=EVERY_TENANT):
+            yield every
+        yield from self._tasks
+        for name, limit in self._named.items():
+            yield Limit(
+                kind="named",
+                name=name,
+                running=limit.running,
+                rate=limit.rate,
+                types=tuple(sorted(self._shared.get(name, ()))),
+            )
 
 
 class Quotas:
