@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, strategies as st
 
-from fairlane.core.payload.json_scan import LIMITS, Limits, may_break, scan
+from fairlane.core.payload.codec import may_break
+from fairlane.core.payload.json_scan import LIMITS, Limits, scan
 from fairlane.errors import InvalidOption
 
 texts = st.text(max_size=20)

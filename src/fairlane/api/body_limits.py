@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from fairlane.api.problems import FieldError, Problem
-from fairlane.core.payload.json_scan import Limits, may_break, scan
+from fairlane.core.payload.codec import may_break
+from fairlane.core.payload.json_scan import Limits, scan
 
 ENVELOPE_BYTES = 65_536
 """What a request may add to a payload of full size."""

@@ -2,19 +2,18 @@
 
 The same values are accepted whatever store is behind: what one of them could not keep is refused here, with all
 problems at once. Nothing in a text names a class or a module to load.
-
-Which Python values have a place in JSON, and what is wrong with those that have none.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, Limits, may_break, scan, shown_key
+from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, Limits, scan, shown_key
 from fairlane.errors import InvalidPayload, shown
 
 _Waiting = list[tuple[str, object, int]]
@@ -187,6 +186,20 @@ def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
         return None
     return (
         f"the payload has {size:,} bytes, more than the recommended {limits.warn_bytes:,}: pass ids instead of content"
+    )
+
+
+def may_break(text: bytes, limits: Limits = LIMITS) -> bool:
+    """Whether a text could be over a limit or hold a NUL. Quick, and never wrong about a bad one."""
+    size = len(text)
+    if limits.max_depth >= size <= limits.max_digits and limits.max_keys >= size <= limits.max_bytes:
+        return b"\\u0000" in text  # too short for anything else
+    return (
+        size > limits.max_bytes
+        or b"\\u0000" in text
+        or text.count(b"[") + text.count(b"{") > limits.max_depth
+        or text.count(b":") > limits.max_keys
+        or (size > limits.max_digits and re.search(rb"[0-9.eE+-]{%d}" % (limits.max_digits + 1), text) is not None)
     )
 
 

@@ -44,20 +44,6 @@ _WORD = re.compile(rb"true|false|null")
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)")
 
 
-def may_break(text: bytes, limits: Limits = LIMITS) -> bool:
-    """Whether a text could be over a limit or hold a NUL. Quick, and never wrong about a bad one."""
-    size = len(text)
-    if limits.max_depth >= size <= limits.max_digits and limits.max_keys >= size <= limits.max_bytes:
-        return b"\\u0000" in text  # too short for anything else
-    return (
-        size > limits.max_bytes
-        or b"\\u0000" in text
-        or text.count(b"[") + text.count(b"{") > limits.max_depth
-        or text.count(b":") > limits.max_keys
-        or (size > limits.max_digits and re.search(rb"[0-9.eE+-]{%d}" % (limits.max_digits + 1), text) is not None)
-    )
-
-
 def scan(text: bytes, limits: Limits = LIMITS) -> list[str]:
     """Every problem of a JSON text, up to twenty; none: it is well-formed and within the limits."""
     if len(text) > limits.max_bytes:
