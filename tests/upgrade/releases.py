@@ -59,13 +59,13 @@ class MadeUp:
 
 
 def objects(dsn: str) -> dict[str, str]:
-    """Everything in the schema by name, each as text."""
+    """Everything in the schema by name, each as text; how functions are broken into lines does not count."""
     with psycopg.connect(dsn) as conn:
         return dict(conn.execute(_OBJECTS).fetchall())
 
 
-_OBJECTS = """
-select 'function ' || p.oid::regprocedure::text, pg_get_functiondef(p.oid)
+_OBJECTS = r"""
+select 'function ' || p.oid::regprocedure::text, regexp_replace(pg_get_functiondef(p.oid), '\s+', ' ', 'g')
 from pg_proc p where p.pronamespace = 'fairlane'::regnamespace
 union all
 select format('%s %s', c.relkind, c.oid::regclass),

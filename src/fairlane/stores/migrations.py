@@ -84,7 +84,7 @@ class Migrations:
 
 
 def require(state: SchemaState, needed: SchemaState) -> None:
-    """Raises `SchemaOutOfDate` unless code that needs `needed` can run on the schema. Newer and only expanded is fine."""
+    """Raises `SchemaOutOfDate` unless code that needs `needed` can run on it; newer and only expanded is fine."""
     if state.expanded < needed.expanded:
         raise SchemaOutOfDate(state.expanded, needed.expanded)
     if state.contracted > needed.contracted:

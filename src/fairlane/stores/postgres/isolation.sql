@@ -15,8 +15,8 @@ declare
   _schema  constant text := {schema};
   _prefix  constant text := coalesce({prefix}, (
     select left(r.rolname, -length('_engine'))
-    from pg_catalog.pg_policy p join pg_catalog.pg_class c on c.oid = p.polrelid
-      join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    from pg_catalog.pg_policy p
+    join pg_catalog.pg_class c on c.oid = p.polrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     join pg_catalog.pg_roles r on r.oid = any(p.polroles)
     where n.nspname = _schema and c.relname = 'job' and p.polname = 'fairlane_engine'));
   _owner   constant text := _prefix || '_owner';
@@ -42,8 +42,8 @@ begin
     if not exists (select from pg_catalog.pg_roles where rolname = _whose) then
       execute format('create role %I nologin', _whose);
     end if;
-    select rolsuper or rolbypassrls as bypasses, rolcanlogin as logs_in into _found from pg_catalog.pg_roles
-    where rolname = _whose;
+    select rolsuper or rolbypassrls as bypasses, rolcanlogin as logs_in into _found
+    from pg_catalog.pg_roles where rolname = _whose;
     if _found.bypasses or _found.logs_in then
       raise exception 'role "%" % ', _whose,
         case when _found.bypasses then 'is superuser or has BYPASSRLS' else 'can log in' end
@@ -74,8 +74,8 @@ begin
   end loop;
   execute format('grant usage, create on schema %I to %I', _schema, _engine);
   for _found in
-    select p.oid::regprocedure as name from pg_catalog.pg_proc p
-      join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    select p.oid::regprocedure as name
+    from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
     where n.nspname = _schema and pg_get_userbyid(p.proowner) <> _engine
   loop
     execute format('alter function %s owner to %I', _found.name, _engine);
@@ -85,8 +85,8 @@ begin
   execute format('grant usage on schema %I to %I, %I, %I', _schema, _worker, _api, _read);
 
   -- Tables. The list of versions has no tenants and is written by migrations: it is left to the owner.
-  execute format('revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api,
-    _read);
+  execute format(
+    'revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api, _read);
   execute format('grant select, insert, update, delete on all tables in schema %I to %I', _schema, _engine);
   execute format('grant usage on all sequences in schema %I to %I', _schema, _engine);
   execute format('revoke update, delete on %1$I.audit, %1$I.audit_seal from %2$I', _schema, _engine);
@@ -113,8 +113,9 @@ begin
       where p.polrelid = format('%I.%I', _schema, _found.name)::regclass and p.polname = 'fairlane_engine'
     ) then
       execute format('drop policy if exists fairlane_engine on %I.%I', _schema, _found.name);
-      execute format('create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)', _schema,
-        _found.name, _engine);
+      execute format(
+        'create policy fairlane_engine on %I.%I for all to %I using (true) with check (true)',
+        _schema, _found.name, _engine);
       execute format('drop policy if exists fairlane_tenant on %I.%I', _schema, _found.name);
       if _found.condition is not null then
         execute format(
@@ -143,16 +144,16 @@ begin
   -- callers. Those of earlier releases stay as they are: older code calls them until the schema is contracted.
   execute format('select array(select distinct unnest(obsolete) from %I.schema_version)', _schema) into _obsolete;
   for _found in
-    select p.oid::regprocedure as name, p.prosecdef as is_definer, _calls->'worker' ? p.proname as for_worker,
-      _calls->'api' ? p.proname as for_api
+    select p.oid::regprocedure as name, p.prosecdef as is_definer,
+           _calls->'worker' ? p.proname as for_worker, _calls->'api' ? p.proname as for_api
     from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
     where n.nspname = _schema
       and format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) <> all(_obsolete)
   loop
     execute format('revoke all on function %s from public, %I, %I, %I', _found.name, _worker, _api, _read);
     if (_found.for_worker or _found.for_api) <> _found.is_definer then
-      execute format('alter function %s security %s', _found.name,
-        case when _found.is_definer then 'invoker' else 'definer' end);
+      execute format(
+        'alter function %s security %s', _found.name, case when _found.is_definer then 'invoker' else 'definer' end);
     end if;
     if _found.for_worker then
       execute format('grant execute on function %s to %I', _found.name, _worker);

@@ -81,7 +81,7 @@ class PostgresMigrator:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection of its own. Closing it rolls back what was not committed: a step is there whole, or not at all."""
+        """A connection of its own. Closing it rolls back what was not committed: a step is whole, or not there."""
         conn = self._connector.connect(patient=True)
         try:
             yield conn
@@ -117,7 +117,8 @@ class PostgresMigrator:
     def _old_workers(self, conn: Connection) -> list[str]:
         found = conn.execute(
             quoting.SQL(
-                "select name from {} where expires_at > now() and (coalesce((figures->>'schema.version')::float8, 0) < %s "
+                "select name from {} where expires_at > now() "
+                "and (coalesce((figures->>'schema.version')::float8, 0) < %s "
                 "or coalesce((figures->>'schema.functions')::float8, 0) < %s) order by 1"
             ).format(quoting.Identifier(self._schema, "worker")),
             (self.needed.expanded, self.needed.functions),
@@ -128,7 +129,7 @@ class PostgresMigrator:
         return self._books(conn)[0]
 
     def _books(self, conn: Connection) -> tuple[SchemaState, str | None, bool]:
-        """The state, the checksum of the functions (null: not readable for this role), and whether some are obsolete."""
+        """The state, the checksum of the functions (None: this role may not read it), and whether some are obsolete."""
         # Read from the catalog: to_regclass may answer from a cache filled before we waited for the lock.
         found = conn.execute(
             "select has_table_privilege(c.oid, 'select'), obj_description(n.oid, 'pg_namespace') "
@@ -204,13 +205,15 @@ end $books$;
 """
 
 _READ_BOOKS = """
-select coalesce(max(version) filter (where phase = 'expand'), 0), coalesce(max(version) filter (where phase = 'contract'), 0),
+select coalesce(max(version) filter (where phase = 'expand'), 0),
+       coalesce(max(version) filter (where phase = 'contract'), 0),
        coalesce(max(version) filter (where phase = 'functions'), 0),
        (array_agg(checksum order by version desc) filter (where phase = 'functions'))[1],
        coalesce(bool_or(obsolete <> '[]'), false)
 from (
   -- Through JSON: before functions were recorded the table had fewer columns.
-  select version, coalesce(r->>'phase', 'expand') as phase, r->>'checksum' as checksum, coalesce(r->>'obsolete', '[]') as obsolete
+  select version, coalesce(r->>'phase', 'expand') as phase, r->>'checksum' as checksum,
+         coalesce(r->>'obsolete', '[]') as obsolete
   from {} v, to_jsonb(v) r
 ) v
 """
@@ -303,7 +306,8 @@ begin
     _left := _blocked;
   end loop;
   update schema_version set obsolete = '{}',
-    members = case when version = (select max(version) from schema_version where phase = 'functions') then members else '{}' end
+    members = case when version = (select max(version) from schema_version where phase = 'functions') then members
+                   else '{}' end
   where phase = 'functions';
 end
 $obsolete$;

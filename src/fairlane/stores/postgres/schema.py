@@ -29,7 +29,7 @@ def migrations() -> Migrations:
 
 @cache
 def functions() -> str:
-    """Every file of functions/, in an order in which they can be created: types first, and only where they are missing."""
+    """Every file of functions/, in an order in which they can be created: types first, where they are missing."""
     texts = {
         f"{noun.name}/{file.name}": file.read_text("utf-8")
         for noun in (files("fairlane.stores.postgres") / "functions").iterdir()
@@ -68,7 +68,7 @@ _TYPE_NAMES = re.compile(r"^  create type (\w+) as", re.MULTILINE)
 
 
 def _if_missing(found: re.Match[str]) -> str:
-    """`create type` has no `if not exists`. A type that is there is left as it is: one that changes takes another name."""
+    """`create type` has no `if not exists`. A type that is there stays: one that changes takes another name."""
     return (
         "do $type$ begin\n"
         "if not exists (select from pg_type t join pg_namespace n on n.oid = t.typnamespace\n"

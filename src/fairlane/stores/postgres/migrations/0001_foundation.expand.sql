@@ -2,9 +2,9 @@
 -- tables that stay small. Everything is keyed by `seq`, the store's own number for a job (docs/decisions/0002).
 -- Names compare byte by byte (collate "C"): claims walk tenants in that order on every store.
 
--- One row that cannot be claimed, or not be read back, would stop every claim that meets it: instants, timeouts and priorities that are
--- out of all reason are refused where they come in, also straight by SQL. Domains, not checks of the tables: those are read anew from
--- the catalog by every statement, 22 us of the 150 an enqueue took of the server.
+-- One row that cannot be claimed, or not be read back, would stop every claim that meets it: instants, timeouts and
+-- priorities that are out of all reason are refused where they come in, also straight by SQL. Domains, not checks of
+-- the tables: those are read anew from the catalog by every statement, 22 us of the 150 an enqueue took of the server.
 create domain reasonable_instant as timestamptz check (value between '0002-01-01 00:00+00' and '9998-12-31 00:00+00');
 create domain reasonable_timeout as double precision check (value > 0 and value <= 31622400);
 create domain priority_part as smallint check (value >= 0);
@@ -40,7 +40,8 @@ create index job_correlation on job (correlation_id, seq) where correlation_id i
 create index job_parent on job (parent_id, seq) where parent_id is not null;
 create index job_tenant on job (tenant, seq);
 -- For listings by what few or none have: says which pages cannot hold it, and costs an insert next to nothing.
-create index job_said on job using brin (type text_bloom_ops, queue text_bloom_ops, category text_bloom_ops, created_by text_bloom_ops)
+create index job_said on job
+  using brin (type text_bloom_ops, queue text_bloom_ops, category text_bloom_ops, created_by text_bloom_ops)
   with (pages_per_range = 32, autosummarize = on);
 
 create table ready (
@@ -185,9 +186,12 @@ create table dedup_key (
 );
 
 -- Rows come and go by the thousand: vacuum them early, and hold dead tuples short.
-alter table ready set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
-alter table scheduled set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
-alter table lease set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+alter table ready set (
+  autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+alter table scheduled set (
+  autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+alter table lease set (
+  autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
 
 -- What stands beside the jobs: those who work, what they say, and what people and schedules have decided.
 
@@ -206,8 +210,9 @@ create table worker (
 ) with (fillfactor = 50);
 create index worker_waiting on worker (id) where waiting;
 
--- The last claims that gave a worker something. A row for each and not one that is updated: under an old snapshot every Turn would walk over all its
--- versions (8.5 ms at 100,000). Nothing refers to the worker, which would have to be looked up each time: forget_worker removes them.
+-- The last claims that gave a worker something. A row for each and not one that is updated: under an old snapshot every
+-- Turn would walk over all its versions (8.5 ms at 100,000). Nothing refers to the worker, which would have to be
+-- looked up each time: forget_worker removes them.
 create table claim_made (
   worker    uuid not null,
   claim_no  bigint not null,
@@ -342,10 +347,12 @@ create index limit_rule_claims on limit_rule (kind, name, queue)
   where running is not null or rate_count is not null or paused_until is not null;
 
 -- What some limit is or was over, and by what `lease.counted` such leases are marked:
---   3  its queue or type, by a limit on running         1  all of them: limits on what tenants may have waiting (name `waiting`)
+--   3  its queue or type, by a limit on running
 --   2  all of them: limits on what tenants may have running (name `running`)
--- A name is added with the rows of all workers locked, and live leases marked: from then on an index finds them all. Nobody else pays for
--- these indexes: one over all leases by tenant cost every claimed job 2.6 us of the server's time, an eighth.
+--   1  all of them: limits on what tenants may have waiting (name `waiting`)
+-- A name is added with the rows of all workers locked, and live leases marked: from then on an index finds them all.
+-- Nobody else pays for these indexes: one over all leases by tenant cost every claimed job 2.6 us of the server's time,
+-- an eighth.
 create table counted (
   kind  text collate "C" not null,
   name  text collate "C" not null,
@@ -397,7 +404,8 @@ create table credential (
 );
 create unique index credential_hash on credential (hash);
 create index credential_newest on credential (kind, created_at, id);
-create index credential_ended on credential (least(expires_at, revoked_at), id) where expires_at is not null or revoked_at is not null;
+create index credential_ended on credential (least(expires_at, revoked_at), id)
+  where expires_at is not null or revoked_at is not null;
 
 create table event (
   id      bigint generated always as identity primary key,
@@ -478,8 +486,8 @@ end
 $$;
 create trigger audit_written after insert on audit for each row execute function audit_written();
 
--- append_only: the audit and its seals are written once. A purge marks its own transaction; who switches the triggers off, or copies
--- the mark, is found by verifying the chain. (tests/faults/test_audit_tampering.py)
+-- append_only: the audit and its seals are written once. A purge marks its own transaction; who switches the triggers
+-- off, or copies the mark, is found by verifying the chain. (tests/faults/test_audit_tampering.py)
 create function append_only() returns trigger
 language plpgsql
 set search_path from current
@@ -492,8 +500,10 @@ begin
     using errcode = 'restrict_violation', hint = 'Audit records are never changed or removed.';
 end
 $$;
-create trigger append_only before update or delete or truncate on audit for each statement execute function append_only();
-create trigger append_only before update or delete or truncate on audit_seal for each statement execute function append_only();
+create trigger append_only before update or delete or truncate on audit
+  for each statement execute function append_only();
+create trigger append_only before update or delete or truncate on audit_seal
+  for each statement execute function append_only();
 
 -- leaves_sealed: a record leaves the unsealed by being sealed, in no other way.
 create function leaves_sealed() returns trigger
@@ -501,11 +511,14 @@ language plpgsql
 set search_path from current
 as $$
 begin
-  if exists (select from audit_seal where audit_id = old.id) or current_setting('fairlane.purging', true) = tg_table_schema then
+  if exists (select from audit_seal where audit_id = old.id)
+     or current_setting('fairlane.purging', true) = tg_table_schema then
     return old;
   end if;
-  raise exception 'audit record % is not sealed yet: it stays in %.%', old.id, tg_table_schema, tg_table_name using errcode = 'restrict_violation';
+  raise exception 'audit record % is not sealed yet: it stays in %.%', old.id, tg_table_schema, tg_table_name
+    using errcode = 'restrict_violation';
 end
 $$;
 create trigger leaves_sealed before delete on audit_unsealed for each row execute function leaves_sealed();
-create trigger append_only before update or truncate on audit_unsealed for each statement execute function append_only();
+create trigger append_only before update or truncate on audit_unsealed
+  for each statement execute function append_only();

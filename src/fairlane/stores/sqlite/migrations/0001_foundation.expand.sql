@@ -71,7 +71,8 @@ create index fairlane_scheduled_queue on fairlane_scheduled (queue, failed, tena
 
 -- As many rows as workers hold, so a scan finds a worker's leases, and no claim or settle keeps an index for it.
 -- nth: its place in the claim, so that a repeated Turn answers in the same order.
--- queue, tenant, type: null until a limit that counts leases has been in force (see `counted.py`): nobody pays for what nobody asks.
+-- queue, tenant, type: null until a limit that counts leases has been in force (see limits/): nobody pays for what
+-- nobody asks.
 -- rated: the keys whose rate counts this claim, as JSON.
 create table fairlane_lease (
   seq               integer primary key,
@@ -300,7 +301,8 @@ create table fairlane_credential (
 ) without rowid;
 create unique index fairlane_credential_hash on fairlane_credential (hash);
 create index fairlane_credential_newest on fairlane_credential (kind, created_at, id);
-create index fairlane_credential_ended on fairlane_credential (coalesce(min(expires_at, revoked_at), expires_at, revoked_at))
+create index fairlane_credential_ended
+  on fairlane_credential (coalesce(min(expires_at, revoked_at), expires_at, revoked_at))
   where expires_at is not null or revoked_at is not null;
 
 -- autoincrement: an id is never given twice, also after the newest was forgotten.
@@ -357,9 +359,9 @@ create trigger fairlane_audit_sealed after insert on fairlane_audit_seal begin
   delete from fairlane_audit_unsealed where id = new.audit_id;
 end;
 
--- The audit and its seals are written once. `purging` stands in fairlane_meta only within the transaction of a Purge. Known ids are
--- refused too, because `insert or replace` removes the old row without asking any trigger; -1 stands for an id not given yet. Who
--- drops these triggers is found by verifying the chain. (tests/faults/test_audit_tampering.py)
+-- The audit and its seals are written once. `purging` stands in fairlane_meta only within the transaction of a Purge.
+-- Known ids are refused too, because `insert or replace` removes the old row without asking any trigger; -1 stands for
+-- an id not given yet. Who drops these triggers is found by verifying the chain. (tests/faults/test_audit_tampering.py)
 create trigger fairlane_audit_keeps_known before insert on fairlane_audit
 when new.id > 0 and exists (select 1 from fairlane_audit where id = new.id) begin
   select raise(abort, 'fairlane_audit is append-only: its records are never changed');
