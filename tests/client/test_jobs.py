@@ -1,4 +1,4 @@
-"""Acts on jobs and dead letters, questions about them, snapshot and purge."""
+"""Jobs found, explained and acted on; snapshot and purge."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, Job, JobNotFound, Retry, SyncTask
-from fairlane.client.admin.dead_letters import Reprocessed
+from fairlane.client.admin.jobs import JobFilters, filter_words, job_filter
 from fairlane.core.job import DeadLetter
+from fairlane.core.ops import JobFilter
 from fairlane.errors import DeadLetterNotFound
 from fairlane.testing import run_due
 
@@ -39,36 +40,6 @@ def test_a_job_is_failed_by_hand_with_or_without_a_retry(
     assert retried.run_at == clock.now() + timedelta(seconds=30)
     dead = asyncio.run(app.jobs.afail(add.enqueue(1, 2).id, "wrong", by="ada"))
     assert (dead.status, dead.error_type) == ("dead", "FailedByHand")
-
-
-@pytest.mark.requirement("L5", "L10", "I7")
-def test_a_job_is_moved_to_the_dead_letters_and_looked_after(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
-    letter = dead_letter(app, add)
-    assert (letter.status, letter.reason, letter.job.tenant) == ("pending_review", "stuck", "acme")
-    acknowledged = app.dead_letters.acknowledge(letter, by="ada")
-    assert (acknowledged.acknowledged_by, acknowledged.status) == ("ada", "pending_review")
-    resolved = asyncio.run(app.dead_letters.aresolve(letter.id, by="ada", notes="fixed upstream"))
-    assert (resolved.status, resolved.resolution_notes, resolved.closed_by) == ("resolved", "fixed upstream", "ada")
-    with pytest.raises(InvalidState, match="cannot discard dead letter"):
-        app.dead_letters.discard(letter)
-    assert [record.action for record in app.audit.list().records] == [
-        "job_dlq_resolve",
-        "job_dlq_acknowledge",
-        "job_bury",
-    ]
-
-
-@pytest.mark.requirement("L10")
-def test_a_dead_letter_is_reprocessed_once_while_the_new_job_lives(
-    app: Fairlane, add: SyncTask[[int, int], int]
-) -> None:
-    letter = dead_letter(app, add)
-    new = app.dead_letters.reprocess(letter, by="ada").job
-    assert (new.idempotency_key, new.payload, new.created_by) == ("k_retry_1", letter.job.payload, "ada")
-    assert asyncio.run(app.dead_letters.areprocess(letter.id)) == Reprocessed(job=new, repeated=True)
-    detail = app.dead_letters.get(letter.id)
-    assert detail is not None
-    assert (detail.dead_letter.status, detail.dead_letter.reprocessed_as) == ("retried", new.id)
 
 
 @pytest.mark.requirement("W8")
@@ -192,3 +163,61 @@ def test_purge_is_for_tests_and_refused_in_production(make_app: Callable[..., Fa
     assert len(jobs) == 1
     assert development.jobs.purge() == 1
     assert asyncio.run(development.jobs.apurge()) == 0
+
+
+def test_filters_are_written_once_and_read_the_same_everywhere(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    first, second = add.using(tenant="acme").enqueue(1, 2), add.enqueue(1, 2)
+    where = job_filter({"status": ["pending", "pending"], "type": "add", "parent": None})
+    assert where == JobFilter(statuses=("pending",), type="add")
+    assert [job.id for job in app.jobs.list(where=where).jobs] == [second.id, first.id]
+    renamed = {"status": "statuses", "parent": "parent_id"}
+    assert {renamed.get(name, name) for name in JobFilters.__annotations__} == {*JobFilter.__struct_fields__}
+    words = filter_words(["status:failed,dead", 'correlation-id:"order 7"'], (*JobFilters.__annotations__,))
+    assert words == {"status": ("failed", "dead"), "correlation_id": "order 7"}
+    for bad in ("status", "colour:red", "type:a type:b", 'type:"a'):
+        with pytest.raises(InvalidOption):
+            filter_words([bad], ("status", "type"))
+
+
+def test_a_dead_job_is_run_again_as_a_new_one(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    handle = add.enqueue(1, 0)
+    with pytest.raises(InvalidState, match="cannot retry"):
+        app.jobs.retry(handle)
+    app.jobs.bury(handle, "stuck")
+    new = app.jobs.retry(handle, by="ada")
+    assert (new.status, new.created_by) == ("pending", "ada")
+    assert asyncio.run(app.jobs.aretry(handle.id)) == new
+    with pytest.raises(JobNotFound):
+        app.jobs.retry(app.runtime.new_job_id())
+
+
+def test_many_jobs_are_acted_on_and_one_refusal_stops_no_other(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    first, second, third = (add.enqueue(1, n) for n in (1, 2, 3))
+    app.jobs.cancel(second)
+    unknown = app.runtime.new_job_id()
+    acts = app.jobs.act_on_many("bury", [first, second, first, unknown], reason="stuck", by="ada")
+    assert (acts.matched, [job.id for job in acts.done]) == (3, [first.id])
+    assert [(refused.id, refused.code) for refused in acts.refused] == [
+        (str(second.id), "invalid_state"),
+        (str(unknown), "job_not_found"),
+    ]
+    where = JobFilter(statuses=("pending",))
+    counted = app.jobs.act_on_many("cancel", where=where, dry_run=True)
+    assert (counted.matched, counted.done, third.status()) == (1, (), "pending")
+    assert [job.id for job in asyncio.run(app.jobs.aact_on_many("cancel", where=where)).done] == [third.id]
+    for bad in ({}, {"jobs": [first], "where": where}, {"jobs": [first], "limit": 0}):
+        with pytest.raises(InvalidOption):
+            app.jobs.act_on_many("cancel", **bad)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="reason"):
+        app.jobs.act_on_many("fail", [first])
+
+
+def test_an_act_by_filter_continues_where_it_ended(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    handles = [add.enqueue(1, n) for n in range(1, 6)]
+    where, before, done = JobFilter(type="add"), None, []
+    while True:
+        acts = app.jobs.act_on_many("cancel", where=where, limit=2, before=before)
+        done += [job.id for job in acts.done]
+        if (before := acts.next) is None:
+            break
+    assert done == [handle.id for handle in reversed(handles)]
