@@ -104,7 +104,7 @@ def scrapes_ms(ground: Bench) -> tuple[float, float]:
             scraping.exposition(app)
             times.append((clock.monotonic() - began) * 1000)
             for scrape in scraping._scrapes[app].values():
-                scrape._looked_s = float("-inf")  # what is kept for ten seconds is not asked for again
+                scrape._read_s = float("-inf")  # what is kept for ten seconds is not asked for again
     return times[0], median(times[1:])
 
 

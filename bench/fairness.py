@@ -130,7 +130,7 @@ def time_had(shop: Shop, running: EmbeddedWorker) -> Counter[str]:
     """By tenant: slot time, also of what runs now."""
     engine, had, now_s = running._engine, Counter(shop.time_s), clock.monotonic()
     assert engine is not None
-    for slot in engine.desk.slots:
+    for slot in engine.state.slots:
         if slot.lease is not None:
             had[slot.lease.tenant] += now_s - slot.began_s  # type: ignore[assignment]
     return had

@@ -19,9 +19,9 @@ import yaml
 from fairlane.cli.commands.dashboard import GRACE_S as WEB_GRACE_S
 from fairlane.cli.main import COMMANDS
 from fairlane.cli.times import span
-from fairlane.worker.foreman.foreman import SIGN_OFF_S
-from fairlane.worker.foreman.place import LAST_S
+from fairlane.worker.foreman.foreman import RETIRE_S
 from fairlane.worker.foreman.process import KILL_AFTER_S
+from fairlane.worker.foreman.supervisor import LAST_S
 from tests.faults.waiting import eventually
 from tests.servers.ports import free_port
 from tests.servers.postgres import shared_server
@@ -60,7 +60,7 @@ def value_of(command: list[str], option: str) -> str:
 
 def leaves_within_s(command: list[str]) -> float:
     """The longest a worker started so takes to be gone after SIGTERM."""
-    return seconds(value_of(command, "--grace")) + LAST_S + KILL_AFTER_S + SIGN_OFF_S
+    return seconds(value_of(command, "--grace")) + LAST_S + KILL_AFTER_S + RETIRE_S
 
 
 def unit(name: str) -> configparser.ConfigParser:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlane.alerts import register_sinks
-from fairlane.alerts.tasks import WEBHOOK
+from fairlane.alerts.sinks import WEBHOOK
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
 from tests.api.house import EVERY_ROLE, FOREIGN, OWN, ShopHouse, shop

@@ -177,10 +177,10 @@ def test_a_schedule_nobody_knows_is_told_so_with_the_nearest(app: Fairlane, dige
 
 
 def test_a_name_that_code_declares_is_not_changed_by_hand(app: Fairlane, digest: Any) -> None:
-    from fairlane.worker.duties.declaring import Declarer
+    from fairlane.worker.duties.schedules import ScheduleDeclarations
 
     app.schedules.declare("digest", cron="@daily")(digest)
-    asyncio.run(Declarer(app).run_once(app.runtime.clock.now()))
+    asyncio.run(ScheduleDeclarations(app).run_once(app.runtime.clock.now()))
     with pytest.raises(InvalidState, match="declared by code"):
         app.schedules.add("digest", digest, cron="@hourly")
     assert app.schedules.list()[0].spec.cron == "@daily"

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from fairlane.client.steps import Steps
 from fairlane.core.ops import ALL_TENANTS, GetStats, Op, Scope, Stats, only
-from fairlane.metrics.gauges import TenantCounts, look
+from fairlane.metrics.scrape import TenantCounts, read_gauges
 from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import Session
 from tests.plans.test_watching import NOON, pages_of
@@ -60,9 +60,9 @@ class Asked(Struct):
 
 def scraped(scope: Scope) -> tuple[Op[Any], ...]:
     asked, nothing = Asked([]), Stats(now=NOON, queues=(), completed=0, dead=0, cancelled=0, dead_letters={})
-    asked.of(look(scope), nothing)
+    asked.of(read_gauges(scope), nothing)
     if scope.tenant is not None:
-        asked.of(TenantCounts().look(frozenset({scope.tenant})), nothing)
+        asked.of(TenantCounts().read_gauges(frozenset({scope.tenant})), nothing)
     return tuple(asked.ops)
 
 

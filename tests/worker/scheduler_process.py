@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fairlane import Fairlane, FakeClock
 from fairlane.core.ops import Op
 from fairlane.stores.base import Store
-from fairlane.worker.duties.firing import Firer
+from fairlane.worker.duties.schedules import DueSchedules
 from tests.support.stores import open_at
 
 
@@ -44,11 +44,11 @@ class Timed:
 async def main(kind: str, address: str) -> None:
     clock = FakeClock()
     app = Fairlane(store=Timed(open_at(kind, address), clock, tells=True), clock=clock)
-    firer = Firer(app)
+    due = DueSchedules(app)
     print("ready", flush=True)
     for line in sys.stdin:
         clock.advance((datetime.fromisoformat(line.strip()) - clock.now()).total_seconds())
-        while (await firer.run_once(clock.now())).next_s == 0:
+        while (await due.run_once(clock.now())).next_s == 0:
             pass
         print("done", flush=True)
     await app.runtime.store.aclose()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +20,12 @@ from fairlane.core.ops import AddStats, ReadStats, Renew, StatRow, Turn, Want
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.duties import Report
-from fairlane.worker.duties.fast_lane import FastLaneWatcher
+from fairlane.worker.duties import StepReport
 from fairlane.worker.duties.loop import DutyLoop
-from fairlane.worker.duties.promoting import Promoter
-from fairlane.worker.duties.reclaiming import Reclaimer
-from fairlane.worker.duties.retaining import STEP, Retainer
+from fairlane.worker.duties.statistics import FastLane
+from fairlane.worker.duties.table import BATCH, TABLE, TableDuty
 from fairlane.worker.lanes import ANY, Lane, Slot
-from fairlane.worker.state import Desk
+from fairlane.worker.state import WorkerState
 from tests.support.making import NOON, completed
 from tests.worker.conftest import Works, eventually
 
@@ -49,8 +49,12 @@ class Yard:
 
         self.work, self.break_ = work, break_
 
-    def step(self, duty: Any) -> Report:
-        report: Report = asyncio.run(duty.run_once(self.clock.now()))
+    def duty(self, name: str) -> TableDuty:
+        config = WorkerConfig(lanes=(Lane("general", 2, (ANY,)),))
+        return TableDuty(TABLE[name], WorkerState(self.app, config, WorkerId(self.app.runtime.new_job_id())))
+
+    def step(self, duty: TableDuty) -> StepReport:
+        report: StepReport = asyncio.run(duty.run_once(self.clock.now()))
         return report
 
     def claim(self, limit: int = 10, timeout_s: float = 60.0) -> tuple[WorkerId, tuple[Any, ...]]:
@@ -74,14 +78,15 @@ def test_a_job_that_waits_for_missing_data_is_ready_again_by_itself_after_half_a
     def needs() -> None:
         raise MissingData
 
-    handle, woken = needs.enqueue(), []
+    handle = needs.enqueue()
     run_due(yard.app)
-    promoter = Promoter(yard.app.runtime.access, lambda: woken.append(True))
+    due_jobs = yard.duty("due_jobs")
+    due_jobs.state.woken = False
     yard.clock.advance(1_799)
-    assert yard.step(promoter).done == 0
+    assert yard.step(due_jobs).done == 0
     yard.clock.advance(1)
-    assert yard.step(promoter).done == 1
-    assert woken == [True]
+    assert yard.step(due_jobs).done == 1
+    assert due_jobs.state.woken
     assert handle.status() == "pending"
     [queue] = yard.app.statistics.counts().queues
     assert queue.ready == 1
@@ -94,17 +99,17 @@ def test_jobs_of_a_lost_worker_run_again_and_stuck_ones_are_buried(
     handle = yard.work.enqueue(1)
     worker, leases = yard.claim()
     assert len(leases) == 1
-    reclaimer = Reclaimer(yard.app.runtime.access)
-    assert yard.step(reclaimer).done == 0
+    lost_jobs = yard.duty("lost_jobs")
+    assert yard.step(lost_jobs).done == 0
     yard.clock.advance(16)
-    assert yard.step(reclaimer).done == 1
+    assert yard.step(lost_jobs).done == 1
     assert handle.status() == "pending"
 
     alive, [_] = yard.claim()
     for _ in range(9):
         yard.clock.advance(14)
         yard.app.runtime.store.run(Renew(worker=alive, lease_s=15))
-    assert yard.step(reclaimer).done == 1
+    assert yard.step(lost_jobs).done == 1
     assert handle.status() == "dead"
     assert str(worker) in caplog.text
     assert "deadline_passed" in caplog.text
@@ -115,14 +120,14 @@ def test_what_is_past_its_age_goes_and_what_waits_for_review_stays(yard: Yard) -
     done, closed, open_ = yard.work.enqueue(), yard.break_.enqueue(), yard.break_.enqueue()
     run_due(yard.app)
     yard.app.dead_letters.discard(yard.app.dead_letters.list(limit=2).dead_letters[1])
-    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
+    retention = yard.duty("retention")
     yard.clock.advance(7 * DAY - 1)
-    assert yard.step(retainer).done == 0
+    assert yard.step(retention).done == 0
     yard.clock.advance(2)
-    assert yard.step(retainer).done == 2
+    assert yard.step(retention).done == 2
     assert [yard.app.jobs.get(job.id) is None for job in (done, closed, open_)] == [True, True, False]
     yard.clock.advance(365 * DAY)
-    assert yard.step(retainer).done == 0
+    assert yard.step(retention).done == 0
     assert yard.app.jobs.get(open_.id) is not None
 
 
@@ -134,23 +139,23 @@ def test_figures_past_their_age_go_too() -> None:
     row = StatRow(minute=NOON, type="yard.work", queue="default", tenant="system", completed=1)
     yard.app.runtime.store.run(AddStats(worker=worker, batch=1, rows=(row,)))
     read = ReadStats(since=NOON, until=NOON + timedelta(hours=1))
-    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
+    retention = yard.duty("retention")
     yard.clock.advance(2 * DAY)
-    yard.step(retainer)
+    yard.step(retention)
     assert len(yard.app.runtime.store.run(read).rows) == 1
     yard.clock.advance(60)
-    yard.step(retainer)
+    yard.step(retention)
     assert yard.app.runtime.store.run(read).rows == ()
 
 
 @pytest.mark.requirement("L19")
 def test_a_large_backlog_is_removed_in_bounded_steps(yard: Yard) -> None:
-    yard.app.enqueue_many([yard.work.bind(n) for n in range(STEP + 10)])
-    run_due(yard.app, limit=STEP + 10)
+    yard.app.enqueue_many([yard.work.bind(n) for n in range(BATCH + 10)])
+    run_due(yard.app, limit=BATCH + 10)
     yard.clock.advance(8 * DAY)
-    retainer = Retainer(yard.app.runtime.access, yard.app.runtime.settings)
-    first, second = yard.step(retainer), yard.step(retainer)
-    assert (first.done, first.next_s) == (STEP, 0)
+    retention = yard.duty("retention")
+    first, second = yard.step(retention), yard.step(retention)
+    assert (first.done, first.next_s) == (BATCH, 0)
     assert second.done == 10
     assert second.next_s is not None
     assert second.next_s > 60
@@ -162,23 +167,23 @@ def test_a_long_job_on_the_fast_lane_is_reported_once(caplog: pytest.LogCaptureF
     lanes = (Lane("fast", 2, ("critical",), prompt=True), Lane("general", 2, (ANY,)))
 
     async def story() -> int:
-        desk = Desk(yard.app, WorkerConfig(lanes=lanes), WorkerId(yard.app.runtime.new_job_id()))
-        watcher = FastLaneWatcher(desk)
+        state = WorkerState(yard.app, WorkerConfig(lanes=lanes), WorkerId(yard.app.runtime.new_job_id()))
+        watcher = FastLane(state)
         _, leases = yard.claim()
         for lane, lease in zip(("fast", "general"), leases, strict=True):
             slot = Slot()
-            slot.begin(replace(lease, lane=lane), desk.monotonic(), 300.0)
-            desk.slots.append(slot)
+            slot.begin(replace(lease, lane=lane), state.monotonic(), 300.0)
+            state.slots.append(slot)
         yard.clock.advance(30)
         assert (await watcher.run_once(yard.clock.now())).done == 0
         yard.clock.advance(1)
         assert (await watcher.run_once(yard.clock.now())).done == 1
-        fast = desk.slots[0].lease
+        fast = state.slots[0].lease
         assert fast is not None
-        desk.slots[0].end()
-        desk.put(completed(fast), fast, 31.0)
+        state.slots[0].end()
+        state.put(completed(fast), fast, 31.0)
         assert (await watcher.run_once(yard.clock.now())).done == 0
-        desk.put(completed(fast), replace(fast, attempt=2), 30.5)  # too short to be seen while it ran
+        state.put(completed(fast), replace(fast, attempt=2), 30.5)  # too short to be seen while it ran
         assert (await watcher.run_once(yard.clock.now())).done == 1
         return watcher.seen
 
@@ -193,12 +198,12 @@ class Counter:
     def __init__(self, name: str, *, every_s: float | None = 5.0, fails: int = 0) -> None:
         self.name, self.every_s, self.fails, self.steps = name, every_s, fails, 0
 
-    async def run_once(self, now: datetime) -> Report:
+    async def run_once(self, now: datetime) -> StepReport:
         self.steps += 1
         if self.fails:
             self.fails -= 1
             raise RuntimeError("the disk is full")
-        return Report(next_s=self.every_s)
+        return StepReport(next_s=self.every_s)
 
 
 class Race:
@@ -248,7 +253,7 @@ def test_a_duty_whose_store_never_answers_is_given_up_and_tried_again(
     monkeypatch.setattr("fairlane.worker.duties.loop.STEP_S", 0.01)
 
     class Hanging(Counter):
-        async def run_once(self, now: datetime) -> Report:
+        async def run_once(self, now: datetime) -> StepReport:
             self.steps += 1
             await asyncio.Event().wait()
             raise AssertionError
@@ -263,7 +268,7 @@ def test_a_duty_whose_store_never_answers_is_given_up_and_tried_again(
 def test_workers_that_start_together_do_not_call_at_once() -> None:
     def first_step(seed: int) -> float:
         loop = DutyLoop((Counter("any"),), FakeClock(NOON), FixedChance(seed))
-        return loop._planned[0].due_s or 0.0
+        return loop._timers[0].due_s or 0.0
 
     moments = [first_step(seed) for seed in range(200)]
     assert max(sum(1 for at in moments if low <= at < low + 0.1) for low in (n / 10 for n in range(10))) < 50
@@ -298,3 +303,10 @@ def test_starting_and_stopping_at_any_moment_leaves_nothing_behind(works: Works,
         assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
     asyncio.run(story())
+
+
+def test_the_documentation_names_every_duty(works: Works) -> None:
+    page = (Path(__file__).parents[2] / "docs/operate/duties.md").read_text().partition("## Retention")[0]
+    documented = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    named = {timer.duty.name for timer in works.engine().duties.loop._timers}
+    assert documented == named

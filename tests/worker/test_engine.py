@@ -130,7 +130,7 @@ def test_a_running_job_asked_to_cancel_stops(works: Works) -> None:
         running = asyncio.create_task(engine.run())
         await eventually(lambda: handle.status() == "processing")
         handle.cancel()
-        engine.desk.wake()
+        engine.state.wake()
         await eventually(lambda: handle.status() == "cancelled")
         engine.stop()
         await running
@@ -180,7 +180,7 @@ def test_a_worker_that_lost_its_lease_settles_nothing(works: Works) -> None:
         works.app.runtime.store.run(Reset(scope=ALL_TENANTS, id=handle.id, by="ops"))
         engine.stop()
         await loop
-        return handle.job(), engine.desk.ended
+        return handle.job(), engine.state.ended
 
     job, ended = asyncio.run(story())
     assert (job.status, job.result, ended) == ("pending", None, 1)
@@ -244,7 +244,7 @@ def test_an_idle_lane_does_not_keep_the_last_jobs_from_another_one(works: Works,
     async def story() -> None:
         async with asyncio.timeout(5.0):
             run = asyncio.create_task(engine.run())
-            await eventually(lambda: engine.turner._idle > 0)  # both have looked in vain
+            await eventually(lambda: engine.turns._idle > 0)  # both have looked in vain
             handles = [works.task("add").enqueue(n, n) for n in range(4)]
             await run
         assert sum(handle.status() == "completed" for handle in handles) == 2
@@ -266,7 +266,7 @@ def test_a_worker_that_drains_looks_into_every_lane_although_it_may_run_few_jobs
 
 @pytest.mark.requirement("L13")
 def test_the_utilisation_of_a_lane_is_the_share_of_its_slot_time_spent_running(works: Works) -> None:
-    state = works.engine(Lane("half", 2, (ANY,))).desk.lanes[0]
+    state = works.engine(Lane("half", 2, (ANY,))).state.lanes[0]
     works.task("add").enqueue(1, 2)
     want = state.planner.want(1, 100.0)
     worker = WorkerId(works.app.runtime.new_job_id())

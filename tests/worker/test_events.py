@@ -10,7 +10,7 @@ import pytest
 from fairlane import Breaker, Retry
 from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
 from fairlane.errors import StoreUnavailable
-from fairlane.worker import events as telling
+from fairlane.worker import events as buffer
 from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
@@ -33,7 +33,7 @@ def test_dead_jobs_and_workers_that_come_and_go_are_told_whether_or_not_anybody_
     [dead] = events(works, "job_dead")
     assert (dead.tenant, dead.data["id"], dead.data["error_type"]) == ("acme", str(handle.id), "NonRetryable")
     assert [event.kind for event in events(works)] == ["worker_started", "job_dead", "worker_stopped"]
-    assert events(works, "worker_started")[0].data == {"lanes": {"general": 4}, "worker": str(engine.desk.worker)}
+    assert events(works, "worker_started")[0].data == {"lanes": {"general": 4}, "worker": str(engine.state.worker)}
 
 
 def test_a_tenant_reads_of_its_own_jobs_alone(works: Works) -> None:
@@ -49,7 +49,7 @@ def test_while_somebody_watches_ended_jobs_are_told_as_sums_and_some_by_name(wor
     async def story() -> None:
         engine = works.engine(drain=True)
         watch(works)
-        await engine.desk.teller.flush()
+        await engine.state.events.flush()
         for n in range(80):
             works.task("add").using(tenant="acme").enqueue(n, n)
         await engine.run()
@@ -57,18 +57,18 @@ def test_while_somebody_watches_ended_jobs_are_told_as_sums_and_some_by_name(wor
     asyncio.run(story())
     assert sum(event.data["completed"] for event in events(works, "jobs")) == 80
     assert events(works, "jobs")[0].data.keys() >= {"queue", "type", "tenant", "completed", "failed"}
-    assert len(events(works, "job_completed")) == telling.SINGLE
+    assert len(events(works, "job_completed")) == buffer.SINGLE
 
 
-def test_events_that_could_not_be_told_are_told_later_up_to_a_bound(
+def test_events_that_could_not_be_written_are_written_later_up_to_a_bound(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "KEPT", 3)
+    monkeypatch.setattr(buffer, "KEPT", 3)
 
     async def story() -> None:
-        teller = works.engine().desk.teller
+        buffered = works.engine().state.events
         for n in range(5):
-            teller.tell("breaker_opened", breaker=f"b{n}")
+            buffered.add("breaker_opened", breaker=f"b{n}")
         told, run = works.app.runtime.access.arun, works.app.runtime.access
 
         async def away(op: Any, *, on: object | None = None) -> Any:
@@ -76,9 +76,9 @@ def test_events_that_could_not_be_told_are_told_later_up_to_a_bound(
 
         monkeypatch.setattr(run, "arun", away)
         with pytest.raises(StoreUnavailable):
-            await teller.flush()
+            await buffered.flush()
         monkeypatch.setattr(run, "arun", told)
-        await teller.flush()
+        await buffered.flush()
 
     asyncio.run(story())
     assert [event.data["breaker"] for event in events(works, "breaker_opened")] == ["b2", "b3", "b4"]

@@ -36,8 +36,8 @@ class Clogged:
         self.long: Handle[None] = slow.enqueue()
         self.later: list[Handle[None]] = [quick.enqueue(n) for n in range(20, 23)]
         self.engine: Engine = works.engine(ONE)
-        self.engine.desk.monotonic = self.time.monotonic
-        [self.state] = self.engine.desk.lanes
+        self.engine.state.monotonic = self.time.monotonic
+        [self.state] = self.engine.state.lanes
 
     async def start(self) -> asyncio.Task[None]:
         running = asyncio.create_task(self.engine.run())
@@ -81,7 +81,7 @@ def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
         await works.engine(ONE, drain=True).run()
         assert len(lane.ran) == 23
         lane.go_on.set()
-        await eventually(lambda: not lane.engine.desk.busy())
+        await eventually(lambda: not lane.engine.state.busy())
         lane.engine.stop()
         await running
         assert sorted(lane.ran) == list(range(23))

@@ -71,7 +71,7 @@ def test_a_cancelled_isolated_job_takes_its_process_with_it(works: Works, diary:
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: "loop" in diary.read_text(), within_s=20)
         handle.cancel()
-        engine.desk.wake()
+        engine.state.wake()
         await eventually(lambda: handle.status() == "cancelled")
         engine.stop()
         await loop

@@ -11,7 +11,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Renew, SetLimit, Turn, Want
 from fairlane.worker.lanes import ANY, Lane
-from fairlane.worker.limits import LimitWatch
+from fairlane.worker.limits import KnownLimits
 from tests.worker.conftest import Works, eventually
 
 QUEUES = ("critical", "default", "bulk")
@@ -33,14 +33,14 @@ def running_limit(kind: str, name: str, queue: str = "", running: int = 1) -> Li
     ],
 )
 def test_jobs_are_claimed_ahead_only_from_queues_no_limit_counts(limit: Limit, free: tuple[str, ...]) -> None:
-    watch = LimitWatch((limit,), QUEUES)
+    watch = KnownLimits((limit,), QUEUES)
     assert watch.free(QUEUES) == QUEUES
     watch.in_force = True
     assert watch.free(QUEUES) == free
 
 
 def test_limits_in_force_that_are_not_known_here_stop_claiming_ahead() -> None:
-    watch = LimitWatch((), QUEUES)
+    watch = KnownLimits((), QUEUES)
     watch.in_force = True
     assert watch.free(QUEUES) == ()
 
@@ -48,7 +48,7 @@ def test_limits_in_force_that_are_not_known_here_stop_claiming_ahead() -> None:
 def test_a_turn_carries_only_limits_that_bear_on_its_claims() -> None:
     waiting = Limit(kind="tenant", name="*", queue="default", waiting=500)
     elsewhere, here = running_limit("queue", "bulk"), running_limit("queue", "default")
-    assert LimitWatch((waiting, elsewhere, here), ("default",)).given == (here,)
+    assert KnownLimits((waiting, elsewhere, here), ("default",)).given == (here,)
 
 
 @pytest.mark.requirement("I3")
@@ -123,7 +123,7 @@ def test_a_worker_that_drains_leaves_nothing_in_queues_with_limits(works: Works)
     limited = [works.task("add").using(queue="bulk").enqueue(n, n) for n in range(3)]
     others = [works.task("add").enqueue(n, n) for n in range(40)]
     engine = works.engine(Lane("general", 2, ("default", "bulk")), drain=True)
-    engine.desk.limits.learn(works.app.limits.list())
+    engine.state.limits.learn(works.app.limits.list())
     asyncio.run(engine.run())
     assert {handle.status() for handle in (*limited, *others)} == {"completed"}
 
@@ -173,7 +173,7 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
     async def run() -> None:
         works.app.enqueue_many([flood.bind() for _ in range(4000)])
         engine = works.engine(Lane("general", 4, ("critical", "default")))
-        engine.desk.limits.learn(works.app.limits.list())
+        engine.state.limits.learn(works.app.limits.list())
         running = asyncio.create_task(engine.run())
         await eventually(lambda: began.count("flood") > 200)
         works.app.enqueue_many([urgent.bind() for _ in range(4)])
@@ -189,9 +189,9 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
     ("queues", "first"), [(QUEUES, False), (("bulk", "default"), True), (("bulk",), False), (("default",), False)]
 )
 def test_a_limited_queue_that_stands_before_others_is_known(queues: tuple[str, ...], first: bool) -> None:
-    watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
+    watch = KnownLimits((running_limit("queue", "bulk"),), QUEUES)
     watch.in_force = True
-    assert watch.come_first(queues) is first
+    assert watch.precede_free(queues) is first
 
 
 def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works) -> None:
@@ -200,7 +200,7 @@ def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works
     works.app.runtime.store.run(Renew(worker=worker, lease_s=60))
     want = Want(lane="general", queues=("default", "bulk"), limit=2)
     free, counted = works.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
-    watch = LimitWatch((running_limit("queue", "bulk"),), QUEUES)
+    watch = KnownLimits((running_limit("queue", "bulk"),), QUEUES)
     watch.end(counted)
     assert not watch.frees_places
     watch.in_force = True

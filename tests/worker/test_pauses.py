@@ -13,7 +13,7 @@ from tests.worker.conftest import Works, eventually
 
 @pytest.mark.requirement("L15")
 def test_what_was_claimed_ahead_of_a_pause_goes_back(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "HEED_S", 0.02)
+    monkeypatch.setattr(pauses, "CHECK_S", 0.02)
     go_on = asyncio.Event()
     ran: list[int] = []
 
@@ -33,7 +33,7 @@ def test_what_was_claimed_ahead_of_a_pause_goes_back(works: Works, monkeypatch: 
 
     async def story() -> None:
         engine = works.engine(Lane("one", 1, (ANY,)))
-        [state] = engine.desk.lanes
+        [state] = engine.state.lanes
         running = asyncio.create_task(engine.run())
         await eventually(lambda: len(ran) == 20 and state.running == 1 and state.held)
         works.app.tasks.pause("quick", by="ada")

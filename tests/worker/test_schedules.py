@@ -30,8 +30,7 @@ from fairlane.core.schedules.schedule import (
 )
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
-from fairlane.worker.duties.declaring import Declarer
-from fairlane.worker.duties.firing import Firer
+from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
 from tests.support.stores import SHARED_KINDS, Ground, ground, open_at
 from tests.worker.conftest import Works, eventually
 from tests.worker.scheduler_process import Timed
@@ -101,13 +100,13 @@ def test_new_rules_of_a_zone_move_a_firing_and_lose_none() -> None:
 
 
 class Clockwork:
-    """An application on a memory store at noon, and firers for it."""
+    """An application on a memory store at noon, and duties for it."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOON)
         self.store = MemoryStore(clock=self.clock)
         self.app = Fairlane(store=self.store, clock=self.clock)
-        self.firer = Firer(self.app)
+        self.duty = DueSchedules(self.app)
 
         @self.app.task(name="tick", refs=("user_id",))
         def tick(user_id: int = 0) -> None: ...
@@ -115,7 +114,7 @@ class Clockwork:
         self.tick = tick
 
     def fire(self) -> int:
-        return asyncio.run(self.firer.run_once(self.clock.now())).done
+        return asyncio.run(self.duty.run_once(self.clock.now())).done
 
     def fired(self) -> list[str]:
         """The nominal times of all jobs, oldest first."""
@@ -158,10 +157,10 @@ def test_many_workers_fire_each_nominal_time_once(clockwork: Clockwork) -> None:
         clockwork.app.schedules.add(f"every-{number}", clockwork.tick, cron=f"*/{number} * * * *", catch_up="all")
 
     async def story() -> None:
-        firers = [Firer(clockwork.app) for _ in range(8)]
+        duties = [DueSchedules(clockwork.app) for _ in range(8)]
         for _ in range(20):
             clockwork.clock.advance(60)
-            await asyncio.gather(*(firer.run_once(clockwork.clock.now()) for firer in firers))
+            await asyncio.gather(*(duty.run_once(clockwork.clock.now()) for duty in duties))
 
     asyncio.run(story())
     jobs = clockwork.app.jobs.list(limit=200).jobs
@@ -199,10 +198,10 @@ def test_queue_waits_for_the_last_job_and_then_goes_on_one_by_one(clockwork: Clo
 def test_a_worker_whose_clock_is_ahead_fires_nothing_early(clockwork: Clockwork) -> None:
     clockwork.app.schedules.add("s", clockwork.tick, cron="* * * * *", catch_up="all")
     ahead = FakeClock(NOON + timedelta(hours=5))
-    firer = Firer(Fairlane(store=clockwork.store, clock=ahead))
+    duty = DueSchedules(Fairlane(store=clockwork.store, clock=ahead))
     clockwork.clock.advance(60)
     for _ in range(3):
-        asyncio.run(firer.run_once(ahead.now()))
+        asyncio.run(duty.run_once(ahead.now()))
     assert clockwork.fired() == ["12:01"]
 
 
@@ -246,7 +245,7 @@ def test_a_worker_declares_the_schedules_of_its_code_and_prunes_only_when_told(
             @app.task(name=name, cron="@daily")
             def any_() -> None: ...
 
-        report = asyncio.run(Declarer(app).run_once(clock.now()))
+        report = asyncio.run(ScheduleDeclarations(app).run_once(clock.now()))
         assert report.next_s is None
         return [schedule.spec.name for schedule in app.schedules.list()]
 

@@ -14,8 +14,8 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import AddStats, ReadStats, Renew
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
-from fairlane.worker.duties.flushing import BATCH, KEPT_BATCHES, Flusher
-from fairlane.worker.statistics import Statistics
+from fairlane.worker.duties.statistics import BATCH, KEPT_BATCHES, StatisticsFlush
+from fairlane.worker.statistics import AttemptStatistics
 from tests.support.making import NOON, Making, cancelled, completed, died, released, retried, snoozed
 from tests.worker.conftest import Works
 
@@ -47,18 +47,18 @@ def lease(type: str = "mail.send", *, waited_s: float = 0.0, **given: Any) -> Le
 
 
 class Office:
-    """A flusher over a memory store at noon, for one registered worker."""
+    """The duty over a memory store at noon, for one registered worker."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOON)
         self.app = Fairlane(store=MemoryStore(clock=self.clock), clock=self.clock)
         self.worker = WorkerId(self.app.runtime.new_job_id())
         self.app.runtime.store.run(Renew(worker=self.worker, lease_s=3600))
-        self.statistics = Statistics()
-        self.flusher = Flusher(self.app.runtime.access, self.worker, self.statistics, self.clock)
+        self.statistics = AttemptStatistics()
+        self.duty = StatisticsFlush(self.app.runtime.access, self.worker, self.statistics, self.clock)
 
     def flush(self) -> int:
-        return asyncio.run(self.flusher.run_once(self.clock.now())).done
+        return asyncio.run(self.duty.run_once(self.clock.now())).done
 
     def rows(self) -> tuple[Any, ...]:
         return self.app.runtime.store.run(
@@ -134,7 +134,7 @@ def test_figures_whose_reply_was_lost_are_sent_again_and_count_once() -> None:
     store = Unsure(clock=office.clock)
     store.run(Renew(worker=office.worker, lease_s=3600))
     office.app = Fairlane(store=store, clock=office.clock)
-    office.flusher = Flusher(office.app.runtime.access, office.worker, office.statistics, office.clock)
+    office.duty = StatisticsFlush(office.app.runtime.access, office.worker, office.statistics, office.clock)
     store.loses = 2
     office.statistics.add(lease(), completed(lease()), 0.0)
     for _ in range(2):
@@ -151,8 +151,8 @@ def test_while_the_store_is_away_a_bounded_number_of_figures_is_kept(
     office.app.close()
     for number in range(KEPT_BATCHES + 5):
         office.statistics.add(lease(f"task.{number}"), completed(lease()), 0.0)
-        office.flusher._gather(office.clock.now())
-    assert len(office.flusher._batches) == KEPT_BATCHES
+        office.duty._gather(office.clock.now())
+    assert len(office.duty._batches) == KEPT_BATCHES
     assert "are dropped" in caplog.text
 
 

@@ -21,62 +21,57 @@ from fairlane.core.ops import (
     SetTenant,
 )
 from fairlane.core.queues import QueuePolicy
-from fairlane.worker.duties.aging import Ager
-from fairlane.worker.duties.forgetting import EVENTS_KEPT, Forgetter
-from fairlane.worker.duties.meeting import TenantMeeter
-from fairlane.worker.duties.once import OnceForAll
-from fairlane.worker.duties.report import Duty, Report
-from fairlane.worker.duties.rolling import Roller
-from fairlane.worker.duties.sealing import Sealer
-from fairlane.worker.duties.unholding import EVERY_S, SELDOM_S, Unholder
-from fairlane.worker.duties.weighing import Weigher
+from fairlane.worker.duties import StepReport
+from fairlane.worker.duties.table import EVENTS_KEPT, NOTHING_HELD_S, TABLE, DutyRow, TableDuty
+from fairlane.worker.state import WorkerState
 from tests.worker.conftest import Works
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def step(duty: Duty, now: datetime = NOW) -> Report:
-    return asyncio.run(duty.run_once(now))
+def step(state: WorkerState, name: str, now: datetime = NOW) -> StepReport:
+    """One step, whoever has taken the duty."""
+    return asyncio.run(TableDuty(TABLE[name], state).step(now))
 
 
 @pytest.mark.requirement("W14")
 def test_a_weight_set_at_run_time_reaches_every_lane(works: Works) -> None:
-    desk = works.engine().desk
+    state = works.engine().state
     works.app.runtime.store.run(SetTenant(name="acme", weight=3.0, by="ops"))
-    step(Weigher(desk))
-    [state] = desk.lanes
-    state.planner.accounts.claim("acme", 1, 0.0)
-    account = state.planner.accounts.of("acme")
+    step(state, "weights")
+    [lane] = state.lanes
+    lane.planner.accounts.claim("acme", 1, 0.0)
+    account = lane.planner.accounts.of("acme")
     assert account is not None
     assert account.weight == 3.0
 
 
 @pytest.mark.requirement("I2")
 def test_held_jobs_go_on_where_their_tenant_has_room_again(works: Works) -> None:
-    desk = works.engine().desk
+    state = works.engine().state
     limit = Limit(kind="tenant", name="acme", queue="default", waiting=1, when_full="hold")
     works.app.runtime.store.run(SetLimit(limit=limit, by="ops"))
     handles = [works.task("add").using(tenant="acme").enqueue(n, n) for n in range(2)]
-    assert step(Unholder(desk)) == Report(done=0, next_s=EVERY_S)
+    assert step(state, "held_jobs") == StepReport(done=0, next_s=1.0)
     works.drain()
     assert [handle.status() for handle in handles] == ["completed", "pending"]
-    assert step(Unholder(desk)).done == 1
+    assert step(state, "held_jobs").done == 1
     works.drain()
     assert handles[1].status() == "completed"
 
 
 def test_where_nothing_is_ever_held_nobody_looks_every_second(works: Works) -> None:
-    assert step(Unholder(works.engine().desk)).next_s == SELDOM_S
+    assert step(works.engine().state, "held_jobs").next_s == NOTHING_HELD_S
 
 
 @pytest.mark.requirement("W14")
 def test_tenants_with_jobs_become_known(works: Works) -> None:
     for tenant in ("acme", "beta"):
         works.task("add").using(tenant=tenant).enqueue(1, 1)
-    assert step(TenantMeeter(works.app.runtime.access)).done == 2
+    assert step(works.engine().state, "tenants").done == 2
     page = works.app.runtime.store.run(PageTenants(scope=ALL_TENANTS))
     assert [tenant.name for tenant in page.tenants] == ["acme", "beta"]
-    assert step(TenantMeeter(works.app.runtime.access)).done == 0
+    assert step(works.engine().state, "tenants").done == 0
 
 
 @pytest.mark.requirement("W14")
@@ -90,31 +85,31 @@ def test_jobs_that_wait_long_in_a_queue_that_asks_for_it_move_up(works: Works, m
 
     say.using(priority=9).enqueue("old")
     works.time.ahead_s = 1.0
-    assert step(Ager(works.app)).done == 1
+    assert step(works.engine().state, "aging").done == 1
     say.using(priority=5).enqueue("young")
     works.drain()
     assert order[0] == "old"
 
 
 def test_no_queue_asks_for_aging_so_the_duty_ends(works: Works) -> None:
-    assert step(Ager(works.app)).next_s is None
+    assert step(works.engine().state, "aging").next_s is None
 
 
 def test_jobs_enqueued_are_counted_into_their_minutes(works: Works) -> None:
     works.task("add").enqueue(1, 1)
-    roller = Roller(works.app.runtime.access)
-    assert step(roller).done == 0  # too young: a lower number may still be on its way
+    state = works.engine().state
+    assert step(state, "enqueued_jobs").done == 0  # too young: a lower number may still be on its way
     works.time.ahead_s = 60.0
-    assert step(roller).done == 1
-    assert step(roller).done == 0
+    assert step(state, "enqueued_jobs").done == 1
+    assert step(state, "enqueued_jobs").done == 0
 
 
 @pytest.mark.requirement("I13")
 def test_the_audit_is_sealed_by_workers_and_the_chain_is_good(works: Works) -> None:
     for queue in ("default", "bulk", "critical"):
         works.app.runtime.store.run(PauseClaims(kind="queue", name=queue, by="ops"))
-    assert step(Sealer(works.app.runtime.access)).done == 3
-    assert step(Sealer(works.app.runtime.access)).done == 0
+    assert step(works.engine().state, "audit").done == 3
+    assert step(works.engine().state, "audit").done == 0
     chain = works.app.runtime.store.run(ReadAuditChain())
     assert (verify(chain.sealed).links, verify(chain.sealed).broken, chain.unsealed) == (3, None, 0)
 
@@ -122,29 +117,34 @@ def test_the_audit_is_sealed_by_workers_and_the_chain_is_good(works: Works) -> N
 def test_old_events_are_forgotten(works: Works) -> None:
     store = works.app.runtime.store
     store.run(AddEvents(events=(EventDraft(kind="job_dead"),)))
-    forgetter = Forgetter(works.app.runtime.access)
+    state = works.engine().state
     now = store.run(ReadEvents(scope=ALL_TENANTS)).events[0].at
-    assert step(forgetter, now + EVENTS_KEPT).done == 0
-    assert step(forgetter, now + EVENTS_KEPT + timedelta(seconds=1)).done == 1
+    assert step(state, "old_events", now + EVENTS_KEPT).done == 0
+    assert step(state, "old_events", now + EVENTS_KEPT + timedelta(seconds=1)).done == 1
 
 
 class Counted:
-    name = "counted"
-
     def __init__(self, steps: int) -> None:
         self.left, self.done = steps, 0
 
-    async def run_once(self, now: datetime) -> Report:
+    async def step(self, duty: TableDuty, now: datetime) -> StepReport:
         self.left -= 1
         self.done += 1
-        return Report(done=1, next_s=0 if self.left else 30.0)
+        return StepReport(done=1, next_s=0 if self.left else 30.0)
 
 
 def test_a_duty_for_one_is_done_by_the_worker_that_took_it_until_there_is_no_more_to_do(works: Works) -> None:
     first, second = Counted(3), Counted(1)
-    ours, theirs = (OnceForAll(duty, works.app.runtime.access, 30.0) for duty in (first, second))
-    assert step(ours).next_s == 0
-    assert step(theirs) == Report(next_s=30.0)
-    assert step(ours).next_s == 0
-    assert step(ours).next_s == 30.0
+    ours, theirs = (
+        TableDuty(DutyRow("counted", 30.0, counted.step, one_worker=True), works.engine().state)
+        for counted in (first, second)
+    )
+
+    def run(duty: TableDuty) -> StepReport:
+        return asyncio.run(duty.run_once(NOW))
+
+    assert run(ours).next_s == 0
+    assert run(theirs) == StepReport(next_s=30.0)
+    assert run(ours).next_s == 0
+    assert run(ours).next_s == 30.0
     assert (first.done, second.done) == (3, 0)

@@ -1,12 +1,12 @@
-"""Alerts: what is wrong is noticed once, however many processes look, and people are told.
+"""Alerts: evaluates the rules in one worker at a time, and sends each change to people once.
 
-    store ──▶ Observer ──observations──▶ core.alerting.evaluate ──changes──▶ SaveAlerts ──those saved──▶ Teller ─┬─ log
-                                                                                                               ├─ events
-                                                                     Fairlane's own jobs: fairlane.email  ◀────┼─ mail
-                                                                                          fairlane.webhook ◀────┴─ webhooks
+    store ──▶ Observer ──observations──▶ evaluate ──changes──▶ SaveAlerts ──saved ones──▶ AlertSinks ─┬─ log
+                                                                                                    ├─ events
+                                            Fairlane's own jobs: fairlane.email, fairlane.webhook ◀──┴─ mail, webhooks
 
-Whoever takes the duty looks; whose changes are saved tells. A message that could not be sent is retried like any other job.
+The worker that takes the duty observes; the one whose changes are saved sends them. A message that could not be sent
+is retried like any job.
 """
 
 from fairlane.alerts.duty import AlertDuty as AlertDuty
-from fairlane.alerts.tasks import register_sinks as register_sinks
+from fairlane.alerts.sinks import register_sinks as register_sinks

@@ -1,4 +1,4 @@
-"""Sends one alert as mail."""
+"""Sends an alert message as mail."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 
-from fairlane.alerts.messages import Message
+from fairlane.alerts.notifications import Message
 from fairlane.client.settings.alerts import EmailSettings
 
 WITHIN_S = 10.0
 
 
 async def send_mail(settings: EmailSettings, message: Message, id: str, at: datetime) -> None:
-    """`id` is the same for every try: mail programs show what arrives twice only once."""
+    """Send it under an `id` that is the same for every try: mail programs show a duplicate only once."""
     import aiosmtplib
 
     await aiosmtplib.send(
-        written(settings, message, id, at),
+        mail_of(settings, message, id, at),
         hostname=settings.host,
         port=settings.port,
         username=settings.username,
@@ -28,7 +28,7 @@ async def send_mail(settings: EmailSettings, message: Message, id: str, at: date
     )
 
 
-def written(settings: EmailSettings, message: Message, id: str, at: datetime) -> EmailMessage:
+def mail_of(settings: EmailSettings, message: Message, id: str, at: datetime) -> EmailMessage:
     mail = EmailMessage()
     mail["From"] = settings.sender
     mail["To"] = ", ".join(settings.to)
@@ -45,7 +45,7 @@ def written(settings: EmailSettings, message: Message, id: str, at: datetime) ->
         f"value      {message.value:g}",
         f"threshold  {message.threshold:g}",
         f"since      {message.since:%Y-%m-%d %H:%M:%S} UTC",
-        f"{message.told:<10} {message.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"{message.status:<10} {message.at:%Y-%m-%d %H:%M:%S} UTC",
     ]
     mail.set_content("\n".join(lines) + "\n")
     return mail

@@ -1,11 +1,11 @@
-"""Figures for Prometheus, in its text format.
+"""Metrics in the text format of Prometheus.
 
     from fairlane.metrics import CONTENT_TYPE, aexposition
-    body = await aexposition(app)                      every tenant, the busiest by name, the rest as `other`
+    body = await aexposition(app)                      all tenants, the busiest by name, the rest as `other`
     body = await aexposition(app, tenant="acme")       one tenant's alone
 
-Counters count from the first time a process is asked, as those of any process do: ask each process under an address of its own. What is
-asked of the store is bounded and kept for ten seconds, however often somebody scrapes.
+Counters start with the first scrape of a process: scrape each process under an address of its own. Reads of the store
+are bounded, and kept for ten seconds however often somebody scrapes.
 """
 
 from fairlane.extras import needed_for

@@ -1,30 +1,59 @@
-"""Counters out of the figures of past minutes.
+"""MinuteCounters from the store's statistics by minute, and from the figures of workers.
 
-The store keeps sums for each minute, adds to them late, and forgets old ones. A counter must never go back. So what each of the last
-minutes came to is remembered, and only what it grows by is added to the totals:
+The store adds to the sums of a minute late and removes old ones, but a counter must never decrease. So the last value
+of each recent minute is remembered, and only its growth is added to the totals:
 
-    minutes read ──▶ what each grew by since the last look ──▶ totals, which only grow
+    minutes read ──▶ growth of each since the last read ──▶ totals, which only grow
 
-A minute decides once which tenants have a name in it; a tenant that gets one later is counted from then on under it, and what was
-counted as `other` stays there.
-
-Counters out of what workers say of themselves: each counts from its own start, and goes.
+Only the busiest tenants have labels of their own, so that labels stay few. A minute decides once which: a tenant that
+gets a label later is counted under it from then on, and what was counted as `other` stays there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from fairlane.core.histogram import Spans
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import StatRow, Workers
-from fairlane.metrics.busiest import OTHER, Busiest
+
+OTHER = "other"
+"""Label of every tenant without counters of its own."""
+
+
+class BusiestTenants:
+    """A tenant keeps its label until another has twice its jobs: labels that change often make graphs unreadable."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.named: frozenset[str] = frozenset()
+
+    def update(self, rows: Iterable[StatRow], *, is_whole: bool) -> frozenset[str]:
+        """Give free labels to the busiest; with the whole window also those of the least busy. Who lost theirs."""
+        jobs: Counter[str] = Counter()
+        for row in rows:
+            jobs[row.tenant] += row.enqueued + row.completed + row.failed + row.dead + row.cancelled
+        del jobs[OTHER]
+        top = sorted(jobs, key=lambda tenant: (-jobs[tenant], tenant))[: self._most]
+        staying = set(self.named)
+        idle = sorted(staying.difference(top), key=lambda tenant: (-jobs[tenant], tenant))
+        for tenant in top:
+            if tenant in staying:
+                continue
+            if len(staying) >= self._most and is_whole and idle and jobs[tenant] > 2 * jobs[idle[-1]]:
+                staying.remove(idle.pop())
+            if len(staying) < self._most:
+                staying.add(tenant)
+        gone, self.named = self.named - staying, frozenset(staying)
+        return gone
+
 
 WINDOW = timedelta(minutes=60)
-"""Figures that come later than this are in no counter."""
+"""Statistics that arrive later than this are in no counter."""
 MOST_PAIRS = 500
-"""Queues and tasks together that have figures of their own; the rest are `other`."""
+"""Pairs of queue and task with counters of their own; the rest are `other`."""
 
 COUNTED = ("enqueued", "completed", "failed", "dead", "cancelled")
 
@@ -34,8 +63,8 @@ Key = tuple[str, str, str]
 """Queue, task and tenant."""
 
 
-class Sums:
-    """What some figures came to."""
+class CounterSums:
+    """Sums of statistics rows."""
 
     def __init__(self) -> None:
         self.counts: dict[Key, list[int]] = {}
@@ -55,36 +84,36 @@ class Minute:
 
     def __init__(self, named: frozenset[str]) -> None:
         self.named = named
-        self.sums = Sums()
+        self.sums = CounterSums()
 
 
-class Tally:
-    """Not for two threads at once."""
+class MinuteCounters:
+    """Totals that only grow. Not thread-safe."""
 
     def __init__(self, most_tenants: int) -> None:
-        self._busiest = Busiest(most_tenants)
+        self._busiest = BusiestTenants(most_tenants)
         self._minutes: dict[datetime, Minute] = {}
         self._pairs: set[Pair] = set()
         self._has_begun = False
-        self.totals = Sums()
+        self.totals = CounterSums()
 
     @property
     def named(self) -> frozenset[str]:
-        """The tenants that have figures of their own now."""
+        """The tenants that have counters of their own now."""
         return self._busiest.named
 
-    def take_in(self, rows: Iterable[StatRow], now: datetime, *, is_whole: bool) -> None:
-        """Figures as they are now; `is_whole`: of the whole window, so that who is busiest can be judged."""
+    def add(self, rows: Iterable[StatRow], now: datetime, *, is_whole: bool) -> None:
+        """Add the growth of these rows; `is_whole`: they cover the whole window, which decides who is busiest."""
         rows = [row for row in rows if row.minute > now - WINDOW]
-        for gone in self._busiest.judge(rows, is_whole=is_whole):
+        for gone in self._busiest.update(rows, is_whole=is_whole):
             self._drop(gone)
         for old in [at for at in self._minutes if at <= now - WINDOW]:
             del self._minutes[old]
-        found: dict[datetime, Sums] = {}
+        found: dict[datetime, CounterSums] = {}
         for row in rows:
             minute = self._minutes.setdefault(row.minute, Minute(self._busiest.named))
             tenant = row.tenant if row.tenant in minute.named else OTHER
-            found.setdefault(row.minute, Sums()).add(row, self._pair(row), tenant)
+            found.setdefault(row.minute, CounterSums()).add(row, self._pair(row), tenant)
         for at, sums in found.items():
             self._grow(self._minutes[at].sums, sums)
         self._has_begun = True
@@ -97,8 +126,8 @@ class Tally:
             self._pairs.add(pair)
         return pair
 
-    def _grow(self, before: Sums, now: Sums) -> None:
-        """Add what grew, and remember the most there ever was: a read that was cut, or rows that went, take nothing back."""
+    def _grow(self, before: CounterSums, now: CounterSums) -> None:
+        """Add the growth and remember the maximum: a truncated read or removed rows subtract nothing."""
         for key, counts in now.counts.items():
             kept = before.counts.setdefault(key, [0] * len(COUNTED))
             named = key if key[2] in self._busiest.named else (*key[:2], OTHER)
@@ -106,7 +135,7 @@ class Tally:
             for place, count in enumerate(counts):
                 if (grown := count - kept[place]) > 0:
                     kept[place] = count
-                    # What was there before the first look belongs to some other process's counters, or to nobody's.
+                    # What was there before the first read belongs to another process's counters, or to none.
                     total[place] += grown if self._has_begun else 0
         for name in ("waits", "runs"):
             for pair, spans in getattr(now, name).items():
@@ -133,17 +162,17 @@ PAYLOAD = "payload.under_"
 COUNTERS = ("fast_lane.long", "schedules.fired")
 
 
-class WorkerTally:
-    """Adds what each worker's figures grew by. A worker seen for the first time after the first look counts from 0."""
+class WorkerCounters:
+    """Adds the growth of each worker's figures. A worker first seen after the first read counts from 0."""
 
     def __init__(self) -> None:
         self._seen: dict[WorkerId, dict[str, float]] = {}
         self._has_begun = False
         self.totals: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
         self.payloads: dict[int, float] = {}
-        """Attempts by size of payload: how many were under so many characters, and not under half of that."""
+        """Attempts by size of payload in characters: each counts under the next power of two."""
 
-    def take_in(self, workers: Workers) -> None:
+    def add(self, workers: Workers) -> None:
         now = {worker.id: worker.figures for worker in workers.workers}
         for worker, figures in now.items():
             before = self._seen.get(worker, {})

@@ -1,4 +1,4 @@
-"""The names, types and labels of every metric. The documents' have no prefix; the others begin with `fairlane_`."""
+"""The names, types and labels of every metric. Those without a prefix come from the requirements."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from fairlane.core.breaker import Breaker
 from fairlane.core.histogram import Spans, cumulative
 from fairlane.core.ops import Alert, Health, Stats, Workers
 from fairlane.core.statistics import lane_use
-from fairlane.metrics.busiest import OTHER
-from fairlane.metrics.counters import COUNTED, Pair, Sums, WorkerTally
+from fairlane.metrics.counters import COUNTED, OTHER, CounterSums, Pair, WorkerCounters
 
 LONGEST_BUCKET = 22
 """2**22 ms: over an hour. Longer spans are in +Inf alone."""
 MOST_WORKERS = 200
-"""Worker processes that have figures of their own."""
+"""Worker processes with metrics of their own."""
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
 
 
-def counters(totals: Sums) -> Iterator[Metric]:
+def counters(totals: CounterSums) -> Iterator[Metric]:
     enqueued = CounterMetricFamily("jobs_enqueued", "Jobs enqueued.", labels=("queue", "method", "org"))
     completed = CounterMetricFamily(
         "jobs_completed",
@@ -42,7 +41,7 @@ def counters(totals: Sums) -> Iterator[Metric]:
     yield from (enqueued, completed, failures)
 
 
-def histograms(totals: Sums) -> Iterator[Metric]:
+def histograms(totals: CounterSums) -> Iterator[Metric]:
     yield _histogram(
         "jobs_duration_seconds", "How long attempts ran.", ("queue", "method"), sorted(totals.runs.items())
     )
@@ -80,7 +79,7 @@ def depths(stats: Stats) -> Iterator[Metric]:
 
 
 def tenant_counts(counts: Mapping[str, Mapping[str, int]], stats: Stats | None) -> Iterator[Metric]:
-    """Unfinished jobs of the tenants with names, and of the rest together where the whole is known."""
+    """Unfinished jobs of the tenants with labels of their own, and of the rest together where the total is known."""
     family = GaugeMetricFamily(
         "org_job_count", "Unfinished jobs of a tenant in a queue; above 10000 an estimate.", labels=("org", "queue")
     )
@@ -97,7 +96,7 @@ def tenant_counts(counts: Mapping[str, Mapping[str, int]], stats: Stats | None) 
 
 
 def store(health: Health | None, name: str) -> Iterator[Metric]:
-    """`health` None: it could not be reached."""
+    """`health` None: the store could not be reached."""
     redis = GaugeMetricFamily("redis_health", "1: the store, Redis or another, can be reached.")
     redis.add_metric((), 0 if health is None else 1)
     up = GaugeMetricFamily("fairlane_store_up", "1: the store can be reached.", labels=("store",))
@@ -123,7 +122,7 @@ def breakers(found: Iterable[Breaker]) -> Iterator[Metric]:
     yield from (state, opened)
 
 
-def workers(found: Workers, tally: WorkerTally) -> Iterator[Metric]:
+def workers(found: Workers, counters: WorkerCounters) -> Iterator[Metric]:
     alive = [worker for worker in found.workers if worker.expires_at > found.now]
     count = GaugeMetricFamily("fairlane_workers", "Worker processes.")
     count.add_metric((), len(alive))
@@ -137,12 +136,12 @@ def workers(found: Workers, tally: WorkerTally) -> Iterator[Metric]:
         use.add_metric((lane,), used / there_are)
         slots.add_metric((lane,), there_are)
     long = CounterMetricFamily("fairlane_fast_lane_long_jobs", "Attempts over 30 s on a fast lane.")
-    long.add_metric((), tally.totals["fast_lane.long"])
+    long.add_metric((), counters.totals["fast_lane.long"])
     fired = CounterMetricFamily("fairlane_schedules_fired", "Jobs made by schedules.")
-    fired.add_metric((), tally.totals["schedules.fired"])
+    fired.add_metric((), counters.totals["schedules.fired"])
     sizes = HistogramMetricFamily("fairlane_payload_characters", "Attempts by size of their payload.", labels=())
     seen, lines = 0.0, []
-    for size, grown in sorted(tally.payloads.items()):
+    for size, grown in sorted(counters.payloads.items()):
         seen += grown
         lines.append((str(float(size)), seen))
     sizes.add_metric((), [*lines, ("+Inf", seen)], None)

@@ -1,4 +1,4 @@
-"""One scrape: a bounded look at the store, kept for ten seconds, written down as text."""
+"""One scrape: a bounded read of the store, kept for ten seconds, as text in Prometheus's format."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -16,22 +17,82 @@ from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
 from fairlane.client.context import in_scope
 from fairlane.client.steps import Steps, arun_steps, run_steps
-from fairlane.core.ops import Scope
+from fairlane.core.breaker import Breaker
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    Alert,
+    Check,
+    GetStats,
+    Health,
+    ListBreakers,
+    ListWorkers,
+    ReadAlerts,
+    Scope,
+    Stats,
+    Workers,
+    only,
+)
 from fairlane.errors import StoreError
 from fairlane.metrics import families
-from fairlane.metrics.counters import WINDOW, Tally, WorkerTally
-from fairlane.metrics.gauges import Gauges, TenantCounts, look
+from fairlane.metrics.counters import WINDOW, MinuteCounters, WorkerCounters
+
+CAP = 10_000
+"""Higher counts are estimates."""
+TENANTS_PER_READ = 5
+"""Tenants whose queues are counted in one read; the others keep their last counts."""
+
+
+class Gauges(Struct, frozen=True, kw_only=True):
+    stats: Stats
+    health: Health | None = None
+    """None, like the fields below, in the metrics of one tenant."""
+    workers: Workers | None = None
+    breakers: tuple[Breaker, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+
+
+def read_gauges(scope: Scope) -> Steps[Gauges]:
+    stats = yield GetStats(scope=scope, cap=CAP, rough=True, parts=("queues", "dead_letters"))
+    if scope != ALL_TENANTS:
+        return Gauges(stats=stats)
+    return Gauges(
+        stats=stats,
+        health=(yield Check()),
+        workers=(yield ListWorkers()),
+        breakers=(yield ListBreakers()).breakers,
+        alerts=(yield ReadAlerts()).alerts,
+    )
+
+
+class TenantCounts:
+    """Unfinished jobs of the tenants with labels of their own, by queue: a few tenants in each read."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def read(self, named: frozenset[str]) -> Steps[None]:
+        for gone in self.counts.keys() - named:
+            del self.counts[gone]
+        new = sorted(named - self.counts.keys())
+        # Oldest first: a new count moves to the end.
+        for tenant in [*new, *(tenant for tenant in self.counts)][:TENANTS_PER_READ]:
+            stats: Stats = yield GetStats(scope=only(tenant), cap=CAP, rough=True, parts=("queues",))
+            self.counts.pop(tenant, None)
+            self.counts[tenant] = {
+                queue.queue: queue.pending + queue.failed + queue.processing for queue in stats.queues
+            }
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 KEPT_S = 10.0
 LATELY = timedelta(minutes=3)
-"""What nearly every look reads: figures of older minutes seldom change."""
+"""What nearly every read covers: statistics of older minutes seldom change."""
 WHOLE_EVERY_S = 300.0
-"""How often figures that came late are looked for."""
+"""How often the whole window is read, for statistics that arrived late."""
 MOST_READS = 20
 MOST_SCOPES = 100
-"""Tenants whose own figures are kept for each application."""
+"""Tenants whose own metrics are kept for each application."""
 
 
 def exposition(app: Fairlane, *, tenant: str | int | None = None) -> bytes:
@@ -42,9 +103,9 @@ def exposition(app: Fairlane, *, tenant: str | int | None = None) -> bytes:
     try:
         run_steps(app.runtime.access, scrape.steps())
     except StoreError:
-        scrape.store_is_away()
+        scrape.store_failed()
     finally:
-        scrape.is_looking = False
+        scrape.is_reading = False
     return scrape.text
 
 
@@ -55,38 +116,38 @@ async def aexposition(app: Fairlane, *, tenant: str | int | None = None) -> byte
     try:
         await arun_steps(app.runtime.access, scrape.steps())
     except StoreError:
-        scrape.store_is_away()
+        scrape.store_failed()
     finally:
-        scrape.is_looking = False
+        scrape.is_reading = False
     return scrape.text
 
 
 class Scrape(Collector):
-    """What is known for one application, or for one tenant of it."""
+    """The metrics of one application, or of one tenant of it."""
 
     def __init__(self, app: Fairlane, scope: Scope) -> None:
         self._monotonic, self._store_name = app.runtime.clock.monotonic, app.runtime.access.name
         self._scope = scope
-        self._tally = Tally(app.runtime.settings.metrics_tenants if scope.tenant is None else 1)
-        self._workers, self._tenants = WorkerTally(), TenantCounts()
+        self._counters = MinuteCounters(app.runtime.settings.metrics_tenants if scope.tenant is None else 1)
+        self._workers, self._tenants = WorkerCounters(), TenantCounts()
         self._gauges: Gauges | None = None
-        self._looked_s = self._whole_s = float("-inf")
+        self._read_s = self._whole_s = float("-inf")
         self._lock = threading.Lock()
-        self.is_looking = False
+        self.is_reading = False
         self.text = b""
 
     def is_due(self) -> bool:
-        """Whether the caller is to look. While somebody does, the others get what there was."""
+        """Whether the caller is to read the store. Meanwhile the others get the last text."""
         with self._lock:
-            is_fresh = self._monotonic() - self._looked_s < KEPT_S
-            if self.text and (is_fresh or self.is_looking):
+            is_fresh = self._monotonic() - self._read_s < KEPT_S
+            if self.text and (is_fresh or self.is_reading):
                 return False
-            self.is_looking = True
+            self.is_reading = True
             return True
 
     def steps(self) -> Steps[None]:
         began_s = self._monotonic()
-        gauges = yield from look(self._scope)
+        gauges = yield from read_gauges(self._scope)
         is_whole = began_s - self._whole_s >= WHOLE_EVERY_S
         now: datetime = gauges.stats.now
         since = now - (WINDOW if is_whole else LATELY)
@@ -94,25 +155,25 @@ class Scrape(Collector):
             since, now + timedelta(minutes=2), tenant=self._scope.tenant, most_reads=MOST_READS
         )
         with self._lock:
-            self._tally.take_in(minutes.rows, now, is_whole=is_whole and not minutes.is_cut)
+            self._counters.add(minutes.rows, now, is_whole=is_whole and not minutes.is_cut)
             if gauges.workers is not None:
-                self._workers.take_in(gauges.workers)
+                self._workers.add(gauges.workers)
         if self._scope.tenant is None:
-            yield from self._tenants.look(self._tally.named)
+            yield from self._tenants.read(self._counters.named)
         with self._lock:
             if is_whole:
                 self._whole_s = began_s
-            self._gauges, self._looked_s = gauges, began_s
+            self._gauges, self._read_s = gauges, began_s
             self.text = generate_latest(self)
 
-    def store_is_away(self) -> None:
-        """Counters stay as they are; how things are is not known."""
+    def store_failed(self) -> None:
+        """The store did not answer: counters stay, gauges are left out."""
         with self._lock:
-            self._gauges, self._looked_s = None, self._monotonic()
+            self._gauges, self._read_s = None, self._monotonic()
             self.text = generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        gauges, totals = self._gauges, self._tally.totals
+        gauges, totals = self._gauges, self._counters.totals
         yield from families.counters(totals)
         yield from families.histograms(totals)
         if self._scope.tenant is None:

@@ -14,8 +14,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
-from fairlane.worker.exceptions import remember_failure
-from fairlane.worker.runner import run_here
+from fairlane.worker.attempts import record_failure, run_directly
 
 LANE = "run_due"
 LEASE_S = 3600.0
@@ -64,8 +63,8 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
 
 def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
     """Run one leased attempt in this thread and decide how it ended; settles nothing."""
-    outcome = run_here(app, lease)
-    remember_failure(app, lease, outcome)
+    outcome = run_directly(app, lease)
+    record_failure(app, lease, outcome)
     return outcome
 
 

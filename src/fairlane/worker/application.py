@@ -1,4 +1,4 @@
-"""Finding the application whose tasks a worker, or a command, should know."""
+"""Imports the application that a worker or a command is to use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_NAME = "app"
 
 
 def load_application(reference: str, directory: Path | None = None) -> Fairlane:
-    """Import the `Fairlane` that `module:name` means; the working directory is on the path.
+    """Import the `Fairlane` named by `module:name`; the working directory is on the path.
 
     What the module prints goes to stderr: stdout is for the command's data.
     """

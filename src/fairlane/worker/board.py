@@ -1,7 +1,7 @@
-"""The board: memory a worker shares with its foreman, where every slot shows the attempt it runs.
+"""Memory that a worker shares with its foreman, in which every slot shows the attempt it runs.
 
-Written at each start and end of an attempt, for a fraction of a microsecond, so that a foreman knows what was running whatever
-has become of the worker: ended by a signal in the middle of a call, or holding the interpreter lock for minutes.
+Written at each start and end of an attempt, in a fraction of a microsecond, so that a foreman knows what was running
+even after the worker was killed in the middle of a call, or while it holds the interpreter lock for minutes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fairlane.core.ids import Seq
 
 _HEAD = struct.Struct("@d")
 _LINE = struct.Struct("@qddq")
-"""seq, began, timeout, attempt. The attempt is written last and taken away first: 0 means that nothing runs here."""
+"""seq, began, timeout, attempt. The attempt is written last and cleared first: 0 means that nothing runs here."""
 _ATTEMPT = struct.Struct("@q")
 _ATTEMPT_AT = _LINE.size - _ATTEMPT.size
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class RunningAttempt(Struct, frozen=True, kw_only=True):
     """An attempt as its slot shows it. `began_s` is monotonic time, which processes of one machine share."""
 
     seq: Seq
@@ -32,7 +32,7 @@ class Running(Struct, frozen=True, kw_only=True):
     timeout_s: float
 
 
-class Line:
+class BoardLine:
     """One slot's place on the board."""
 
     __slots__ = ("_at", "_memory")
@@ -48,10 +48,10 @@ class Line:
 
 
 class Board:
-    """Made by the foreman, written by the worker, read by the foreman also after the worker's death."""
+    """Created by the foreman, written by the worker, and read by the foreman also after the worker's death."""
 
     def __init__(self, fd: int) -> None:
-        """Takes the file over: it is closed, the memory stays."""
+        """Maps the file and closes its descriptor."""
         size = os.fstat(fd).st_size
         self._memory = mmap.mmap(fd, size)
         self._lines = (size - _HEAD.size) // _LINE.size
@@ -59,7 +59,7 @@ class Board:
 
     @property
     def renewed_s(self) -> float:
-        """When the worker's heartbeat was last renewed, as its foreman knows; 0 before the first time."""
+        """When the foreman last renewed the worker's heartbeat; 0 before the first time."""
         (at_s,) = _HEAD.unpack_from(self._memory, 0)
         return float(at_s)
 
@@ -67,22 +67,22 @@ class Board:
     def renewed_s(self, at_s: float) -> None:
         _HEAD.pack_into(self._memory, 0, at_s)
 
-    def line(self, number: int) -> Line:
+    def line(self, number: int) -> BoardLine:
         if not 0 <= number < self._lines:
             raise IndexError(f"the board has {self._lines} lines, there is none for slot {number}")
-        return Line(self._memory, _HEAD.size + number * _LINE.size)
+        return BoardLine(self._memory, _HEAD.size + number * _LINE.size)
 
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[RunningAttempt, ...]:
         return tuple(self._read())
 
-    def _read(self) -> Iterator[Running]:
+    def _read(self) -> Iterator[RunningAttempt]:
         for seq, began_s, timeout_s, attempt in _LINE.iter_unpack(bytes(self._memory)[_HEAD.size :]):
             if attempt:
-                yield Running(seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s)
+                yield RunningAttempt(seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s)
 
 
 def board_file(slots: int) -> int:
-    """A file without a name that holds a board for so many slots; the caller owns the descriptor."""
+    """An unnamed file for a board with this many slots; the caller owns the descriptor."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("fairlane-board")
     else:

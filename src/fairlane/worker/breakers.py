@@ -1,4 +1,4 @@
-"""Breakers around attempts: a job whose breaker is open is snoozed, uncharged, instead of run."""
+"""Runs attempts behind their task's breaker: while it is open the job is snoozed, uncharged, instead of run."""
 
 from __future__ import annotations
 
@@ -11,42 +11,43 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.errors import BreakerOpen, MissingData
-from fairlane.worker.state import Desk
+from fairlane.worker.state import WorkerState
 
 
-class AttemptGuard:
-    """Asks before an attempt, reports after it. What the process knows of a breaker is shared with guards in the task's code."""
+class BreakerGuard:
+    """Asks the breaker before an attempt and reports after it. Shares its knowledge with guards in the task's code."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._circuits = desk, desk.app.runtime.circuits
-        self._circuits.policy = desk.config.breaker
+    def __init__(self, state: WorkerState) -> None:
+        self._state, self._circuits = state, state.app.runtime.circuits
+        self._circuits.policy = state.config.breaker
 
     async def run(self, breaker: str, lease: Lease, attempt: Callable[[], Awaitable[Outcome | None]]) -> Outcome | None:
         try:
-            permit = await self._circuits.arun(self._circuits.entering(breaker, self._tell))
+            permit = await self._circuits.arun(self._circuits.entering(breaker, self._add_event))
         except BreakerOpen as refused:
             return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds, recorded=False)
-        if self._desk.stopping:
+        if self._state.stopping:
             return Released(seq=lease.seq, attempt=lease.attempt)
         token = permits_in_force.set(((breaker, permit),))
         try:
             outcome = await attempt()
         finally:
             permits_in_force.reset(token)
-        tell = partial(self._tell, is_probe=permit.is_probe)
-        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome), tell))
+        add_event = partial(self._add_event, is_probe=permit.is_probe)
+        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome), add_event))
         return outcome
 
-    def _tell(self, report: Report, after: Breaker, *, is_probe: bool = False) -> None:
+    def _add_event(self, report: Report, after: Breaker, *, is_probe: bool = False) -> None:
+        """Add an event if our report opened or closed the breaker."""
         if report.failures and after.state == "open" and after.opened_at == after.updated_at:
             retry_at = None if after.retry_at is None else after.retry_at.isoformat()
-            self._desk.teller.tell("breaker_opened", breaker=after.name, failures=after.failures, retry_at=retry_at)
+            self._state.events.add("breaker_opened", breaker=after.name, failures=after.failures, retry_at=retry_at)
         elif report.successes and is_probe and after.state == "closed":
-            self._desk.teller.tell("breaker_closed", breaker=after.name)
+            self._state.events.add("breaker_closed", breaker=after.name)
 
 
 def verdict_on(outcome: Outcome | None) -> Verdict:
-    """Does how an attempt ended speak for or against what its task calls?"""
+    """Whether an outcome counts for or against the service behind the breaker."""
     if isinstance(outcome, Completed):
         return "success"
     if isinstance(outcome, Retried) and outcome.failure.error_type != MissingData.__name__:

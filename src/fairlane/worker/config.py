@@ -1,4 +1,4 @@
-"""How a worker is set up: the values of its profile, changed by settings and flags."""
+"""The configuration of a worker: the values of its profile, changed by settings and flags."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     """Empty: every registered task."""
     poll_s: float = 5.0
-    """How long an idle worker trusts that a wake-up would have come."""
+    """Seconds between claims of an idle worker that receives no wake-up."""
     lease_s: float = 15.0
     grace_s: float = 25.0
     """How long running jobs may take to end after a stop."""
     drain: bool = False
-    """Leave when nothing is ready and nothing runs."""
+    """Stop when nothing is ready and nothing runs."""
     max_jobs: int | None = None
     max_memory_mb: float | None = None
     batch: int | None = None
-    """Jobs claimed in one turn, at most, for each lane; None: as many as keep its slots busy."""
+    """At most this many jobs claimed in one Turn for each lane; None: as many as keep its slots busy."""
     app: str | None = None
-    """Where a child process finds the application, `module:name`; None: nothing can run isolated."""
+    """`module:name` from which a child process loads the application; None: nothing can run isolated."""
     isolated_memory_mb: float = 0.0
-    """Address space an isolated attempt may take; 0: no cap."""
+    """Address space an isolated attempt may use; 0: no cap."""
     breaker: BreakerPolicy = BreakerPolicy()
     retry_cap_s: float = 300.0
 
@@ -49,7 +49,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
 
 
 def profile_config(profile: Profile) -> WorkerConfig:
-    """The figures of a profile: a fast lane that slow work never takes, and a general one for anything."""
+    """The configuration of a profile: a fast lane that slow jobs never use, and a general one for all queues."""
     if profile == "development":
         return WorkerConfig(
             lanes=(Lane("fast", 1, ("critical",), prompt=True), Lane("general", 2, (ANY,))),

@@ -1,18 +1,16 @@
-"""A worker inside the application's own process: for small deployments, notebooks and tests.
+"""Runs a worker inside the application's own process: for small deployments, notebooks and tests.
 
     with app.running():            an event loop in a thread of its own
     async with app.running():      on the caller's event loop, as inside an ASGI application
 
-The heartbeat is kept by another thread. Nothing here can be killed but the whole process: code that holds the interpreter lock longer
-than the lease loses it, and what it then settles is refused. `fairlane worker` has no such limit.
+Another thread sends the heartbeat. An attempt cannot be killed without the whole process: code that holds the
+interpreter lock longer than the lease loses the lease, and its outcome is refused. `fairlane worker` has no such
+limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -22,19 +20,11 @@ from msgspec.structs import replace
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Renew, Retire
-from fairlane.errors import FairlaneError
 from fairlane.worker.config import WorkerConfig, profile_config
 from fairlane.worker.engine import Engine
-from fairlane.worker.foreman.health import trusted_s
+from fairlane.worker.heartbeat import FIGURES_S, HeartbeatThread, WorkerFigures
 from fairlane.worker.lanes import ANY, Lane
-from fairlane.worker.shutdown import run_and_leave
-from fairlane.worker.state import known_queues
-from fairlane.worker.statistics import FIGURES_S, Figures
-
-log = logging.getLogger("fairlane.worker")
-
-RETRY_S = 0.5
+from fairlane.worker.shutdown import run_to_end
 
 
 def running(
@@ -47,7 +37,7 @@ def running(
     grace: float | None = None,
     config: WorkerConfig | None = None,
 ) -> EmbeddedWorker:
-    """A worker for this application, to be entered; `drain`: leaving waits until nothing is ready and nothing runs."""
+    """A worker to be entered; with `drain`, leaving waits until nothing is ready and nothing runs."""
     base = config or profile_config(app.runtime.settings.profile)
     if slots is not None or queues is not None:
         lane = Lane("general", slots or sum(lane.slots for lane in base.lanes), tuple(queues or (ANY,)))
@@ -63,70 +53,13 @@ def running(
     return EmbeddedWorker(app, base)
 
 
-class Heartbeat:
-    """Renews from a thread of its own, so that a busy loop does not starve it."""
-
-    def __init__(self, app: Fairlane, engine: Engine, figures: Figures, lost: Callable[[], None]) -> None:
-        self._app, self._engine, self._figures, self._lost = app, engine, figures, lost
-        self._config, self._worker = engine.desk.config, engine.desk.worker
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="fairlane-heartbeat", daemon=True)
-        self._renewed_s = 0.0
-
-    def start(self) -> None:
-        """Register; raises what keeps the store from answering."""
-        self._renew()
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop renewing and sign off: what is still leased goes back."""
-        self._ended.set()
-        self._thread.join()
-        try:
-            self._app.runtime.store.run(Retire(worker=self._worker))
-        except FairlaneError as error:
-            log.warning("could not sign off, jobs left behind wait for the heartbeat to lapse: %s", error)
-
-    def _beat(self) -> None:
-        every_s, monotonic = self._config.lease_s / 3, self._app.runtime.clock.monotonic
-        pause_s = min(RETRY_S, every_s)  # soon once more: the wake address is known by then
-        while not self._ended.wait(pause_s):
-            try:
-                self._renew()
-                pause_s = every_s
-            except Exception as error:  # noqa: BLE001 - a heartbeat: whatever it was, the next try may reach the store
-                pause_s = min(RETRY_S, every_s)
-                if monotonic() - self._renewed_s > trusted_s(self._config.lease_s):
-                    log.warning("the heartbeat could not be renewed, what runs is stopped before it lapses: %s", error)
-                    self._lost()
-
-    def _renew(self) -> None:
-        desk, sent_s = self._engine.desk, self._app.runtime.clock.monotonic()
-        queues = tuple(queue for lane in self._config.lanes for queue in lane.queues)
-        answer = self._app.runtime.store.run(
-            Renew(
-                worker=self._worker,
-                lease_s=self._config.lease_s,
-                name=f"{socket.gethostname()}:{os.getpid()}",
-                queues=known_queues(self._app, queues),
-                types=tuple(sorted(desk.tasks)),
-                wake_address=self._engine.wake_address,
-                figures=self._figures.latest,
-            )
-        )
-        if answer.fresh and self._renewed_s:
-            log.warning("the store had forgotten this worker: what runs here has lost its leases")
-            self._lost()
-        self._renewed_s = sent_s
-
-
 class EmbeddedWorker:
-    """Enter it to run jobs, leave it to stop: claims end, running jobs get the grace, everything is settled."""
+    """Enter it to run jobs; on leaving, claims end, running jobs get the grace, and everything is settled."""
 
     def __init__(self, app: Fairlane, config: WorkerConfig) -> None:
         self._app, self._config = app, config
         self._engine: Engine | None = None
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: HeartbeatThread | None = None
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
@@ -171,20 +104,20 @@ class EmbeddedWorker:
             await self._end()
 
     def stop(self) -> None:
-        """Begin to leave; may be called from any thread."""
+        """Start stopping; may be called from any thread."""
         if self._loop is not None and self._engine is not None:
             self._on_loop(self._engine.stop)
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._engine = Engine(self._app, self._config, WorkerId(self._app.runtime.new_job_id()))
-        figures = Figures(self._engine, self._app.runtime.clock)
+        figures = WorkerFigures(self._engine, self._app.runtime.clock)
         figures.measure()
-        self._heartbeat = Heartbeat(self._app, self._engine, figures, lambda: self._on_loop(self._abandon))
+        self._heartbeat = HeartbeatThread(self._app, self._engine, figures, lambda: self._on_loop(self._abandon))
         await asyncio.to_thread(self._heartbeat.start)
         self._measuring = asyncio.create_task(self._measure(figures), name="fairlane-figures")
 
-    async def _measure(self, figures: Figures) -> None:
+    async def _measure(self, figures: WorkerFigures) -> None:
         every_s = min(FIGURES_S, self._config.lease_s / 3)
         while True:
             await asyncio.sleep(every_s)
@@ -208,24 +141,24 @@ class EmbeddedWorker:
                 await self._end()
 
         try:
-            run_and_leave(live())
-        except BaseException as error:  # noqa: BLE001 - a thread: handed to whoever entered or leaves the block
+            run_to_end(live())
+        except BaseException as error:  # noqa: BLE001 - a thread: raised to the caller that enters or leaves the block
             self._error = error
         finally:
             ready.set()
 
     def _abandon(self) -> None:
-        """Stop every attempt: the right to run them is ending."""
+        """Stop every attempt: their leases are about to end."""
         assert self._engine is not None
         now_s = self._app.runtime.clock.monotonic()
-        for slot in self._engine.desk.slots:
+        for slot in self._engine.state.slots:
             slot.stop("lease_lost", now_s)
-        for state in self._engine.desk.lanes:
-            self._engine.desk.give_back(state, lambda _: True)
+        for lane in self._engine.state.lanes:
+            self._engine.state.give_back(lane, lambda _: True)
 
     def _on_loop(self, act: Callable[[], None]) -> None:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(act)
         except RuntimeError:
-            return  # the loop is gone: so is everything it ran
+            return  # the loop is closed, and everything it ran has ended

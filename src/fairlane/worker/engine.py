@@ -1,9 +1,7 @@
-"""The engine: one event loop that claims, runs and settles jobs for the lanes of one worker process.
+"""One event loop that claims, runs and settles jobs for the lanes of one worker process.
 
-    waker ──wakes──▶ turner ──leases──▶ lanes ──▶ slots ──outcomes──▶ desk ──▶ turner
-                                          watchdog ──stops──▶ slots
-
-Slots pull held jobs and run them, one each: no task, future or model per job on the way.
+wake-ups ──▶ turn loop ──leases──▶ lanes ──▶ slots ──outcomes──▶ state ──▶ turn loop
+                                  watchdog ──stops──▶ slots
 """
 
 from __future__ import annotations
@@ -15,116 +13,131 @@ from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.worker.board import Board
+from fairlane.worker.breakers import BreakerGuard
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Duties
 from fairlane.worker.isolated.children import Children
 from fairlane.worker.lanes import Slot
-from fairlane.worker.runner import Filler
-from fairlane.worker.services import Services
+from fairlane.worker.pauses import PauseMonitor
+from fairlane.worker.progress import ProgressWriter
+from fairlane.worker.resources import WorkerScope
+from fairlane.worker.runner import SlotRunner, Threads
 from fairlane.worker.shutdown import LET_GO_S, end_tasks
-from fairlane.worker.state import Desk
-from fairlane.worker.threads import Threads
-from fairlane.worker.turns import Turner, Unanswered
-from fairlane.worker.wakeups import Waker
+from fairlane.worker.state import WorkerState
+from fairlane.worker.turns import TurnLoop, Unanswered
+from fairlane.worker.wakeups import WakeUpListener
 from fairlane.worker.watchdog import Watchdog
 
 log = logging.getLogger("fairlane.worker")
 
+LAST_S = LET_GO_S
+"""How long after the grace an interrupted attempt may take to end."""
+
 
 class Engine:
-    """Runs jobs until told to stop. Its heartbeat is somebody else's: a foreman's, or the embedded worker's."""
+    """Runs jobs until stopped. Its heartbeat is sent by a foreman, or by the embedded worker's thread."""
 
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId, board: Board | None = None) -> None:
         self._board = board
         register_sinks(app)
-        self.desk = Desk(app, config, worker)
-        self.services = Services(self.desk)
-        self.turner = Turner(self.desk)
-        self.watchdog = Watchdog(self.desk)
-        self.duties = Duties(self.desk)
-        self.waker = Waker(app.runtime.store, worker, self.desk.hear_wake_up)
+        self.state = WorkerState(app, config, worker)
+        self.turns = TurnLoop(self.state)
+        self.watchdog = Watchdog(self.state)
+        self.duties = Duties(self.state)
+        self.wakeups = WakeUpListener(app.runtime.store, worker, self.state.on_wake_up)
         self.wake_address: str | None = None
-        """To be registered with the heartbeat, where the store needs one."""
+        """Registered with the heartbeat, where the store needs one."""
+        self.progress = ProgressWriter(self.state)
+        self.pauses = PauseMonitor(self.state)
+        self.breakers = BreakerGuard(self.state)
         self.threads: Threads | None = None
         self.children = Children(config.app, config.isolated_memory_mb) if config.app is not None else None
 
     async def run(self) -> None:
-        """Until `stop`, or until drained or used up. Nothing that this worker held stays leased, if the store can be reached."""
-        desk = self.desk
-        self.wake_address = await self.waker.start()
+        """Until `stop`, until drained, or until `max_jobs`. If the store can be reached, no job stays leased to us."""
+        state = self.state
+        self.wake_address = await self.wakeups.start()
         self.threads = threads = Threads(asyncio.get_running_loop())
-        self.services.start()
-        slots = []
-        for state in desk.lanes:
-            filler = Filler(desk, state, threads, self.children, self.services)
-            for number in range(state.lane.slots):
-                slot = Slot(None if self._board is None else self._board.line(len(desk.slots)))
-                slot.task = asyncio.create_task(filler.fill(slot), name=f"{state.lane.name}-{number}")
-                desk.slots.append(slot)
-                slots.append(slot.task)
-        watchdog = asyncio.create_task(self.watchdog.watch(), name="watchdog")
+        # Before the slots: they take the worker's resources from the context they are made in.
+        resources = WorkerScope()
+        helpers = [
+            asyncio.create_task(self.progress.run(), name="progress"),
+            asyncio.create_task(self.pauses.run(), name="pauses"),
+        ]
+        slots = self._start_slots(threads)
+        watchdog = asyncio.create_task(self.watchdog.run(), name="watchdog")
         duties = asyncio.create_task(self.duties.run(), name="duties")
         try:
             try:
-                await self.turner.turn_until_stopped()
+                await self.turns.run()
                 await self._leave()
             except Unanswered as error:
-                log.warning("what was held here waits for its leases to end: %s", error)
+                log.warning("jobs held here stay leased until their leases expire: %s", error)
             duties.cancel()
             await asyncio.gather(duties, return_exceptions=True)
             await self.duties.finish()
         finally:
-            desk.closing = desk.stopping = True
+            state.closing = state.stopping = True
             await end_tasks((watchdog, duties, *slots), LAST_S)
-            await self.services.close()
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await resources.close()
             threads.close()
-            await self.waker.close()
+            await self.wakeups.close()
             if self.children is not None:
                 await self.children.close()
 
     def stop(self) -> None:
-        """Claim no more; what is held goes back, what runs may end within the grace."""
-        self._leave_within(self.desk.config.grace_s)
-        self.desk.stopping = True
-        self.desk.kick.set()
+        """Claim no more; held jobs are released, running ones may end within the grace."""
+        self._leave_within(self.state.config.grace_s)
+        self.state.stopping = True
+        self.state.kick.set()
 
     def stop_now(self) -> None:
-        """End the grace: what still runs is interrupted and given back."""
+        """End the grace: interrupt and release what still runs."""
         self.stop()
         self._leave_within(0.0)
-        now_s = self.desk.monotonic()
-        for slot in self.desk.slots:
+        now_s = self.state.monotonic()
+        for slot in self.state.slots:
             slot.stop("shutdown", now_s)
 
+    def _start_slots(self, threads: Threads) -> list[asyncio.Task[None]]:
+        state, tasks = self.state, []
+        for lane in state.lanes:
+            runner = SlotRunner(state, lane, threads, self.children, self.breakers, self.progress)
+            for number in range(lane.config.slots):
+                slot = Slot(None if self._board is None else self._board.line(len(state.slots)))
+                slot.task = asyncio.create_task(runner.run(slot), name=f"{lane.config.name}-{number}")
+                state.slots.append(slot)
+                tasks.append(slot.task)
+        return tasks
+
     def _leave_within(self, grace_s: float) -> None:
-        until_s, turner = self.desk.monotonic() + grace_s + LAST_S, self.turner
-        turner.until_s = until_s if turner.until_s is None else min(turner.until_s, until_s)
+        until_s, turns = self.state.monotonic() + grace_s + LAST_S, self.turns
+        turns.until_s = until_s if turns.until_s is None else min(turns.until_s, until_s)
 
     async def _leave(self) -> None:
-        """Give back what has not begun, wait for what runs, then interrupt it; settle everything."""
-        desk = self.desk
+        """Release held jobs, wait for running ones, then interrupt them; settle everything."""
+        state = self.state
         self.stop()
-        for state in desk.lanes:
-            desk.give_back(state, lambda _: True)
-            state.wake_all()
-        until_s = desk.monotonic() + desk.config.grace_s
-        while desk.outcomes or desk.busy():
-            if desk.outcomes:
-                await self.turner.turn()
+        for lane in state.lanes:
+            state.give_back(lane, lambda _: True)
+            lane.wake_all()
+        until_s = state.monotonic() + state.config.grace_s
+        while state.outcomes or state.busy():
+            if state.outcomes:
+                await self.turns.turn()
                 continue
-            left_s = until_s - desk.monotonic()
+            left_s = until_s - state.monotonic()
             if left_s <= 0:
                 self.stop_now()
                 if left_s < -LAST_S:
-                    return  # what ignores even this is fenced: its lease goes with this worker
+                    return  # what ignores even this is fenced: its lease ends with this worker's registration
                 left_s = 0.1
-            desk.kick.clear()
+            state.kick.clear()
             try:
                 async with asyncio.timeout(min(left_s, 1.0)):
-                    await desk.kick.wait()
+                    await state.kick.wait()
             except TimeoutError:
-                await self.turner.turn()
-
-
-LAST_S = LET_GO_S
-"""How long after the grace an interrupted attempt may take to let go."""
+                await self.turns.turn()

@@ -1,9 +1,8 @@
-"""The teller: what happens in this process, told as events to those who watch.
+"""Collects the events of this process and writes them to the store's event stream.
 
-Always told are jobs that died, breakers that opened or closed, and workers that came or left. How other jobs ended is told only while
-somebody watches: sums for each queue, type and tenant, and a few jobs by name. What is not told in time is dropped, never the work.
-
-What was taken from workers, told as events: workers that were lost, and jobs that ran past twice their timeout.
+Always written: jobs that died, breakers that opened or closed, workers that started or stopped. Other outcomes are
+written only while somebody watches the stream: sums by queue, type and tenant, and a few jobs by id. Events that
+cannot be written in time are dropped; jobs never wait for them.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from fairlane.errors import FairlaneError
 log = logging.getLogger("fairlane.worker")
 
 SINGLE = 50
-"""Jobs told of by name each time, while somebody watches."""
+"""Events about single jobs in one flush, while somebody watches."""
 KEPT = 1000
-"""Events not told yet; beyond that the oldest go."""
+"""Unwritten events; beyond that the oldest are dropped."""
 GROUPS = 500
-"""Sums for each time."""
+"""Sums in one flush."""
 FINISH_S = 2.0
 
 _NAMES: dict[type[Outcome], tuple[str, str]] = {
@@ -40,37 +39,39 @@ _NAMES: dict[type[Outcome], tuple[str, str]] = {
 }
 
 
-class Teller:
+class EventBuffer:
+    """The unwritten events of one worker process."""
+
     def __init__(self, store: StoreAccess, worker: WorkerId, lanes: dict[str, int]) -> None:
         self._store, self._worker, self._lanes = store, worker, lanes
         self.is_watched = False
-        """As the store last said."""
-        self._untold: deque[EventDraft] = deque(maxlen=KEPT)
+        """Whether somebody watches the stream, as the store last answered."""
+        self._unwritten: deque[EventDraft] = deque(maxlen=KEPT)
         self._singles: list[EventDraft] = []
         self._sums: dict[tuple[str, str, str], dict[str, int]] = {}
 
-    def tell(self, kind: str, tenant: str | None = None, **data: Any) -> None:
-        """What is told whether or not anybody watches."""
-        self._untold.append(EventDraft(kind=kind, tenant=tenant, data={**data, "worker": str(self._worker)}))
+    def add(self, kind: str, tenant: str | None = None, **data: Any) -> None:
+        """Add an event that is written whether or not anybody watches."""
+        self._unwritten.append(EventDraft(kind=kind, tenant=tenant, data={**data, "worker": str(self._worker)}))
 
-    def tell_all(self, events: Iterable[EventDraft]) -> None:
-        self._untold.extend(events)
+    def extend(self, events: Iterable[EventDraft]) -> None:
+        self._unwritten.extend(events)
 
     @property
-    def has_untold(self) -> bool:
-        return bool(self._untold or self._singles or self._sums)
+    def has_unwritten(self) -> bool:
+        return bool(self._unwritten or self._singles or self._sums)
 
-    def came(self) -> None:
-        self.tell("worker_started", lanes=self._lanes)
+    def worker_started(self) -> None:
+        self.add("worker_started", lanes=self._lanes)
 
-    def ended(self, lease: Lease, outcome: Outcome, ran_s: float) -> None:
-        """An attempt ended. Costs nothing for one that went well while nobody watches."""
+    def attempt_ended(self, lease: Lease, outcome: Outcome, ran_s: float) -> None:
+        """Add the outcome of an attempt. Not called for successes while nobody watches."""
         named = _NAMES.get(type(outcome))
         if named is None:
             return
         kind, count = named
         if isinstance(outcome, Died):
-            self._untold.append(_of_job(kind, lease, outcome, ran_s))
+            self._unwritten.append(_job_event(kind, lease, outcome, ran_s))
         if not self.is_watched:
             return
         key = lease.queue, lease.type, lease.tenant
@@ -81,34 +82,34 @@ class Teller:
             sums = self._sums[key] = dict.fromkeys(("completed", "failed", "dead", "cancelled"), 0)
         sums[count] += 1
         if len(self._singles) < SINGLE and not isinstance(outcome, Died):
-            self._singles.append(_of_job(kind, lease, outcome, ran_s))
+            self._singles.append(_job_event(kind, lease, outcome, ran_s))
 
     async def flush(self) -> int:
-        """Tell what is untold; how many events that were."""
-        events = self._gathered()
+        """Write the events; how many."""
+        events = self._take()
         try:
             self.is_watched = (await self._store.arun(AddEvents(events=events))).watched
         except FairlaneError:
-            self._untold.extendleft(reversed([event for event in events if event.kind not in _ONLY_WATCHED]))
+            self._unwritten.extendleft(reversed([event for event in events if event.kind not in _ONLY_WATCHED]))
             raise
         return len(events)
 
     async def finish(self) -> None:
-        """This worker leaves: tell what is left, if the store can be reached."""
-        self.tell("worker_stopped", lanes=self._lanes)
+        """Write the last events of a stopping worker, if the store can be reached."""
+        self.add("worker_stopped", lanes=self._lanes)
         try:
             async with asyncio.timeout(FINISH_S):
                 await self.flush()
         except (FairlaneError, TimeoutError) as error:
             log.warning("the last events of this worker are lost: %s", error)
 
-    def _gathered(self) -> tuple[EventDraft, ...]:
+    def _take(self) -> tuple[EventDraft, ...]:
         sums = [
             EventDraft(kind="jobs", tenant=tenant, data={"queue": queue, "type": name, "tenant": tenant, **counts})
             for (queue, name, tenant), counts in self._sums.items()
         ]
-        events = (*self._untold, *self._singles, *sums)
-        self._untold.clear()
+        events = (*self._unwritten, *self._singles, *sums)
+        self._unwritten.clear()
         self._singles, self._sums = [], {}
         return events
 
@@ -116,7 +117,7 @@ class Teller:
 _ONLY_WATCHED = frozenset({"jobs", "job_completed", "job_failed", "job_cancelled"})
 
 
-def _of_job(kind: str, lease: Lease, outcome: Outcome, ran_s: float) -> EventDraft:
+def _job_event(kind: str, lease: Lease, outcome: Outcome, ran_s: float) -> EventDraft:
     data: dict[str, Any] = {
         "id": str(lease.id),
         "type": lease.type,
@@ -130,8 +131,8 @@ def _of_job(kind: str, lease: Lease, outcome: Outcome, ran_s: float) -> EventDra
     return EventDraft(kind=kind, tenant=lease.tenant, data=data)
 
 
-def losses(reclaimed: Iterable[Reclaimed]) -> tuple[EventDraft, ...]:
-    """One event for each worker that was lost, and for each job that was stuck."""
+def loss_events(reclaimed: Iterable[Reclaimed]) -> tuple[EventDraft, ...]:
+    """Events about reclaimed leases: one for each lost worker, and one for each job past twice its timeout."""
     workers: dict[str, int] = {}
     events: list[EventDraft] = []
     for lease in reclaimed:

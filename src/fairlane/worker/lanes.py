@@ -1,6 +1,6 @@
-"""Lanes: slots kept for certain queues, so that urgent work never waits for slow work to end.
+"""Lanes: slots reserved for certain queues, so that urgent work never waits for slow work to end.
 
-A slot: one place in a lane where one attempt runs at a time, and how that attempt is told to stop.
+A slot runs one attempt at a time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.job import Lease
 from fairlane.core.names import check_queue_name
 from fairlane.errors import InvalidOption
-from fairlane.worker.board import Line
+from fairlane.worker.board import BoardLine
 
 ANY = "*"
 """In a lane's queues: every queue this application knows."""
 
 PREFETCH_S = 0.05
-"""So much measured work a lane may hold beyond its slots."""
+"""A lane holds at most this much measured work beyond its slots."""
 PREFETCH_SLOTS = 9
-"""And no more jobs than this many times its slots."""
+"""And at most this many times as many jobs as it has slots."""
 ORDER_S = 0.005
-"""Whose turn it is among held jobs changes with the time that others run: the order is no older than this."""
+"""The order of held jobs depends on how long others have run: it is recomputed after this long."""
 
 
 class Lane(Struct, frozen=True):
-    """So many jobs of these queues at once, taken in the order of the queues; nobody else gets the slots."""
+    """Runs up to `slots` jobs of these queues at once, in the order of the queues; other queues never use the slots."""
 
     name: str
     slots: int
@@ -49,43 +49,43 @@ class Lane(Struct, frozen=True):
 
 
 class LaneState:
-    """One lane at work in one process: the jobs it holds, who waits for one, and how busy it is."""
+    """One lane in one process: the jobs it holds, the slots that wait for one, and how busy it is."""
 
-    def __init__(self, lane: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
-        self.lane, self.queues = lane, queues
-        self.planner = ClaimPlanner(lane.name, queues, types)
+    def __init__(self, config: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
+        self.config, self.queues = config, queues
+        self.planner = ClaimPlanner(config.name, queues, types)
         self._accounts = self.planner.accounts
         self.held: deque[Lease] = deque()
-        """Claimed and not begun, in the order in which they will begin."""
+        """Claimed and not begun, in the order in which they begin."""
         self._is_mixed = False
-        """There are jobs of more than one line among them."""
+        """The held jobs come from more than one line (queue, band, tenant)."""
         self._ordered_s = 0.0
         self._idle: deque[asyncio.Future[None]] = deque()
         self.trusted_until_s = 0.0
-        """Until then every held job is surely still ours."""
+        """Until then every held job is surely still leased to us."""
         self.is_clogged = False
-        """Held jobs waited too long for a slot: none is claimed ahead until one ends."""
+        """Held jobs waited too long for a slot: nothing is prefetched until one ends."""
         self.running = 0
         self._busy_s = 0.0
         self._since_s = 0.0
         self.empty = False
-        """The last claim brought less than it asked for."""
+        """The last claim returned less than it asked for."""
 
     def room(self) -> int:
-        """How many more jobs to ask for: the free slots, and what keeps them busy until the next answer comes."""
-        free = self.lane.slots - self.running - len(self.held)
+        """How many more jobs to claim: for the free slots, and to keep them busy until the next answer."""
+        free = self.config.slots - self.running - len(self.held)
         job_s = self._accounts.job_s
-        if self.lane.prompt or self.is_clogged or job_s <= 0.0:
+        if self.config.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
-        ahead = min(int(self.lane.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.lane.slots)
-        # Beyond the free slots at most half of it at once: one half runs while the store turns the other over.
-        return max(min(free + ahead, (self.lane.slots + ahead + 1) // 2), free, 0)
+        ahead = min(int(self.config.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.config.slots)
+        # Beyond the free slots at most half of it at once: one half runs while the store settles and claims the other.
+        return max(min(free + ahead, (self.config.slots + ahead + 1) // 2), free, 0)
 
     def free_slots(self) -> int:
-        return max(self.lane.slots - self.running - len(self.held), 0)
+        return max(self.config.slots - self.running - len(self.held), 0)
 
     def give(self, leases: Sequence[Lease], trusted_until_s: float, now_s: float) -> None:
-        """Jobs that were claimed, after the planner has learnt of them."""
+        """Add claimed jobs, after the planner has learnt of them."""
         if not leases:
             return
         lines = {(lease.queue, lease.band, lease.tenant) for lease in leases}
@@ -104,7 +104,7 @@ class LaneState:
                 waiting.set_result(None)
 
     async def wait(self) -> None:
-        """Until a job is given, or everybody is woken to leave."""
+        """Until a job is given, or all slots are woken to end."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
         await waiting
@@ -116,7 +116,7 @@ class LaneState:
                 waiting.set_result(None)
 
     def next(self, now_s: float) -> Lease:
-        """The held job whose turn it is to begin."""
+        """The held job that begins next."""
         if self._is_mixed and now_s - self._ordered_s > ORDER_S:
             self._order(now_s)
         return self.held.popleft()
@@ -130,8 +130,8 @@ class LaneState:
         self.running += 1
         self._accounts.begin(lease.tenant, began_s)
 
-    def give_up(self, lease: Lease) -> None:
-        """A held job goes back."""
+    def release(self, lease: Lease) -> None:
+        """Forget a held job that goes back to the store."""
         self._accounts.release(lease.tenant)
 
     def end(self, lease: Lease, began_s: float, ran_s: float) -> None:
@@ -141,15 +141,15 @@ class LaneState:
         self._busy_s += ran_s
 
     def utilisation(self, now_s: float, running_s: float) -> float:
-        """The share of slot time spent running since the last call; `running_s` is what the jobs running now have spent."""
-        span = (now_s - self._since_s) * self.lane.slots
+        """The share of slot time spent running since the last call; `running_s`: run time of the jobs running now."""
+        span = (now_s - self._since_s) * self.config.slots
         share = min((self._busy_s + running_s) / span, 1.0) if self._since_s and span > 0 else 0.0
         self._busy_s, self._since_s = -running_s, now_s
         return max(share, 0.0)
 
 
 class Slot:
-    """What runs here now. Its task awaits the attempt itself: cancelling it stops the attempt where it waits."""
+    """What runs here now. Its task awaits the attempt itself: cancelling the task stops the attempt at its `await`."""
 
     __slots__ = (
         "asked_at_s",
@@ -165,13 +165,13 @@ class Slot:
         "waits",
     )
 
-    def __init__(self, line: Line | None = None) -> None:
+    def __init__(self, line: BoardLine | None = None) -> None:
         self.line = line
-        """Where a foreman sees what runs here."""
+        """Shows the foreman what runs here."""
         self.task: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
         self.job: CurrentJob | None = None
-        """What the attempt's own code sees of it, and learns from that it should stop."""
+        """The attempt's own view of its job, from which it also learns that it should stop."""
         self.began_s = 0.0
         self.timeout_s = 0.0
         self.stopping: Reason | None = None
@@ -179,9 +179,9 @@ class Slot:
         self.reported = True
         """The store knows that this attempt has begun."""
         self.threaded = False
-        """Runs in a thread: asking it to stop frees nothing."""
+        """Runs in a thread, which a cancellation does not stop."""
         self.waits = False
-        """For a process of its own: nothing has run yet."""
+        """Waits for a process of its own: nothing has run yet."""
 
     def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
@@ -198,7 +198,7 @@ class Slot:
             self.job.stopping = reason
         if first:
             self.asked_at_s = now_s
-            # Delivered where the attempt waits, at its next step: the task is suspended inside it whenever other code runs.
+            # Raised at the `await` the attempt is suspended in, at its next step.
             self.task.cancel()
 
     def end(self) -> None:

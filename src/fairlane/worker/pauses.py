@@ -1,4 +1,4 @@
-"""Heeding pauses: what a worker claimed ahead of a pause and has not begun goes back."""
+"""Releases prefetched jobs of paused queues, types and tenants."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import logging
 from fairlane.core.job import Lease
 from fairlane.core.ops import ListPauses
 from fairlane.errors import StoreError
-from fairlane.worker.state import Desk
+from fairlane.worker.state import WorkerState
 
 log = logging.getLogger("fairlane.worker")
 
-HEED_S = 1.5
+CHECK_S = 1.5
 
 
-class PauseHeeder:
-    """Looks only while jobs are held: a Turn hears of pauses by itself."""
+class PauseMonitor:
+    """Reads the pauses only while jobs are held: a Turn applies pauses by itself."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(HEED_S)
+            await asyncio.sleep(CHECK_S)
             try:
                 await self.run_once()
             except StoreError as error:
-                log.warning("pauses are not known for now: %s", error)
+                log.warning("pauses could not be read: %s", error)
 
     async def run_once(self) -> int:
-        """How many jobs went back."""
-        desk = self._desk
-        if not any(state.held for state in desk.lanes):
+        """Release held jobs that are paused; how many."""
+        state = self._state
+        if not any(lane.held for lane in state.lanes):
             return 0
-        paused = {(pause.kind, pause.name) for pause in (await desk.app.runtime.store.arun(ListPauses())).pauses}
+        paused = {(pause.kind, pause.name) for pause in (await state.app.runtime.store.arun(ListPauses())).pauses}
 
         def is_paused(lease: Lease) -> bool:
             return not paused.isdisjoint(
@@ -42,9 +42,9 @@ class PauseHeeder:
             )
 
         count = 0
-        for state in desk.lanes:
-            unwanted = sum(map(is_paused, state.held))
+        for lane in state.lanes:
+            unwanted = sum(map(is_paused, lane.held))
             if unwanted:
-                desk.give_back(state, is_paused)
+                state.give_back(lane, is_paused)
             count += unwanted
         return count

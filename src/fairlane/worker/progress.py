@@ -1,4 +1,4 @@
-"""The noter: writes what running attempts say of themselves, each job's at most once a second, guarded by its lease."""
+"""Writes progress and log lines of running attempts to the store, at most once a second for each job."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
 from fairlane.core.ops import LOG_LINES, Note
 from fairlane.errors import StoreError
-from fairlane.worker.state import Desk
+from fairlane.worker.state import WorkerState
 
 log = logging.getLogger("fairlane.worker")
 
-NOTE_S = 1.0
+WRITE_S = 1.0
 
 
-class Book:
-    """What one attempt has said and nobody has written yet."""
+class PendingProgress:
+    """Progress and log lines of one attempt that are not written yet."""
 
     __slots__ = ("attempt", "lines", "progress", "seq", "writing")
 
@@ -31,65 +31,69 @@ class Book:
         """One write at a time: lines keep their order."""
 
 
-class Noter:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.books: dict[tuple[Seq, int], Book] = {}
+class ProgressWriter:
+    """Collects what attempts report and writes it in the background."""
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        self.pending: dict[tuple[Seq, int], PendingProgress] = {}
         self._lock = threading.Lock()
-        self._said = asyncio.Event()
+        self._added = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None:
-        """From any thread; never waits for the store."""
+        """Add progress or a line. From any thread; never waits for the store."""
         key = lease.seq, lease.attempt
         with self._lock:
-            book = self.books.get(key)
-            if book is None:
-                book = self.books[key] = Book(lease)
+            unwritten = self.pending.get(key)
+            if unwritten is None:
+                unwritten = self.pending[key] = PendingProgress(lease)
             if progress is not None:
-                book.progress = progress
+                unwritten.progress = progress
             if line is not None:
-                book.lines.append(line)
-        if self._loop is not None and not self._said.is_set():
-            self._loop.call_soon_threadsafe(self._said.set)
+                unwritten.lines.append(line)
+        if self._loop is not None and not self._added.is_set():
+            self._loop.call_soon_threadsafe(self._added.set)
 
     async def run(self) -> None:
-        """Write what was said, at once and then every NOTE_S at most."""
+        """Write what was added: at once, then at most every WRITE_S seconds."""
         self._loop = asyncio.get_running_loop()
         while True:
-            await self._said.wait()
-            self._said.clear()
-            for book in tuple(self.books.values()):
-                await self._write(book)
-            await asyncio.sleep(NOTE_S)
+            await self._added.wait()
+            self._added.clear()
+            for unwritten in tuple(self.pending.values()):
+                await self._write(unwritten)
+            await asyncio.sleep(WRITE_S)
 
     async def finish(self, lease: Lease) -> None:
-        """Its attempt ended: write the rest while the lease still stands."""
+        """Write the rest of an attempt that ended, while its lease still stands."""
         with self._lock:
-            book = self.books.pop((lease.seq, lease.attempt), None)
-        if book is not None:
-            await self._write(book)
+            unwritten = self.pending.pop((lease.seq, lease.attempt), None)
+        if unwritten is not None:
+            await self._write(unwritten)
 
-    async def _write(self, book: Book) -> None:
-        async with book.writing:
+    async def _write(self, unwritten: PendingProgress) -> None:
+        async with unwritten.writing:
             with self._lock:
-                progress, lines = book.progress, tuple(book.lines)
-                book.progress = None
-                book.lines.clear()
+                progress, lines = unwritten.progress, tuple(unwritten.lines)
+                unwritten.progress = None
+                unwritten.lines.clear()
             if progress is None and not lines:
                 return
-            note = Note(worker=self._desk.worker, seq=book.seq, attempt=book.attempt, progress=progress, log=lines)
+            note = Note(
+                worker=self._state.worker, seq=unwritten.seq, attempt=unwritten.attempt, progress=progress, log=lines
+            )
             try:
-                noted = await self._desk.app.runtime.store.arun(note)
+                noted = await self._state.app.runtime.store.arun(note)
             except StoreError as error:
-                log.warning("what job %d said was not written: %s", book.seq, error)
+                log.warning("progress of job %d was not written: %s", unwritten.seq, error)
                 return
         if not noted.accepted:
-            self._lost(book)
+            self._lost(unwritten)
 
-    def _lost(self, book: Book) -> None:
+    def _lost(self, unwritten: PendingProgress) -> None:
         with self._lock:
-            self.books.pop((book.seq, book.attempt), None)
-        for slot in self._desk.slots:
-            if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (book.seq, book.attempt):
-                slot.stop("lease_lost", self._desk.monotonic())
+            self.pending.pop((unwritten.seq, unwritten.attempt), None)
+        for slot in self._state.slots:
+            if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (unwritten.seq, unwritten.attempt):
+                slot.stop("lease_lost", self._state.monotonic())

@@ -1,4 +1,4 @@
-"""Resources shared by the jobs of one worker: opened when first asked for, closed when the engine ends."""
+"""Resources shared by the jobs of one worker: opened when first requested, closed when the engine ends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log = logging.getLogger("fairlane.worker")
 
 
 class WorkerScope:
-    """The resources of one worker process, shared by its jobs. Each async one is opened and closed by one task of its own."""
+    """The shared resources of one worker process. Each async one is opened and closed by a task of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._token = worker_scope.set(self)
         self._around = contextvars.copy_context()
-        """No job's: what a shared resource inherits must not be that of the job that asked first."""
+        """The context in which resources open: not that of the job that requested one first."""
         self._lock = threading.RLock()
         self._values: dict[Resource[Any], Any] = {}
         self._open: list[tuple[Resource[Any], Any]] = []
@@ -37,11 +37,11 @@ class WorkerScope:
 
     async def aget(self, resource: AsyncResource[Any]) -> Any:
         if asyncio.get_running_loop() is not self._loop:
-            raise InvalidOption(f"resource {resource.name}", "asked for on another event loop", "the worker's own loop")
+            raise InvalidOption(f"resource {resource.name}", "requested on another event loop", "the worker's own loop")
         if resource not in self._values:
-            self._values[resource] = _Keeper(resource, self._around.copy())
+            self._values[resource] = _ResourceTask(resource, self._around.copy())
             self._open.append((resource, self._values[resource]))
-        keeper: _Keeper = self._values[resource]
+        keeper: _ResourceTask = self._values[resource]
         try:
             # Shielded: a job that is stopped while it waits must not take the resource from the others.
             return await asyncio.shield(keeper.value)
@@ -52,31 +52,31 @@ class WorkerScope:
             raise
 
     async def close(self) -> None:
-        """Close everything, newest first; what a closing raises is logged."""
+        """Close everything, newest first; errors are logged."""
         worker_scope.reset(self._token)
         while self._open:
             resource, opened = self._open.pop()
             try:
-                if isinstance(opened, _Keeper):
+                if isinstance(opened, _ResourceTask):
                     await opened.close()
                 else:
                     opened.__exit__(None, None, None)
-            except Exception as error:  # noqa: BLE001 - what a closing raises ends nothing else
-                # Not log.exception: a traceback of Python's own making would show secrets that ours leaves out.
+            except Exception as error:  # noqa: BLE001 - an error of one resource must not keep the others open
+                # Not log.exception: Python's own traceback would show secrets that ours leaves out.
                 log.error("resource %s could not be closed\n%s", resource.name, format_traceback(error))  # noqa: TRY400
         self._values.clear()
 
 
-class _Keeper:
-    """One task that opens an async resource, holds it, and closes it: libraries with cancel scopes demand the same task for both."""
+class _ResourceTask:
+    """One task that opens and closes an async resource: libraries with cancel scopes require the same task."""
 
     def __init__(self, resource: AsyncResource[Any], context: contextvars.Context) -> None:
         loop = asyncio.get_running_loop()
         self.value: asyncio.Future[Any] = loop.create_future()
         self._closing = asyncio.Event()
-        self._task = loop.create_task(self._keep(resource), name=f"resource {resource.name}", context=context)
+        self._task = loop.create_task(self._run(resource), name=f"resource {resource.name}", context=context)
 
-    async def _keep(self, resource: AsyncResource[Any]) -> None:
+    async def _run(self, resource: AsyncResource[Any]) -> None:
         try:
             async with resource.open() as value:
                 self.value.set_result(value)
@@ -87,7 +87,7 @@ class _Keeper:
             self.value.set_exception(
                 error if isinstance(error, Exception) else RuntimeError(f"opening ended: {error!r}")
             )
-            self.value.exception()  # Seen: everybody who asked may have left by now.
+            self.value.exception()  # retrieved: all jobs that requested it may have ended
 
     def has_failed(self) -> bool:
         return self.value.done() and (self.value.cancelled() or self.value.exception() is not None)

@@ -1,103 +1,183 @@
-"""Filling a slot: pull a held job, run it as the current job, put its outcome on the desk; again and again.
+"""Runs attempts in slots: `async def` on the loop, `def` in threads, isolated tasks in child processes.
 
-One attempt, here and now: in a child of its own, or in a test.
+A slot pulls a held job, runs it as the current job and hands its outcome to the worker's state, again and again:
+no task, future or model per job.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
+from typing import Any
 
-from fairlane.client.admin.breakers import around_by_caller
-from fairlane.client.app import Fairlane
-from fairlane.client.context import CurrentJob, NoteTaker, job_in_force, running, tenant_in_force
+from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.errors import AttemptInterrupted
-from fairlane.worker.exceptions import FAILED, log_failure, remember_failure
+from fairlane.worker.attempts import FAILED, PreparedTask, log_failure, record_failure
+from fairlane.worker.breakers import BreakerGuard
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
-from fairlane.worker.prepared import PreparedTask
-from fairlane.worker.services import Services
-from fairlane.worker.state import Desk
-from fairlane.worker.threads import Threads
+from fairlane.worker.progress import ProgressWriter
+from fairlane.worker.state import WorkerState
 
 log = logging.getLogger("fairlane.worker")
 
 PUT_OFF_S = 5.0
-"""How long an isolated job waits, uncharged, when no process could be had for it."""
+"""How long an isolated job waits, uncharged, when no process could be started for it."""
 YIELD_S = 0.005
-"""Jobs that never wait still let the loop breathe this often."""
+"""Jobs that never wait still let the loop run other tasks this often."""
+
+Call = tuple["asyncio.Future[Any]", contextvars.Context, Callable[..., Any], Mapping[str, Any]]
 
 
-class Filler:
+class Threads:
+    """Threads for tasks that are plain functions, started when a call finds none free.
+
+    A thread stuck in a call is left behind and replaced.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "fairlane") -> None:
+        self._loop, self._name = loop, name
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._free = 0
+        self._lock = threading.Lock()
+        self.abandoned = 0
+        """Calls whose caller was cancelled and that still hold their thread: a reason to recycle the process."""
+
+    async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """Call it in a thread, in the caller's context. After a cancellation it runs on and its result is dropped."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            else:
+                self._start()
+        self._calls.put((future, contextvars.copy_context(), function, arguments))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.done() or future.cancelled():
+                self.abandoned += 1
+            raise
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _start(self) -> None:
+        # Daemons: a call that never returns must not keep the process from exiting.
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            call = self._calls.get()
+            if call is None:
+                return
+            future, context, function, arguments = call
+            try:
+                result, error = context.run(function, **arguments), None
+            except BaseException as raised:  # noqa: BLE001 - a runner: handed to whoever awaits the call
+                result, error = None, raised
+            with self._lock:
+                self._free += 1
+            try:
+                self._loop.call_soon_threadsafe(self._settle, future, result, error)
+            except RuntimeError:
+                return  # the loop is closed: the process is exiting
+
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            self.abandoned -= 1
+        elif error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):
+            future.set_exception(RuntimeError("the task raised StopIteration"))
+        else:
+            future.set_exception(error)
+
+
+class SlotRunner:
     """Runs the attempts of one lane's slots."""
 
     def __init__(
-        self, desk: Desk, state: LaneState, threads: Threads, children: Children | None, services: Services
+        self,
+        state: WorkerState,
+        lane: LaneState,
+        threads: Threads,
+        children: Children | None,
+        breakers: BreakerGuard,
+        progress: ProgressWriter,
     ) -> None:
-        self._desk, self._state, self._threads, self._children = desk, state, threads, children
-        self._services, self._noter, self._clock = services, services.noter, desk.app.runtime.clock
+        self._state, self._lane, self._threads, self._children = state, lane, threads, children
+        self._breakers, self._progress, self._clock = breakers, progress, state.app.runtime.clock
 
-    async def fill(self, slot: Slot) -> None:
+    async def run(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
-        desk, state, held, noter = self._desk, self._state, self._state.held, self._noter
+        state, lane, held, progress = self._state, self._lane, self._lane.held, self._progress
         own = slot.task
         assert own is not None
-        breath_s = desk.monotonic()
+        yielded_s = state.monotonic()
         while True:
             if not held:
-                if desk.stopping:
+                if state.stopping:
                     return
-                await state.wait()
-                breath_s = desk.monotonic()
+                await lane.wait()
+                yielded_s = state.monotonic()
                 continue
-            began_s = desk.monotonic()
-            lease = state.next(began_s)
-            if began_s > state.trusted_until_s and not desk.may_begin(state, lease, began_s):
+            began_s = state.monotonic()
+            lease = lane.next(began_s)
+            if began_s > lane.trusted_until_s and not state.may_begin(lane, lease, began_s):
                 continue
-            state.begin(lease, began_s)
-            desk.started += 1
+            lane.begin(lease, began_s)
+            state.started += 1
             try:
-                breaker = desk.tasks[lease.type].breaker
+                breaker = state.tasks[lease.type].breaker
                 if breaker is None:
                     outcome = await self._attempt(slot, lease, began_s)
                     if own.cancelling():
-                        await _take_in_cancel(own)
+                        await _absorb_cancel(own)
                 else:
                     attempt = partial(self._attempt, slot, lease, began_s)
-                    outcome = await self._services.breakers.run(breaker, lease, attempt)
-                if noter.books:
-                    await noter.finish(lease)
-            except BaseException as error:  # a runner: whatever goes wrong around an attempt, its slot lives on
-                if desk.closing:
+                    outcome = await self._breakers.run(breaker, lease, attempt)
+                if progress.pending:
+                    await progress.finish(lease)
+            except BaseException as error:  # a runner: whatever goes wrong around an attempt, its slot runs the next
+                if state.closing:
                     raise
-                log.exception("how job %s (%s) ended could not be told", lease.id, lease.type)
-                untold = RuntimeError(f"how it ended could not be told: {type(error).__name__}")
-                outcome = desk.tasks[lease.type].raised(lease, untold, desk.monotonic() - began_s)
+                log.exception("the outcome of job %s (%s) could not be determined", lease.id, lease.type)
+                unknown = RuntimeError(f"its outcome could not be determined: {type(error).__name__}")
+                outcome = state.tasks[lease.type].raised(lease, unknown, state.monotonic() - began_s)
             finally:
-                now_s = desk.monotonic()
-                state.end(lease, began_s, now_s - began_s)
-            desk.put(outcome, lease, now_s - began_s)
+                now_s = state.monotonic()
+                lane.end(lease, began_s, now_s - began_s)
+            state.put(outcome, lease, now_s - began_s)
             if isinstance(outcome, FAILED):
-                remember_failure(desk.app, lease, outcome)
+                record_failure(state.app, lease, outcome)
                 log_failure(lease, outcome)
-            if now_s - breath_s > YIELD_S:
+            if now_s - yielded_s > YIELD_S:
                 await asyncio.sleep(0)
-                breath_s = desk.monotonic()
+                yielded_s = state.monotonic()
 
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
-        task = self._desk.tasks[lease.type]
+        task = self._state.tasks[lease.type]
         slot.begin(lease, began_s, task.timeout_s(lease))
-        slot.job = current = CurrentJob(lease, self._noter, self._clock, began_s + slot.timeout_s)
+        slot.job = current = CurrentJob(lease, self._progress, self._clock, began_s + slot.timeout_s)
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
-        is_left_behind = False
+        is_context_lost = False
         try:
             if (task.isolated or lease.suspect) and self._children is not None:
                 slot.waits = True
-                return await self._children.run(lease, self._noter, partial(self._begin_apart, slot, lease))
+                return await self._children.run(lease, self._progress, partial(self._begin_isolated, slot, lease))
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)
@@ -106,39 +186,39 @@ class Filler:
                 result = await self._threads.run(task.function, arguments)
         except asyncio.CancelledError as error:
             if slot.stopping is None:
-                if self._desk.closing:
+                if self._state.closing:
                     raise
-                return task.raised(lease, error, self._desk.monotonic() - began_s)
+                return task.raised(lease, error, self._state.monotonic() - began_s)
             return self._stopped(slot, task, lease)
         except ChildNotStarted as reason:
             return _put_off(lease, str(reason))
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
-            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._desk.monotonic() - slot.began_s)
+            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._state.monotonic() - slot.began_s)
         except GeneratorExit:
-            is_left_behind = True  # on a loop that is gone, and in nobody's context
+            is_context_lost = True  # collected after its loop was closed, in another context
             raise
         except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
                 return self._stopped(slot, task, lease)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 error = RuntimeError(f"the task raised {type(error).__name__}")
-            return task.raised(lease, error, self._desk.monotonic() - began_s)
+            return task.raised(lease, error, self._state.monotonic() - began_s)
         finally:
             slot.end()
-            if not is_left_behind:
+            if not is_context_lost:
                 tenant_in_force.reset(tenant)
                 job_in_force.reset(job)
-        return task.returned(lease, result, self._desk.monotonic() - began_s)
+        return task.returned(lease, result, self._state.monotonic() - began_s)
 
-    def _begin_apart(self, slot: Slot, lease: Lease) -> None:
-        """An attempt that has waited for its process begins now. The store is told, whose clock has run meanwhile."""
+    def _begin_isolated(self, slot: Slot, lease: Lease) -> None:
+        """Restart the clock of an attempt that waited for its process, and report the start to the store anew."""
         stopping = slot.stopping
-        slot.begin(lease, self._desk.monotonic(), slot.timeout_s)
+        slot.begin(lease, self._state.monotonic(), slot.timeout_s)
         slot.stopping, slot.reported = stopping, False
 
     def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease) -> Outcome | None:
-        ran_s = self._desk.monotonic() - slot.began_s
+        ran_s = self._state.monotonic() - slot.began_s
         if slot.stopping == "lease_lost":
             return None
         if slot.stopping == "shutdown":
@@ -146,7 +226,7 @@ class Filler:
         if slot.stopping == "cancel":
             return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
         if slot.waits:
-            return _put_off(lease, f"no process for it came free within its timeout of {slot.timeout_s:g} s")
+            return _put_off(lease, f"no process was free for it within its timeout of {slot.timeout_s:g} s")
         return task.raised(lease, TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s"), ran_s)
 
 
@@ -155,22 +235,12 @@ def _put_off(lease: Lease, reason: str) -> Outcome:
     return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S, recorded=False)
 
 
-async def _take_in_cancel(own: asyncio.Task[None]) -> None:
-    """A task cancelled the slot it ran in, and ended before that took effect: it must not hit what runs here next."""
+async def _absorb_cancel(own: asyncio.Task[None]) -> None:
+    """Consume a cancellation that a task requested of its own slot and that arrives after it ended.
+
+    Otherwise it would hit the next attempt here.
+    """
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
     while own.uncancel():
         continue
-
-
-def run_here(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) -> Outcome:
-    """Run one leased attempt in this thread, an `async def` on a loop of its own, and decide how it ended; settles nothing."""
-    task = PreparedTask(app, app.tasks.require(lease.type))
-    began_s = app.runtime.clock.monotonic()
-    try:
-        with running(lease, notes, app.runtime.clock, began_s + task.timeout_s(lease)), around_by_caller(task.breaker):
-            arguments = task.decode(lease)
-            result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
-    except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
-        return task.raised(lease, error, app.runtime.clock.monotonic() - began_s)
-    return task.returned(lease, result, app.runtime.clock.monotonic() - began_s)

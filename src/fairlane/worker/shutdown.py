@@ -1,4 +1,4 @@
-"""Leaving an event loop although something on it will not end: a task's code may swallow its cancellation for ever."""
+"""Ends tasks and event loops within a bounded time, although a task's code may ignore its cancellation for ever."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Callable, Coroutine, Iterable
 log = logging.getLogger("fairlane.worker")
 
 LET_GO_S = 2.0
-"""How long what was cancelled may take to let go."""
+"""How long a cancelled task may take to end."""
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[None]], within_s: float) -> None:
-    """Cancel tasks and wait for them, but no longer than this: what ignores it is reported and left behind."""
+    """Cancel tasks and wait for them, at most `within_s`; one that ignores it is logged and abandoned."""
     asked = tuple(tasks)
     for task in asked:
         task.cancel()
     _, left = await asyncio.wait(asked, timeout=within_s)
     for task in left:
         log.error(
-            "%s does not end although it was cancelled; its job was given back, its code is left behind",
+            "%s does not end although it was cancelled; its job was given back, its code is abandoned",
             task.get_name(),
         )
 
 
-def run_and_leave(
+def run_to_end(
     main: Coroutine[object, object, None], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> None:
-    """`asyncio.run`, except that it does not wait for ever for what is left on the loop."""
+    """Like `asyncio.run`, except that it waits at most half a second for the tasks left on the loop."""
     loop = (new_loop or asyncio.new_event_loop)()
     asyncio.set_event_loop(loop)
     try:

@@ -1,4 +1,4 @@
-"""The desk: what the parts of one engine share. Slots put outcomes on it, the turner takes them away."""
+"""What the parts of one engine share: prepared tasks, lanes, slots, and outcomes that wait to be settled."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
+from fairlane.worker.attempts import PreparedTask
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.events import Teller
+from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import ANY, LaneState, Slot
-from fairlane.worker.limits import LimitWatch
-from fairlane.worker.prepared import PreparedTask
-from fairlane.worker.statistics import Statistics
+from fairlane.worker.limits import KnownLimits
+from fairlane.worker.statistics import AttemptStatistics
 
 MARGIN_S = 5.0
-"""A held job begins no later than this before its lease ends: from then on it may be somebody else's."""
+"""A held job begins at least this long before its lease ends: later it may belong to another worker."""
 TRUSTED_S = START_BY_S - MARGIN_S
 
 
-class Desk:
+class WorkerState:
+    """Slots add outcomes, the turn loop takes them. Used on the engine's loop only."""
+
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId) -> None:
         self.app, self.config, self.worker = app, config, worker
         self.monotonic: Callable[[], float] = app.runtime.clock.monotonic
@@ -36,26 +38,26 @@ class Desk:
         self.lanes = tuple(
             LaneState(lane, known_queues(app, lane.queues), tuple(sorted(self.tasks))) for lane in config.lanes
         )
-        self.limits = LimitWatch(app.limits.declared, (queue for state in self.lanes for queue in state.queues))
+        self.limits = KnownLimits(app.limits.declared, (queue for lane in self.lanes for queue in lane.queues))
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
-        self.statistics = Statistics()
-        self.teller = Teller(app.runtime.access, worker, {lane.name: lane.slots for lane in config.lanes})
+        self.statistics = AttemptStatistics()
+        self.events = EventBuffer(app.runtime.access, worker, {lane.name: lane.slots for lane in config.lanes})
         self.kick = asyncio.Event()
-        """Something for the turner: an outcome, a free slot, a wake-up, the end."""
+        """Set for the turn loop: an outcome, a free slot, a wake-up, or the end."""
         self.woken = True
         self.stopping = False
-        """No more claims; what is held goes back."""
+        """No more claims; held jobs are released."""
         self.closing = False
-        """The slots themselves are being taken down."""
-        self._told: tuple[datetime, float] | None = None
-        """The store's time, and the earliest it can have been by ours."""
+        """The slots themselves are being ended."""
+        self._store_time: tuple[datetime, float] | None = None
+        """The store's time, and the earliest it can have been on our clock."""
         self.started = 0
         self.ended = 0
         self.is_woken_reliably = False
-        """A wake-up has been heard here: they do reach this process."""
+        """A wake-up has been received here: they do reach this process."""
 
-    def hear_wake_up(self) -> None:
+    def on_wake_up(self) -> None:
         self.is_woken_reliably = True
         self.wake()
 
@@ -65,7 +67,7 @@ class Desk:
         self.kick.set()
 
     def put(self, outcome: Outcome | None, lease: Lease, ran_s: float) -> None:
-        """An attempt ended; None: its lease is gone and there is nothing to settle."""
+        """Add an ended attempt; None: its lease is lost and there is nothing to settle."""
         self.ended += 1
         if outcome is not None:
             self.outcomes.append(outcome)
@@ -73,66 +75,66 @@ class Desk:
             self.statistics.add(lease, outcome, ran_s)
             if type(outcome) is not Completed and leaves_no_record(outcome):
                 self.started -= 1  # put off: it runs another time
-            if self.teller.is_watched or type(outcome) is not Completed:
-                self.teller.ended(lease, outcome, ran_s)
+            if self.events.is_watched or type(outcome) is not Completed:
+                self.events.attempt_ended(lease, outcome, ran_s)
         self.kick.set()
 
     def busy(self) -> bool:
-        return any(state.running or state.held for state in self.lanes)
+        return any(lane.running or lane.held for lane in self.lanes)
 
     def jobs_left(self) -> int:
-        """How many more jobs this worker may claim before it is used up."""
+        """How many more jobs this worker may claim before it reaches `max_jobs`."""
         if self.config.max_jobs is None:
             return sys.maxsize
-        return self.config.max_jobs - self.started - sum(len(state.held) for state in self.lanes)
+        return self.config.max_jobs - self.started - sum(len(lane.held) for lane in self.lanes)
 
-    def hear_time(self, now: datetime, sent_s: float) -> None:
-        """The store's time, from the answer to what was sent at `sent_s`."""
-        self._told = now, sent_s
+    def set_store_time(self, now: datetime, sent_s: float) -> None:
+        """The store's time, from the answer to a Turn sent at `sent_s`."""
+        self._store_time = now, sent_s
 
-    def heard_within(self, span_s: float) -> bool:
-        """Whether a Turn has been answered so lately."""
-        return self._told is not None and self.monotonic() - self._told[1] < span_s
+    def has_turned_within(self, span_s: float) -> bool:
+        """Whether a Turn sent within the last `span_s` seconds was answered."""
+        return self._store_time is not None and self.monotonic() - self._store_time[1] < span_s
 
     def left_s(self, lease: Lease, now_s: float) -> float:
-        """How long a lease lasts at least, counted by our clock from what the store said last."""
-        if self._told is None:
+        """How long a lease lasts at least, by our clock."""
+        if self._store_time is None:
             return 0.0
-        told, told_s = self._told
-        return (lease.deadline_at - told).total_seconds() - (now_s - told_s)
+        at, sent_s = self._store_time
+        return (lease.deadline_at - at).total_seconds() - (now_s - sent_s)
 
-    def may_begin(self, state: LaneState, lease: Lease, now_s: float) -> bool:
-        """Whether a job that was held for a while is still surely ours; one that is not goes back."""
+    def may_begin(self, lane: LaneState, lease: Lease, now_s: float) -> bool:
+        """Whether a job that was held for a while is surely still ours; releases it if not."""
         if lease.started:
             return True
         left_s = self.left_s(lease, now_s) - MARGIN_S
         if left_s > 0:
-            state.trusted_until_s = now_s + left_s
+            lane.trusted_until_s = now_s + left_s
             return True
-        self._release(state, lease)
+        self._release(lane, lease)
         self.kick.set()
         return False
 
-    def give_back(self, state: LaneState, unwanted: Callable[[Lease], bool]) -> None:
+    def give_back(self, lane: LaneState, unwanted: Callable[[Lease], bool]) -> None:
         """Release held jobs before they begin."""
         kept = []
-        for lease in state.held:
+        for lease in lane.held:
             if unwanted(lease):
-                self._release(state, lease)
+                self._release(lane, lease)
             else:
                 kept.append(lease)
-        state.held.clear()
-        state.held.extend(kept)
+        lane.held.clear()
+        lane.held.extend(kept)
         self.kick.set()
 
-    def _release(self, state: LaneState, lease: Lease) -> None:
-        state.give_up(lease)
+    def _release(self, lane: LaneState, lease: Lease) -> None:
+        lane.release(lease)
         self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
         self.limits.end(lease)
 
 
 def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:
-    """A lane's queues by name: `*` stands for all that settings and tasks name, in their order, behind the ones named here."""
+    """A lane's queues by name: `*` stands for all queues of settings and tasks, behind the ones named explicitly."""
     named = [queue for queue in queues if queue != ANY]
     if ANY in queues:
         named += [

@@ -1,4 +1,4 @@
-"""The waker: a thread on the store's listener. A wake-up is a hint; polling is the truth."""
+"""Listens for the store's wake-ups in a thread. A wake-up is a hint; polling finds what it misses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("fairlane.worker")
 WAIT_S = 0.5
 
 
-class Waker:
+class WakeUpListener:
     """Calls `wake` on the loop for every wake-up, until closed."""
 
     def __init__(self, store: Store, worker: WorkerId, wake: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class Waker:
         self._closed = threading.Event()
 
     async def start(self) -> str | None:
-        """Begin to listen; the address to register, where the store needs one."""
+        """Start listening; returns the address to register, where the store needs one."""
         loop = asyncio.get_running_loop()
         try:
             self._listener = await asyncio.to_thread(self._store.listener, self._worker)
@@ -34,7 +34,7 @@ class Waker:
             log.warning("no wake-ups for now, polling only: %s", error)
             return None
         self._thread = threading.Thread(
-            target=self._listen, args=(loop, self._listener), name="fairlane-waker", daemon=True
+            target=self._listen, args=(loop, self._listener), name="fairlane-wakeups", daemon=True
         )
         self._thread.start()
         return self._listener.address
@@ -52,4 +52,4 @@ class Waker:
                 try:
                     loop.call_soon_threadsafe(self._wake)
                 except RuntimeError:
-                    return  # the loop is gone
+                    return  # the loop is closed

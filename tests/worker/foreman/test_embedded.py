@@ -119,7 +119,7 @@ def test_a_store_that_went_away_keeps_nobody_from_leaving(
         leaving.start()
         leaving.join(20)
         assert not leaving.is_alive()
-        assert "what was held here waits for its leases to end" in caplog.text
+        assert "jobs held here stay leased until their leases expire" in caplog.text
 
 
 @pytest.mark.requirement("L17")

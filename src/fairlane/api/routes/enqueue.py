@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from fairlane.alerts.tasks import BUILT_IN
+from fairlane.alerts.sinks import BUILT_IN
 from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Body, Instant, Key, Name, TenantName
 from fairlane.api.problems import Problem

@@ -1,4 +1,4 @@
-"""Restarting on changed code, in development: which files an application came from, and whether one of them changed."""
+"""Detects changed source files of an application, to restart workers in development."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOREIGN = ("site-packages", "dist-packages")
 
 
 def loaded_files() -> tuple[str, ...]:
-    """The source files of every imported module that is neither the interpreter's nor an installed package's."""
+    """The source files of every imported module outside the standard library and installed packages."""
     standard = Path(sysconfig.get_paths()["stdlib"]).resolve()
     found = set()
     for module in list(sys.modules.values()):
@@ -25,7 +25,7 @@ def loaded_files() -> tuple[str, ...]:
 
 
 class FileWatcher:
-    """Remembers when files were last changed."""
+    """Remembers the modification times of files."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int] | None] = {}

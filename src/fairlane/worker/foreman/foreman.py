@@ -1,4 +1,4 @@
-"""The foreman itself: so many places, one store of its own, and signals."""
+"""Keeps worker processes running: one supervisor for each, one store of its own, and the signals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.code_changes import FileWatcher
-from fairlane.worker.foreman.messages import Dump, Hello, Refused, Setup
-from fairlane.worker.foreman.place import Place
-from fairlane.worker.foreman.probes import Prober
+from fairlane.worker.foreman.messages import Dump, Hello, Setup, StartRefusal
+from fairlane.worker.foreman.probes import ProbeServer
+from fairlane.worker.foreman.supervisor import Supervisor
 
 log = logging.getLogger("fairlane.foreman")
 
-LOOK_S = 0.5
-SIGN_OFF_S = 5.0
-"""How long a leaving foreman tries to reach the store for workers it could not sign off yet."""
+CHECK_S = 0.5
+RETIRE_S = 5.0
+"""How long a stopping foreman tries to reach the store for workers it could not retire yet."""
 
 
 class ForemanConfig(Struct, frozen=True, kw_only=True):
@@ -42,72 +42,72 @@ class ForemanConfig(Struct, frozen=True, kw_only=True):
 
 
 class CannotRun(Exception):
-    """The application cannot be run as asked: one line for people, and the code of the error behind it."""
+    """The application cannot be run as requested: a message in one line, and the code of its error."""
 
-    def __init__(self, refusal: Refused) -> None:
+    def __init__(self, refusal: StartRefusal) -> None:
         self.code = refusal.code
         super().__init__(refusal.message)
 
 
 class Foreman:
-    """Keeps `processes` workers alive until told to stop, or until all of them have drained the queues."""
+    """Keeps `processes` workers running until stopped, or until all of them have drained the queues."""
 
     def __init__(self, config: ForemanConfig, *, clock: Clock | None = None, chance: Chance | None = None) -> None:
         self.settings, self.config = config, config.worker
         self.clock, self._chance = clock or SystemClock(), chance or SystemChance()
         self.is_stopping = False
-        self.looked_s = self.clock.monotonic()
-        """When this loop last looked around: what liveness is judged by."""
-        self.places = [Place(self) for _ in range(config.processes)]
-        self.prober = Prober(self)
+        self.checked_s = self.clock.monotonic()
+        """When this loop last ran; the liveness probe reads it."""
+        self.supervisors = [Supervisor(self) for _ in range(config.processes)]
+        self.probes = ProbeServer(self)
         self._store: Store | None = None
         self._opening = asyncio.Lock()
-        self._refusal: Refused | None = None
-        self._accounting: set[asyncio.Task[None]] = set()
+        self._refusal: StartRefusal | None = None
+        self._unfinished: set[asyncio.Task[None]] = set()
         self._watcher = FileWatcher()
 
-    async def run(self, *, hears_signals: bool = True) -> None:
-        """Until everybody has left. Raises `CannotRun` when the application could not be run from the start.
+    async def run(self, *, handles_signals: bool = True) -> None:
+        """Until every worker has exited. Raises `CannotRun` when the application could not be run from the start.
 
-        Signals are heard in a process's main thread alone; elsewhere, call `stop` on its loop.
+        Signals reach only a process's main thread; elsewhere, call `stop` on its loop.
         """
         loop = asyncio.get_running_loop()
-        signals = self._signals() if hears_signals else {}
+        signals = self._signals() if handles_signals else {}
         for number, act in signals.items():
             loop.add_signal_handler(number, act)
-        looking = asyncio.create_task(self._look_around(), name="foreman")
+        checking = asyncio.create_task(self._check(), name="foreman")
         try:
-            probes = self.prober.serving(self.settings.probe_host, self.settings.probe_port)
-            async with probes, asyncio.TaskGroup() as group:
-                for place in self.places:
-                    group.create_task(place.keep())
+            serving = self.probes.serving(self.settings.probe_host, self.settings.probe_port)
+            async with serving, asyncio.TaskGroup() as group:
+                for supervisor in self.supervisors:
+                    group.create_task(supervisor.run())
         finally:
-            looking.cancel()
-            await self._sign_off()
+            checking.cancel()
+            await self._retire_workers()
             for number in signals:
                 loop.remove_signal_handler(number)
         if self._refusal is not None:
             raise CannotRun(self._refusal)
 
     def stop(self) -> None:
-        """The first time: claims end and running jobs get the grace. Again: at once."""
+        """The first call ends claims and gives running jobs the grace; the second stops at once."""
         now, self.is_stopping = self.is_stopping, True
         log.info(
             "stopping at once" if now else "stopping: running jobs have %g s; a second signal ends it at once",
             *(() if now else (self.config.grace_s,)),
         )
-        for place in self.places:
-            place.stop(now=now)
+        for supervisor in self.supervisors:
+            supervisor.stop(now=now)
 
     def replace_all(self, why: str) -> None:
-        """Another worker in every place, each once the one there has finished what it runs."""
-        for place in self.places:
-            place.recycle(why)
+        """Replace every worker, each once it has finished its running jobs."""
+        for supervisor in self.supervisors:
+            supervisor.recycle(why)
 
     def dump(self) -> None:
-        for place in self.places:
-            if place.process is not None:
-                place.process.tell(Dump())
+        for supervisor in self.supervisors:
+            if supervisor.process is not None:
+                supervisor.process.send(Dump())
 
     def new_setup(self) -> Setup:
         entropy = self._chance.entropy(10)
@@ -121,7 +121,7 @@ class Foreman:
         )
 
     async def store_for(self, hello: Hello) -> Store:
-        """The foreman's own way to the application's store, opened with the first hello."""
+        """The foreman's own connection to the application's store, opened with the first hello."""
         async with self._opening:
             self._watcher.follow(hello.files)
             if self._store is None:
@@ -136,21 +136,22 @@ class Foreman:
                 )
             return self._store
 
-    def refused(self, refusal: Refused) -> bool:
+    def refused(self, refusal: StartRefusal) -> bool:
+        """A worker refused to start; whether to try again later."""
         if self._store is not None:
-            # It has run before: new code may be mended, an absent store comes back.
+            # It ran before: broken code may be fixed, an unreachable store may return.
             log.error("a worker could not start, another is tried later: %s", refusal.message)
             return True
         if self._refusal is None:
             self._refusal = refusal
             self.is_stopping = True
-            for place in self.places:
-                place.stop(now=True)
+            for supervisor in self.supervisors:
+                supervisor.stop(now=True)
         return False
 
-    def account(self, work: asyncio.Task[None]) -> None:
-        self._accounting.add(work)
-        work.add_done_callback(self._accounting.discard)
+    def await_at_end(self, work: asyncio.Task[None]) -> None:
+        self._unfinished.add(work)
+        work.add_done_callback(self._unfinished.discard)
 
     def _signals(self) -> dict[signal.Signals, Callable[[], None]]:
         return {
@@ -160,17 +161,17 @@ class Foreman:
             signal.SIGUSR1: self.dump,
         }
 
-    async def _look_around(self) -> None:
+    async def _check(self) -> None:
         while True:
-            self.looked_s = self.clock.monotonic()
+            self.checked_s = self.clock.monotonic()
             if self.settings.reload and (changed := await asyncio.to_thread(self._watcher.changed)):
                 self.replace_all(f"{changed[0]} has changed")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
-    async def _sign_off(self) -> None:
-        if self._accounting:
-            await asyncio.wait(self._accounting, timeout=SIGN_OFF_S)
-        for work in list(self._accounting):
+    async def _retire_workers(self) -> None:
+        if self._unfinished:
+            await asyncio.wait(self._unfinished, timeout=RETIRE_S)
+        for work in list(self._unfinished):
             work.cancel()
         if self._store is not None:
             await self._store.aclose()

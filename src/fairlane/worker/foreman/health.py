@@ -1,4 +1,4 @@
-"""Whether a worker may go on: pure rules over what its foreman sees of it."""
+"""Decides whether a worker has to be killed, from what its foreman observes: pure rules."""
 
 from __future__ import annotations
 
@@ -7,61 +7,63 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fairlane.worker.board import Running
+from fairlane.worker.board import RunningAttempt
 
-Verdict = Literal["stuck", "lapsed", "untrusted", "silent", "not_starting"]
+KillReason = Literal["stuck", "lapsed", "untrusted", "silent", "not_starting"]
+Ending = KillReason | Literal["left", "overstayed", "refused", "crashed"]
+"""Why a worker process has ended."""
 
 START_S = 120.0
 """How long an application may take to load."""
 LET_GO_S = 3.0
-"""Beyond twice its timeout an attempt gets this long: a runner may be just killing its process."""
+"""Beyond twice its timeout an attempt gets this long: its runner may be about to kill its child process."""
 MARGIN_S = 3.0
-"""Attempts end this long before a heartbeat that cannot be renewed does."""
+"""Attempts end this long before a heartbeat that cannot be renewed lapses."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
-    """One look at a worker. Instants are monotonic."""
+class WorkerHealth(Struct, frozen=True, kw_only=True):
+    """What a foreman observes of a worker at one moment. Instants are monotonic."""
 
     now_s: float
     lease_s: float
     started_s: float
     ticked_s: float | None
-    """None: it has not said hello."""
+    """None: it has not sent its hello."""
     renewed_s: float | None
     """When the last heartbeat that reached the store was sent; None: not registered."""
-    running: tuple[Running, ...] = ()
+    running: tuple[RunningAttempt, ...] = ()
     at_work_s: float | None = None
     """When it was last seen running anything."""
     held: int = 0
     has_lapsed: bool = False
-    """The store had forgotten it: whatever it runs belongs to somebody else."""
+    """The store had removed it: other workers may run its jobs."""
     is_halted: bool = False
     """Stopped by a signal: what it runs makes no progress."""
 
 
-def judge(sight: Sight) -> Verdict | None:
-    """Why this worker has to be killed; None while it may live."""
-    if sight.ticked_s is None or sight.renewed_s is None:
-        late = sight.ticked_s is None and sight.now_s - sight.started_s > START_S
+def kill_reason(health: WorkerHealth) -> KillReason | None:
+    """Why this worker has to be killed; None: it may run on."""
+    if health.ticked_s is None or health.renewed_s is None:
+        late = health.ticked_s is None and health.now_s - health.started_s > START_S
         return "not_starting" if late else None
-    if stuck(sight.running, sight.now_s):
+    if stuck(health.running, health.now_s):
         return "stuck"
-    is_busy = bool(sight.running or sight.held)
-    if is_busy and sight.has_lapsed:
+    is_busy = bool(health.running or health.held)
+    if is_busy and health.has_lapsed:
         return "lapsed"
-    if is_busy and sight.now_s - sight.renewed_s > trusted_s(sight.lease_s):
+    if is_busy and health.now_s - health.renewed_s > trusted_s(health.lease_s):
         return "untrusted"
-    if sight.is_halted and sight.now_s - sight.ticked_s > sight.lease_s:
+    if health.is_halted and health.now_s - health.ticked_s > health.lease_s:
         return "silent"
-    # At work it may be silent: something holds the interpreter, inside its deadline. Having let go it gets a lease to speak again: its first
-    # words come after what it was at has ended. (tests/faults/test_worker_hostile.py)
-    excused_s = max(sight.ticked_s, sight.at_work_s or 0.0)
-    if not sight.running and sight.now_s - excused_s > sight.lease_s:
+    # A worker may be silent while an attempt holds the interpreter within its deadline, and for one lease afterwards:
+    # its next tick comes only after that attempt has ended. (tests/faults/test_worker_hostile.py)
+    silent_since_s = max(health.ticked_s, health.at_work_s or 0.0)
+    if not health.running and health.now_s - silent_since_s > health.lease_s:
         return "silent"
     return None
 
 
-def stuck(running: Iterable[Running], now_s: float) -> tuple[Running, ...]:
+def stuck(running: Iterable[RunningAttempt], now_s: float) -> tuple[RunningAttempt, ...]:
     """The attempts past their hard deadline."""
     return tuple(attempt for attempt in running if now_s - attempt.began_s > 2 * attempt.timeout_s + LET_GO_S)
 
@@ -72,5 +74,5 @@ def trusted_s(lease_s: float) -> float:
 
 
 def self_trusted_s(lease_s: float) -> float:
-    """The same for the worker itself, should its foreman not even be able to kill it."""
+    """The same for the worker itself, in case its foreman cannot kill it."""
     return lease_s - min(MARGIN_S * 2 / 3, lease_s / 6)

@@ -1,4 +1,4 @@
-"""Keeps a worker's heartbeat: from the foreman's process, so that nothing the worker does can hold it up."""
+"""Sends a worker's heartbeat from the foreman's process, where the worker cannot delay it, and returns its leases."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import logging
 import socket
 
 from fairlane.core.clock import Clock
-from fairlane.core.ops import Renew
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import AddEvents, EventDraft, Lapse, Reclaim, Renew, Retire, Start, Turn
+from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
+from fairlane.worker.board import RunningAttempt
+from fairlane.worker.events import loss_events
+from fairlane.worker.foreman.health import Ending, stuck
 from fairlane.worker.foreman.process import WorkerProcess
 
 log = logging.getLogger("fairlane.foreman")
 
 RETRY_S = 0.5
+CRASHES: frozenset[Ending] = frozenset({"crashed", "silent"})
+"""Endings reported as `worker_crashed`: unexpected ones. A stuck attempt has an event of its own."""
 
 
-class Renewer:
-    """Renews one worker every third of its lease, and at once when it has something new to say."""
+class HeartbeatSender:
+    """Renews one worker every third of its lease, and at once when its heartbeat has changed."""
 
     def __init__(self, store: Store, clock: Clock, process: WorkerProcess) -> None:
         self._store, self._clock, self._process = store, clock, process
@@ -26,11 +33,12 @@ class Renewer:
         self._is_ended = False
 
     def end(self) -> None:
-        """No heartbeat is sent after this one: a late one would register again who has just been signed off."""
+        """Send no further heartbeat: a late one would register a worker that was just retired."""
         self._is_ended = True
         self._process.news.set()
 
-    async def renew_until_ended(self) -> None:
+    async def run(self) -> None:
+        """Until `end`."""
         news = self._process.news
         while not self._is_ended:
             news.clear()
@@ -42,12 +50,12 @@ class Renewer:
                 continue
 
     async def run_once(self) -> bool:
-        """One heartbeat; whether it reached the store."""
+        """Send one heartbeat; whether it reached the store."""
         process, sent_s = self._process, self._clock.monotonic()
         try:
             async with asyncio.timeout(self._every_s):
                 answer = await self._store.arun(self._heartbeat())
-        except Exception as error:  # noqa: BLE001 - a service loop: no error of one heartbeat may end all of them
+        except Exception as error:  # noqa: BLE001 - a service loop: the next try may reach the store
             if not self._has_failed:
                 log.warning(
                     "worker %d: its heartbeat did not reach the store, trying again: %s",
@@ -74,3 +82,56 @@ class Renewer:
             wake_address=process.tick.wake_address,
             figures=process.tick.figures,
         )
+
+
+async def return_leases(
+    store: Store, clock: Clock, worker: WorkerId, ending: Ending, running: tuple[RunningAttempt, ...], within_s: float
+) -> None:
+    """Return an ended worker's leases, so that its jobs run again at once; retried for `within_s` until the store
+    answers.
+
+    The process must have ended: its jobs may run elsewhere from here on.
+    """
+    until_s = clock.monotonic() + within_s
+    while True:
+        try:
+            if ending == "crashed":
+                await store.arun(Lapse(worker=worker, starts=tuple(_start(attempt) for attempt in running)))
+            else:
+                if ending == "stuck":
+                    await bury_stuck(store, worker, stuck(running, clock.monotonic()))
+                await store.arun(Retire(worker=worker))
+            if ending in CRASHES:
+                data = {"worker": str(worker), "why": ending, "jobs": len(running)}
+                await store.arun(AddEvents(events=(EventDraft(kind="worker_crashed", data=data),)))
+            return
+        except FairlaneError as error:
+            if clock.monotonic() >= until_s:
+                log.warning(
+                    "worker %s could not be retired, its jobs wait for its heartbeat to lapse: %s", worker, error
+                )
+                return
+        await asyncio.sleep(RETRY_S)
+
+
+async def bury_stuck(store: Store, worker: WorkerId, attempts: tuple[RunningAttempt, ...]) -> None:
+    """Dead-letter stuck attempts: set their deadline to now, then reclaim passed deadlines.
+
+    Before the worker is retired: with it they would be released and run again.
+    """
+    if not attempts:
+        return
+    starts = tuple(Start(seq=a.seq, attempt=a.attempt, timeout_s=0.0) for a in attempts)
+    answer = await store.arun(Turn(worker=worker, claim_no=0, starts=starts, promote_limit=0, reclaim_limit=0))
+    left = {(a.seq, a.attempt) for a in attempts} - {(r.seq, r.attempt) for r in answer.refused}
+    while left:
+        reclaimed = (await store.arun(Reclaim())).reclaimed
+        if not reclaimed:
+            return  # another worker reclaimed them first
+        if events := loss_events(reclaimed):
+            await store.arun(AddEvents(events=events))
+        left -= {(r.seq, r.attempt) for r in reclaimed}
+
+
+def _start(attempt: RunningAttempt) -> Start:
+    return Start(seq=attempt.seq, attempt=attempt.attempt, timeout_s=attempt.timeout_s)

@@ -1,4 +1,4 @@
-"""What a foreman and its workers say to each other, a line of JSON each, over a pair of sockets."""
+"""The messages between a foreman and its workers: one line of JSON each, over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fairlane.stores import SqliteLibrary
 from fairlane.worker.config import WorkerConfig
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
-"""Where the application does not set up logging itself."""
+"""Used where the application does not configure logging itself."""
 
 
 class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
-    """The first thing a worker hears."""
+    """The first message to a worker."""
 
     worker: WorkerId
     app: str
     config: WorkerConfig
     reports_files: bool = False
-    """Say with the hello which files the application was loaded from."""
+    """Report with the hello which files the application was loaded from."""
     log_level: int = 20
 
 
-class StorePlace(Struct, frozen=True, kw_only=True):
-    """Where the application keeps its jobs: the foreman opens the same store for itself."""
+class StoreAddress(Struct, frozen=True, kw_only=True):
+    """The application's store, which the foreman opens for itself."""
 
     url: str
     schema: str
@@ -39,14 +39,14 @@ class StorePlace(Struct, frozen=True, kw_only=True):
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     """The application is loaded and its store answers."""
 
-    store: StorePlace
+    store: StoreAddress
     queues: tuple[str, ...]
     types: tuple[str, ...]
     files: tuple[str, ...] = ()
 
 
-class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
-    """It cannot be run as asked."""
+class StartRefusal(Struct, frozen=True, kw_only=True, tag="refused"):
+    """The application cannot be run as requested."""
 
     code: str
     message: str
@@ -60,32 +60,32 @@ class Tick(Struct, frozen=True, kw_only=True, tag="tick", omit_defaults=True):
     held: int = 0
     """Claimed and not begun."""
     abandoned: int = 0
-    """Threads that go on with attempts nobody waits for any more."""
+    """Threads that still run attempts after their cancellation."""
     answered_ago_s: float = 0.0
-    """Since the store answered a Turn."""
+    """Seconds since the store answered a Turn."""
     figures: dict[str, float] = {}
 
 
 class Left(Struct, frozen=True, kw_only=True, tag="left"):
-    """Everything is settled and given back."""
+    """Every job is settled or released; the worker exits."""
 
     why: Literal["stopped", "drained", "used_up"]
 
 
 class Registered(Struct, frozen=True, kw_only=True, tag="registered"):
-    """The store knows you: begin."""
+    """The worker is registered in the store and may claim."""
 
 
 class Stop(Struct, frozen=True, kw_only=True, tag="stop"):
     now: bool = False
-    """End the grace too."""
+    """End the grace, too."""
 
 
 class Dump(Struct, frozen=True, kw_only=True, tag="dump"):
-    """Write down what is in memory."""
+    """Write a heap dump."""
 
 
-FromWorker = Hello | Refused | Tick | Left
+FromWorker = Hello | StartRefusal | Tick | Left
 ToWorker = Setup | Registered | Stop | Dump
 
 LONGEST_LINE = 2**22

@@ -1,7 +1,7 @@
-"""Probes for whoever keeps the foreman alive: `/livez` and `/readyz`, over plain HTTP.
+"""Health probes of a foreman, over plain HTTP: `/livez` and `/readyz`.
 
-/livez    the foreman's loop turns: never asks the store, for a restart would not bring that back
-/readyz   every place has a registered worker whose loop and store answer; else 503 and why
+/livez    the foreman's loop runs; never asks the store, which a restart would not repair
+/readyz   every worker is registered, and its loop and store answer; else 503 and the reasons
 """
 
 from __future__ import annotations
@@ -10,39 +10,33 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from fairlane.core.clock import Clock
 from fairlane.errors import ConfigError
-from fairlane.worker.config import WorkerConfig
-from fairlane.worker.foreman.place import Place
+
+if TYPE_CHECKING:
+    from fairlane.worker.foreman.foreman import Foreman
 
 log = logging.getLogger("fairlane.foreman")
 
 ALIVE_S = 10.0
 ANSWER_S = 10.0
-"""Beyond its poll time, a worker's store may stay silent this long."""
+"""Beyond its poll time, a worker's store may take this long to answer."""
 READ_S = 5.0
 LONGEST_REQUEST = 8192
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-class Probed(Protocol):
-    clock: Clock
-    config: WorkerConfig
-    is_stopping: bool
-    looked_s: float
-    places: list[Place]
+class ProbeServer:
+    """Answers probes for one foreman."""
 
-
-class Prober:
-    def __init__(self, foreman: Probed) -> None:
+    def __init__(self, foreman: Foreman) -> None:
         self._foreman = foreman
         self.port: int | None = None
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int | None) -> AsyncIterator[None]:
-        """Answer probes meanwhile; without a port, answer none."""
+        """Answer probes inside the block; without a port, answer none."""
         if port is None:
             yield
             return
@@ -50,7 +44,8 @@ class Prober:
             server = await asyncio.start_server(self._serve, host, port, limit=LONGEST_REQUEST)
         except OSError as error:
             raise ConfigError(
-                f"probe_port = {port}: {host}:{port} cannot be listened on ({error.strerror or error}); choose another, or 0 for any"
+                f"probe_port = {port}: {host}:{port} cannot be listened on ({error.strerror or error}); "
+                "choose another, or 0 for any"
             ) from error
         self.port = server.sockets[0].getsockname()[1]
         log.info("probes answer on http://%s:%d/livez and /readyz", host, self.port)
@@ -58,24 +53,24 @@ class Prober:
             yield
 
     def alive(self) -> list[str]:
-        """What is wrong with the foreman itself."""
-        age_s = self._foreman.clock.monotonic() - self._foreman.looked_s
-        return [f"the foreman has not looked around for {age_s:.0f} s"] if age_s > ALIVE_S else []
+        """Problems of the foreman itself."""
+        age_s = self._foreman.clock.monotonic() - self._foreman.checked_s
+        return [f"the foreman's loop has not run for {age_s:.0f} s"] if age_s > ALIVE_S else []
 
     def ready(self) -> list[str]:
-        """Why jobs might not run here now."""
+        """Reasons why jobs might not run here now."""
         return ["stopping"] if self._foreman.is_stopping else list(self._unready())
 
     def _unready(self) -> Iterator[str]:
         now_s, config = self._foreman.clock.monotonic(), self._foreman.config
-        for number, place in enumerate(self._foreman.places, 1):
-            process = place.process
+        for number, supervisor in enumerate(self._foreman.supervisors, 1):
+            process = supervisor.process
             if process is None:
                 yield f"worker {number}: being restarted"
             elif process.renewed_s is None or process.ticked_s is None:
                 yield f"worker {number}: still starting"
             elif now_s - process.renewed_s > config.lease_s:
-                yield f"worker {number}: the store has not taken its heartbeat for {now_s - process.renewed_s:.0f} s"
+                yield f"worker {number}: the store has not received its heartbeat for {now_s - process.renewed_s:.0f} s"
             elif process.tick.answered_ago_s > config.poll_s + ANSWER_S:
                 yield f"worker {number}: the store has not answered it for {process.tick.answered_ago_s:.0f} s"
 
@@ -96,7 +91,7 @@ class Prober:
                 writer.write("\r\n".join(lines).encode() + (b"" if head.startswith(b"HEAD ") else body))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a caller that went away or never spoke HTTP
+            pass  # the caller disconnected or does not speak HTTP
         finally:
             writer.close()
 

@@ -1,7 +1,4 @@
-"""One worker process as its foreman has it: started, heard, told to stop, ended.
-
-What the system says of a process: its memory, whether it was halted, and how it ended.
-"""
+"""A worker process as its foreman sees it: starts it, exchanges messages with it, and ends it."""
 
 from __future__ import annotations
 
@@ -17,48 +14,26 @@ from pathlib import Path
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.worker.board import Board, board_file
-from fairlane.worker.foreman.health import Sight
-from fairlane.worker.foreman.losses import Ending
+from fairlane.worker.foreman.health import Ending, WorkerHealth
+from fairlane.worker.foreman.link import UNTRUSTED
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
     Hello,
     Left,
-    Refused,
     Registered,
     Setup,
+    StartRefusal,
     Stop,
     Tick,
     ToWorker,
     from_worker,
     line,
 )
-from fairlane.worker.foreman.tether import UNTRUSTED
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def memory_mb(pid: int) -> float | None:
-    """Resident memory; None where the system does not say."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return pages * _PAGE / 2**20
-
-
-def own_memory_mb() -> float:
-    """Resident memory of this process, or its peak where the system says no more."""
-    resident = memory_mb(os.getpid())
-    if resident is not None:
-        return resident
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+from fairlane.worker.memory import memory_mb
 
 
 def is_halted(pid: int) -> bool:
-    """Stopped by SIGSTOP, a terminal or a debugger. Elsewhere than on Linux: not known, so no."""
+    """Whether it is stopped by SIGSTOP, a terminal or a debugger. Always False elsewhere than on Linux."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -66,8 +41,8 @@ def is_halted(pid: int) -> bool:
     return state in {"T", "t"}
 
 
-def ending(code: int | None) -> str:
-    """How a process ended, in words."""
+def exit_text(code: int | None) -> str:
+    """How a process ended, for log messages."""
     if code is None or code >= 0:
         return f"exited with code {code}"
     try:
@@ -82,12 +57,14 @@ KILL_AFTER_S = 2.0
 
 
 class WorkerProcess:
+    """Its `process` runs `python -m fairlane.worker.foreman.main`."""
+
     def __init__(self, setup: Setup, process: asyncio.subprocess.Process, board: Board, clock: Clock) -> None:
         self.setup, self.worker = setup, setup.worker
         self.process, self.board, self._clock = process, board, clock
         self.started_s = clock.monotonic()
         self.hello: Hello | None = None
-        self.refused: Refused | None = None
+        self.refused: StartRefusal | None = None
         self.left: Left | None = None
         self.tick = Tick()
         self.ticked_s: float | None = None
@@ -95,24 +72,24 @@ class WorkerProcess:
         self.has_lapsed = False
         self._at_work_s: float | None = None
         self.news = asyncio.Event()
-        """It said hello, or its heartbeat has something new to tell."""
+        """Set when it sent its hello, or when its heartbeat has changed."""
         self.ending: Ending | None = None
-        """Why we are ending it."""
+        """Why the foreman ends it."""
         self.leaving_by_s: float | None = None
-        """Told to stop, and when its time is up."""
+        """It was asked to stop, and is killed at this time."""
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, setup: Setup, clock: Clock) -> WorkerProcess:
-        """A fresh interpreter, not a fork: nothing of ours is shared but the socket and the board."""
+        """Start a new interpreter, not a fork: it shares only the socket and the board with the foreman."""
         ours, theirs = socket.socketpair()
         memory = board_file(sum(lane.slots for lane in setup.config.lanes))
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "fairlane.worker.foreman.child",
+                "fairlane.worker.foreman.main",
                 str(theirs.fileno()),
                 str(memory),
                 str(os.getpid()),
@@ -129,7 +106,7 @@ class WorkerProcess:
         self = cls(setup, process, Board(memory), clock)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE)
         self._listening = asyncio.create_task(self._listen(reader), name=f"listen-{process.pid}")
-        self.tell(setup)
+        self.send(setup)
         return self
 
     @property
@@ -144,18 +121,18 @@ class WorkerProcess:
     def lived_s(self) -> float:
         return self._clock.monotonic() - self.started_s
 
-    def tell(self, message: ToWorker) -> None:
+    def send(self, message: ToWorker) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(line(message))
 
     def stop(self, *, now: bool, patience_s: float) -> None:
-        """Tell it to leave; past its patience it is ended."""
+        """Ask it to exit; after `patience_s` it is killed."""
         by_s = self._clock.monotonic() + patience_s
         self.leaving_by_s = by_s if self.leaving_by_s is None else min(self.leaving_by_s, by_s)
-        self.tell(Stop(now=now))
+        self.send(Stop(now=now))
 
     def renewed(self, sent_s: float, answer: Renewed) -> None:
-        """Its heartbeat reached the store; counted from when it was sent."""
+        """Its heartbeat, sent at `sent_s`, reached the store."""
         is_first = not self.is_registered
         if answer.fresh and not is_first:
             self.has_lapsed = True
@@ -166,16 +143,16 @@ class WorkerProcess:
                 "worker %d is ready: %d tasks, queues %s", self.pid, len(self.hello.types), ", ".join(self.hello.queues)
             )
             self.ticked_s = self._clock.monotonic()
-            self.tell(Registered())
+            self.send(Registered())
 
-    def seen(self, now_s: float) -> Sight:
+    def health(self, now_s: float) -> WorkerHealth:
         is_silent = self.ticked_s is not None and now_s - self.ticked_s > self.setup.config.lease_s
         running = self.board.running()
         if self.has_lapsed and not running and not self.tick.held:
-            self.has_lapsed = False  # it had nothing to lose: registered anew, it goes on
+            self.has_lapsed = False  # it ran and held nothing: registered anew, it may claim again
         if running:
             self._at_work_s = now_s
-        return Sight(
+        return WorkerHealth(
             now_s=now_s,
             lease_s=self.setup.config.lease_s,
             started_s=self.started_s,
@@ -192,7 +169,7 @@ class WorkerProcess:
         return memory_mb(self.pid) or self.tick.figures.get("memory_mb")
 
     async def end(self, ending: Ending) -> None:
-        """SIGKILL; returns when the process is gone. Beside a stuck attempt the others get a moment to end, by SIGTERM."""
+        """Kill it and wait for its exit. With a stuck attempt, SIGTERM first gives the others a moment to end."""
         self.ending = ending
         with contextlib.suppress(ProcessLookupError):
             if ending == "stuck" and self._clock.monotonic() - (self.ticked_s or 0.0) < KILL_AFTER_S:
@@ -203,7 +180,7 @@ class WorkerProcess:
         await self.process.wait()
 
     async def ended(self) -> Ending:
-        """After the process is gone: hear its last words, and say how it ended."""
+        """After the exit: read its last messages, and return how it ended."""
         if self._listening is not None:
             await asyncio.wait({self._listening}, timeout=1.0)
             self._listening.cancel()
@@ -219,12 +196,12 @@ class WorkerProcess:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
-            while words := await reader.readline():
-                if words.endswith(b"\n"):
-                    self._hear(words)
+            while received := await reader.readline():
+                if received.endswith(b"\n"):
+                    self._receive(received)
 
-    def _hear(self, words: bytes) -> None:
-        match message := from_worker(words):
+    def _receive(self, received: bytes) -> None:
+        match message := from_worker(received):
             case Tick():
                 self.ticked_s = self._clock.monotonic()
                 if message.wake_address != self.tick.wake_address:
@@ -233,7 +210,7 @@ class WorkerProcess:
             case Hello():
                 self.hello, self.ticked_s = message, self._clock.monotonic()
                 self.news.set()
-            case Refused():
+            case StartRefusal():
                 self.refused = message
             case Left():
                 self.left = message

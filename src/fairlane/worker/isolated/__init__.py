@@ -1,7 +1,7 @@
-"""Attempts in processes of their own: they can be killed, capped in memory, and take nobody with them.
+"""Runs isolated attempts in processes of their own, which can be killed, capped in memory, and crash alone.
 
-worker process                       child process (one attempt at a time, kept warm)
+worker process                       child process (one attempt at a time, reused)
   Children.run(lease) ──frame──▶  decode, run as the current job, decide
-                      ◀──frames─  what it says of itself, then the outcome
+                      ◀──frames─  progress and log lines, then the outcome
   past its timeout: SIGTERM, then SIGKILL to the child's whole group
 """

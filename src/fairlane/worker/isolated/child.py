@@ -1,4 +1,7 @@
-"""The child: imports the application, then runs the attempts it is sent, one at a time. `python -m fairlane.worker.isolated.child APP`."""
+"""The main program of a child: imports the application, then runs the attempts it receives, one at a time.
+
+`python -m fairlane.worker.isolated.child APP MEMORY_MB PARENT`
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,16 @@ from typing import BinaryIO
 
 from fairlane.core.job import Lease
 from fairlane.worker.application import load_application
-from fairlane.worker.isolated.frames import read_frame, write_frame
-from fairlane.worker.isolated.messages import READY, Said, read_call, write_answer, write_said
-from fairlane.worker.runner import run_here
+from fairlane.worker.attempts import run_directly
+from fairlane.worker.isolated.frames import (
+    READY,
+    ProgressNote,
+    read_call,
+    read_frame,
+    write_answer,
+    write_frame,
+    write_note,
+)
 
 PR_SET_PDEATHSIG = 1
 
@@ -22,7 +32,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     spec, memory_mb, parent = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     die_with(parent)
-    # Frames go over what was standard output; whatever the task prints goes to standard error with everybody else's.
+    # Frames are written to the original standard output; what the task prints goes to standard error.
     answers, calls = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -31,28 +41,28 @@ def main() -> int:
         cap = int(memory_mb * 2**20)
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     write_frame(answers, READY)
-    voice = Voice(answers)
+    sender = FrameSender(answers)
     while (body := read_frame(calls)) is not None:
-        voice.say(write_answer(run_here(app, read_call(body), voice)))
+        sender.send(write_answer(run_directly(app, read_call(body), sender)))
     return 0
 
 
-class Voice:
-    """Sends what attempts say to the worker, which writes it down."""
+class FrameSender:
+    """Sends answers and progress to the worker."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._lock = stream, threading.Lock()
 
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None:
-        self.say(write_said(Said(progress, line)))
+        self.send(write_note(ProgressNote(progress, line)))
 
-    def say(self, body: bytes) -> None:
+    def send(self, body: bytes) -> None:
         with self._lock:
             write_frame(self._stream, body)
 
 
 def die_with(parent: int) -> None:
-    """Never outlive the worker that started us, however it ends."""
+    """End this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

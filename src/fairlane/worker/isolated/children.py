@@ -1,4 +1,4 @@
-"""Children kept warm for isolated attempts: as many as run at once, handed out one attempt at a time."""
+"""Keeps child processes ready for isolated attempts; each runs one attempt at a time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from fairlane.client.context import NoteTaker
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
-from fairlane.worker.isolated.frames import aread_frame, frame
-from fairlane.worker.isolated.messages import READY, Said, read_answer, write_call
+from fairlane.worker.isolated.frames import READY, ProgressNote, aread_frame, frame, read_answer, write_call
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
 JOBS_EACH = 500
-"""A child is replaced after so many attempts: what tasks leak does not pile up."""
+"""A child is replaced after this many attempts: what tasks leak does not accumulate."""
 STARTING = 2
-"""So many start at once. After a crash there may be an attempt for every slot to be tried alone; that many interpreters starting together all come late,
-and the first to be ready can serve the others."""
+"""Children that start at the same time. After a crash every slot may need one; that many interpreters starting
+together would all be slow,
+and the first that is ready can serve the others."""
 
 
 class ChildDied(Exception):
@@ -36,10 +36,12 @@ class ChildDied(Exception):
 
 
 class ChildNotStarted(Exception):
-    """No process could be had for an attempt: nothing has run, and the job is not to blame."""
+    """No process could be started for an attempt: nothing has run, and the job is not charged."""
 
 
 class Child:
+    """One child process."""
+
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.jobs = 0
@@ -53,13 +55,13 @@ class Child:
             await self.process.stdin.drain()
         while (body := await aread_frame(self.process.stdout)) is not None:
             answer = read_answer(body)
-            if not isinstance(answer, Said):
+            if not isinstance(answer, ProgressNote):
                 return answer
             notes.take(lease, progress=answer.progress, line=answer.line)
         raise ChildDied(await self.process.wait())
 
     async def kill(self) -> None:
-        """Ask it to end, then end it, with everything it started."""
+        """SIGTERM, then SIGKILL, to its whole process group."""
         for how, patience_s in ((signal.SIGTERM, KILL_AFTER_S), (signal.SIGKILL, None)):
             if self.process.returncode is None:
                 try:
@@ -76,7 +78,7 @@ class Child:
 
 
 class Children:
-    """Runs leases in children; one that is in any doubt afterwards is killed, not kept."""
+    """Runs leases in children; a child in doubtful state is killed, not reused."""
 
     def __init__(self, spec: str, memory_mb: float = 0.0) -> None:
         self._spec, self._memory_mb = spec, memory_mb
@@ -84,15 +86,15 @@ class Children:
         self._waiting = 0
         self._starting: set[asyncio.Task[None]] = set()
         self._failed: list[Exception] = []
-        """Starts that came to nothing, each for one who waits."""
+        """Errors of failed starts, each for one waiting attempt."""
         self._changed = asyncio.Condition()
 
     async def run(self, lease: Lease, notes: NoteTaker, begin: Callable[[], None]) -> Outcome:
-        """The outcome the child decided; `ChildDied` if its process ended. Cancelled, the child is killed first.
+        """Return the child's outcome; raises `ChildDied` if its process ended. A cancellation kills the child first.
 
-        `begin` is called when a child is there: waiting for one is not the attempt's time.
+        `begin` is called when a child is ready: waiting for one does not count as run time.
         """
-        child = await self._hand_out()
+        child = await self._acquire()
         kept = False
         try:
             begin()
@@ -104,10 +106,10 @@ class Children:
                 self._idle.append(child)
             else:
                 await asyncio.shield(child.kill())
-            await self._tell()
+            await self._notify()
 
-    async def _hand_out(self) -> Child:
-        """Who gives up waiting leaves the child that starts for them to the next."""
+    async def _acquire(self) -> Child:
+        """A cancelled waiter leaves the child that starts for it to the next one."""
         self._waiting += 1
         try:
             async with self._changed:
@@ -125,19 +127,19 @@ class Children:
     async def _start_one(self) -> None:
         try:
             self._idle.append(await self._start())
-        except Exception as error:  # noqa: BLE001 - whatever keeps a process from starting, somebody who waits for it must hear
-            is_told = isinstance(error, ChildNotStarted)
+        except Exception as error:  # noqa: BLE001 - raised to one of the attempts that wait for a child
+            is_known = isinstance(error, ChildNotStarted)
             reason = (
-                error if is_told else ChildNotStarted(f"no process could be started: {type(error).__name__}: {error}")
+                error if is_known else ChildNotStarted(f"no process could be started: {type(error).__name__}: {error}")
             )
             self._failed = [*self._failed, reason][: self._waiting]
         finally:
             task = asyncio.current_task()
             assert task is not None
             self._starting.discard(task)
-            await asyncio.shield(self._tell())
+            await asyncio.shield(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 

@@ -1,10 +1,20 @@
-"""Frames between a worker and its children: four bytes of length, then JSON."""
+"""The messages between a worker and its children, in frames of four bytes of length, then JSON.
+
+A call, then progress of the attempt, then the answer. Raw JSON travels as text: msgspec reads no `Raw | None`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import struct
 from typing import BinaryIO
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from fairlane.core.job import Lease
+from fairlane.core.outcome import Completed, Outcome
 
 _LENGTH = struct.Struct(">I")
 
@@ -15,7 +25,7 @@ def write_frame(stream: BinaryIO, body: bytes) -> None:
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame; None when the other side is gone."""
+    """The next frame; None when the other side has closed."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -34,3 +44,56 @@ async def aread_frame(stream: asyncio.StreamReader) -> bytes | None:
         return await stream.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+READY = b'"ready"'
+
+
+class _CallFrame(Struct, frozen=True):
+    lease: Lease
+    retry: str | None
+
+
+class _AnswerFrame(Struct, frozen=True, tag="answer"):
+    outcome: Outcome
+    result: str | None
+
+
+class ProgressNote(Struct, frozen=True, omit_defaults=True, tag="progress"):
+    """Progress or a log line of a running attempt, sent before its answer."""
+
+    progress: float | None = None
+    line: str | None = None
+
+
+_read_call = msgspec.json.Decoder(_CallFrame).decode
+_read_answer = msgspec.json.Decoder(_AnswerFrame | ProgressNote).decode
+
+
+def write_call(lease: Lease) -> bytes:
+    retry = None if lease.retry is None else bytes(lease.retry).decode()
+    return msgspec.json.encode(_CallFrame(replace(lease, retry=None), retry))
+
+
+def read_call(body: bytes) -> Lease:
+    call = _read_call(body)
+    return call.lease if call.retry is None else replace(call.lease, retry=Raw(call.retry.encode()))
+
+
+def write_answer(outcome: Outcome) -> bytes:
+    if isinstance(outcome, Completed) and outcome.result is not None:
+        return msgspec.json.encode(_AnswerFrame(replace(outcome, result=None), bytes(outcome.result).decode()))
+    return msgspec.json.encode(_AnswerFrame(outcome, None))
+
+
+def write_note(note: ProgressNote) -> bytes:
+    return msgspec.json.encode(note)
+
+
+def read_answer(body: bytes) -> Outcome | ProgressNote:
+    answer: _AnswerFrame | ProgressNote = _read_answer(body)
+    if isinstance(answer, ProgressNote):
+        return answer
+    if isinstance(answer.outcome, Completed) and answer.result is not None:
+        return replace(answer.outcome, result=Raw(answer.result.encode()))
+    return answer.outcome

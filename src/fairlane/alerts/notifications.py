@@ -1,0 +1,90 @@
+"""The message that people receive about an alert."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+
+from msgspec import Struct
+
+from fairlane.core.alerts.evaluation import Told
+from fairlane.core.alerts.rules import SEVERITIES, Rule, Severity
+from fairlane.core.ops import Alert
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One alert that fired or was resolved. The body of a webhook is its JSON."""
+
+    status: Told
+    rule: str
+    about: str
+    severity: str
+    value: float
+    threshold: float
+    since: datetime
+    at: datetime
+    """When it fired or was resolved."""
+    text: str
+    """One line for people."""
+
+    @property
+    def subject(self) -> str:
+        return f"[{'resolved' if self.status == 'resolved' else self.severity}] {self.text}"
+
+    @property
+    def key(self) -> str:
+        """The same for the same change of an alert, whichever process sends it."""
+        what = f"{self.rule}\n{self.about}\n{self.status}\n{self.at.isoformat()}"
+        return f"alert-{sha256(what.encode()).hexdigest()[:32]}"
+
+
+def message_of(alert: Alert, rule: Rule | None) -> Message | None:
+    """The message about an alert in its present state; None: it has not fired."""
+    at = alert.fired_at if alert.state == "firing" else alert.resolved_at
+    if alert.state == "pending" or alert.fired_at is None or at is None:
+        return None
+    status: Told = "fired" if alert.state == "firing" else "resolved"
+    return Message(
+        status=status,
+        rule=alert.rule,
+        about=alert.about,
+        severity=alert.severity,
+        value=alert.value,
+        threshold=0.0 if rule is None else rule.threshold,
+        since=alert.since,
+        at=at,
+        text=_text(alert, rule, status),
+    )
+
+
+def reaches(severity: str, least: Severity) -> bool:
+    """Whether a sink for messages of at least `least` receives this severity."""
+    known: tuple[str, ...] = SEVERITIES
+    return severity not in known or known.index(severity) >= known.index(least)
+
+
+_TEXTS = {
+    "queue_depth": 'queue "{about}" has {value:,.0f} jobs waiting',
+    "pending_jobs": "{value:,.0f} jobs are pending",
+    "dead_letters": "{value:,.0f} dead letters are pending review",
+    "oldest_pending_s": 'the oldest ready job of queue "{about}" has been due for {value:,.0f} s',
+    "error_rate": '{value:.0%} of the attempts of "{about}" failed',
+    "lane_utilisation": 'lane "{about}" is {value:.0%} busy',
+    "breakers_open": 'breaker "{about}" is open',
+    "stuck_jobs": "jobs that ran past twice their timeout and were buried: {value:,.0f}",
+    "worker_crashes": "worker processes that died: {value:,.0f}",
+    "tenant_limit_hits": 'tenant "{about}" is at its limit of jobs',
+    "spool_jobs": "{value:,.0f} jobs wait beside the store until it can be reached",
+    "store_unreachable_s": "the store could not be reached for {value:,.0f} s",
+}
+
+
+def _text(alert: Alert, rule: Rule | None, status: Told) -> str:
+    if rule is None:
+        return f"{alert.rule} {alert.about}".strip()
+    text = _TEXTS[rule.watches].format(about=alert.about, value=alert.value)
+    held = f" for {rule.for_s:g} s" if rule.for_s and rule.watches != "store_unreachable_s" else ""
+    limit = f" (more than {rule.threshold:g}{held})" if rule.threshold else ""
+    if status == "resolved":
+        return f"{alert.rule} is over; it was: {text}"
+    return f"{alert.rule}: {text}{limit}"

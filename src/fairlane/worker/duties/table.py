@@ -1,0 +1,276 @@
+"""The duties of a worker in a table: name, seconds between steps, and the operations of a step.
+
+A step returns how many jobs or rows it changed. One that changed `limit` of them has more to do and is repeated at
+once; a step that decides by itself when the next is due returns a `StepReport`. Duties with more logic than that are
+modules of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from fairlane.alerts import AlertDuty
+from fairlane.core.audit_chain import seal
+from fairlane.core.ops import (
+    AddEvents,
+    AddTenants,
+    Age,
+    Check,
+    ForgetOld,
+    ListLimits,
+    Promote,
+    ReadUnsealed,
+    ReadWeights,
+    Reclaim,
+    Retain,
+    RollUpEnqueued,
+    SealAudit,
+    TakeDuty,
+    Unhold,
+)
+from fairlane.core.ops.turn import PROMOTE_LIMIT, RECLAIM_LIMIT
+from fairlane.worker.duties.loop import DutyLoop, StepReport
+from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
+from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
+from fairlane.worker.events import loss_events
+from fairlane.worker.state import WorkerState
+
+log = logging.getLogger("fairlane.worker")
+
+BATCH = 1000
+"""Rows that one step moves or removes, unless its row says otherwise."""
+TENANTS, AUDIT_RECORDS, ENQUEUED_JOBS = 500, 500, 5000
+EVENTS_KEPT = timedelta(days=7)
+CREDENTIALS_KEPT = timedelta(days=30)
+"""After they ended: people can look them up for this long."""
+WATCHED_S = 1.0
+"""Seconds between flushes of events while somebody watches the stream."""
+NOTHING_HELD_S = 30.0
+"""Seconds between steps for held jobs while no limit holds any."""
+
+
+class DutyRow(NamedTuple):
+    name: str
+    every_s: float
+    step: Callable[[TableDuty, datetime], Awaitable[int | StepReport]]
+    limit: int = sys.maxsize
+    one_worker: bool = False
+    """One of all workers at a time takes the duty and finishes it; the others skip it. Only spares the store: every
+    step is safe to repeat."""
+
+
+class TableDuty:
+    """One row of the table in one worker."""
+
+    def __init__(self, row: DutyRow, state: WorkerState) -> None:
+        self.name, self._row, self.state = row.name, row, state
+        self.store = state.app.runtime.access
+        self.cursor = ""
+        """Where the last step stopped."""
+        self.seen: int | None = None
+        """The worker's count of jobs at the last step."""
+        self._has_more = False
+
+    async def run_once(self, now: datetime) -> StepReport:
+        if self._row.one_worker and not self._has_more:
+            taken = await self.store.arun(TakeDuty(name=self.name, every_s=self._row.every_s))
+            if not taken.taken:
+                return StepReport(next_s=self._row.every_s)
+            # By the store's clock: a machine whose clock is ahead must not remove what is still young.
+            now = taken.now
+        self._has_more = False  # if this step fails, any worker may take the duty again
+        report = await self.step(now)
+        self._has_more = report.next_s == 0
+        return report
+
+    async def step(self, now: datetime) -> StepReport:
+        """One step, whoever has taken the duty."""
+        done = await self._row.step(self, now)
+        if isinstance(done, StepReport):
+            return done
+        return StepReport(done=done, next_s=0 if done >= self._row.limit else self._row.every_s)
+
+
+async def promote(duty: TableDuty, now: datetime) -> int:
+    if duty.state.has_turned_within(TABLE["due_jobs"].every_s):
+        return 0  # every Turn promotes
+    promoted = (await duty.store.arun(Promote())).count
+    if promoted:
+        duty.state.wake()
+    return promoted
+
+
+async def reclaim(duty: TableDuty, now: datetime) -> int:
+    reclaimed = (await duty.store.arun(Reclaim())).reclaimed
+    for lease in reclaimed:
+        log.warning(
+            "attempt %d of job %s was taken from worker %s (%s): the job is %s",
+            lease.attempt,
+            lease.id,
+            lease.worker,
+            lease.cause,
+            lease.became,
+        )
+    if events := loss_events(reclaimed):
+        await duty.store.arun(AddEvents(events=events))
+    return len(reclaimed)
+
+
+async def unhold(duty: TableDuty, now: datetime) -> int | StepReport:
+    limits = duty.state.app.limits.declared
+    released = (await duty.store.arun(Unhold(limits=limits, limit=BATCH))).count
+    if released:
+        duty.state.wake()
+        return released
+    holds = any(limit.when_full == "hold" for limit in limits) or any(
+        stored.limit.when_full == "hold" for stored in (await duty.store.arun(ListLimits())).limits
+    )
+    return 0 if holds else StepReport(next_s=NOTHING_HELD_S)
+
+
+async def age(duty: TableDuty, now: datetime) -> StepReport:
+    queues = duty.state.app.runtime.settings.queues
+    spans = {name: policy.aging_s for name, policy in queues.items() if policy.aging_s is not None}
+    if not spans:
+        return StepReport(next_s=None)
+    counts = [
+        (await duty.store.arun(Age(queue=queue, every_s=every_s, limit=BATCH))).count
+        for queue, every_s in spans.items()
+    ]
+    # Twice in each span: no job moves up later than by half a span.
+    pause_s = min(TABLE["aging"].every_s, *(every_s / 2 for every_s in spans.values()))
+    return StepReport(done=sum(counts), next_s=0 if max(counts) >= BATCH else pause_s)
+
+
+async def read_weights(duty: TableDuty, now: datetime) -> int:
+    """Give the lanes the weights of tenants and the limits set at run time."""
+    state = duty.state
+    if state.started == duty.seen and not state.busy():
+        return 0  # nothing was claimed since
+    duty.seen = state.started
+    weights = (await duty.store.arun(ReadWeights())).weights
+    for lane in state.lanes:
+        lane.planner.accounts.weigh(weights)
+    state.limits.learn((await duty.store.arun(ListLimits())).limits)
+    return len(weights)
+
+
+async def flush_events(duty: TableDuty, now: datetime) -> int | StepReport:
+    state, events = duty.state, duty.state.events
+    if state.ended == duty.seen and not events.has_unwritten:
+        return 0
+    duty.seen = state.ended
+    written = await events.flush()
+    return StepReport(done=written, next_s=WATCHED_S) if events.is_watched else written
+
+
+async def retain(duty: TableDuty, now: datetime) -> int:
+    """Remove finished jobs, closed dead letters and statistics past their age; never a dead letter pending review."""
+    settings, now = (
+        duty.state.app.runtime.settings,
+        (await duty.store.arun(Check())).now,
+    )  # the store's clock, as in run_once
+    removed = await duty.store.arun(
+        Retain(
+            finished_before=now - timedelta(days=settings.retain_completed_days),
+            closed_before=now - timedelta(days=settings.retain_dead_letter_days),
+            stats_before=now - timedelta(days=settings.retain_stats_days),
+            limit=BATCH,
+        )
+    )
+    return removed.jobs
+
+
+async def add_tenants(duty: TableDuty, now: datetime) -> StepReport:
+    """Go through the names of tenants with jobs, from the first to the last and again."""
+    added = await duty.store.arun(AddTenants(after=duty.cursor, limit=TENANTS))
+    duty.cursor = added.next or ""
+    return StepReport(done=added.added, next_s=TABLE["tenants"].every_s if added.next is None else 0)
+
+
+async def count_enqueued(duty: TableDuty, now: datetime) -> int:
+    return (await duty.store.arun(RollUpEnqueued(limit=ENQUEUED_JOBS))).jobs
+
+
+async def remove_old(duty: TableDuty, now: datetime) -> int:
+    removed = await duty.store.arun(
+        ForgetOld(events_before=now - EVENTS_KEPT, credentials_before=now - CREDENTIALS_KEPT, limit=BATCH)
+    )
+    return removed.events + removed.credentials
+
+
+async def seal_audit(duty: TableDuty, now: datetime) -> int:
+    """Link new audit records into the chain. Of workers that seal at once the store accepts one."""
+    unsealed = await duty.store.arun(ReadUnsealed(limit=AUDIT_RECORDS))
+    if not unsealed.records:
+        return 0
+    links = seal(unsealed.last, unsealed.records)
+    return len(links) if (await duty.store.arun(SealAudit(links=links))).sealed else 0
+
+
+TABLE = {
+    row.name: row
+    for row in (
+        DutyRow("due_jobs", 5.0, promote, PROMOTE_LIMIT),
+        DutyRow("lost_jobs", 10.0, reclaim, RECLAIM_LIMIT),
+        DutyRow("held_jobs", 1.0, unhold, BATCH),
+        DutyRow("aging", 60.0, age),
+        DutyRow("weights", 3.0, read_weights),
+        DutyRow("events", 3.0, flush_events),
+        DutyRow("retention", 600.0, retain, BATCH),
+        DutyRow("tenants", 20.0, add_tenants, one_worker=True),
+        DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True),
+        DutyRow("old_events", 600.0, remove_old, BATCH, one_worker=True),
+        DutyRow("audit", 20.0, seal_audit, AUDIT_RECORDS, one_worker=True),
+    )
+}
+
+
+class AlertCheck:
+    """Evaluates the alert rules, one worker at a time; each notices a store that does not answer."""
+
+    name = "alerts"
+
+    def __init__(self, state: WorkerState) -> None:
+        self._duty = AlertDuty(state.app)
+
+    async def run_once(self, now: datetime) -> StepReport:
+        return StepReport(next_s=await self._duty.step())
+
+
+class Duties:
+    """The duties of one worker process."""
+
+    def __init__(self, state: WorkerState) -> None:
+        app = state.app
+        self.statistics = StatisticsFlush(app.runtime.access, state.worker, state.statistics, app.runtime.clock)
+        self.fast_lane = FastLane(state)
+        self.schedules = DueSchedules(app)
+        self._events = state.events
+        own_modules = (ScheduleDeclarations(app), self.schedules, self.statistics, self.fast_lane, AlertCheck(state))
+        self.loop = DutyLoop(
+            (*own_modules, *(TableDuty(row, state) for row in TABLE.values())), app.runtime.clock, app.runtime.chance
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._events.worker_started()
+        await self.loop.run()
+
+    async def finish(self) -> None:
+        """Write the last statistics and events of a stopping worker, while it is still registered."""
+        await self.statistics.finish()
+        await self._events.finish()
+
+    def figures(self) -> dict[str, float]:
+        """For the heartbeat: payload sizes, long jobs on fast lanes, fired schedules, age of the oldest duty."""
+        sizes = self.statistics.statistics.payload_buckets
+        figures = {f"payload.under_{2**bucket}": float(count) for bucket, count in enumerate(sizes) if count}
+        figures["fast_lane.long"] = float(self.fast_lane.seen)
+        figures["schedules.fired"] = float(self.schedules.fired)
+        figures["duties.oldest_s"] = round(max(self.loop.ages_s().values(), default=0.0), 1)
+        return figures

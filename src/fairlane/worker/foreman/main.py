@@ -1,0 +1,225 @@
+"""The main program of a worker process under a foreman: `python -m fairlane.worker.foreman.main SOCKET BOARD PARENT`.
+
+Checks the application before anything is claimed, then runs the engine and sends a tick twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Literal
+
+from fairlane.client.app import Fairlane
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.ops import Check
+from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
+from fairlane.stores.url import redacted
+from fairlane.worker.application import load_application
+from fairlane.worker.board import Board
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.engine import Engine
+from fairlane.worker.foreman.code_changes import loaded_files
+from fairlane.worker.foreman.link import ForemanLink
+from fairlane.worker.foreman.messages import (
+    LOG_FORMAT,
+    Dump,
+    Hello,
+    Left,
+    Registered,
+    Setup,
+    StartRefusal,
+    Stop,
+    StoreAddress,
+    Tick,
+    ToWorker,
+)
+from fairlane.worker.heartbeat import WorkerFigures
+from fairlane.worker.isolated.child import die_with
+from fairlane.worker.lanes import ANY
+from fairlane.worker.memory import write_dump
+from fairlane.worker.shutdown import run_to_end
+from fairlane.worker.state import known_queues
+
+
+def check_application(app: Fairlane, config: WorkerConfig) -> None:
+    """Raise an error in one clear line if the application, its flags or its store are unusable."""
+    if not app.tasks:
+        raise ConfigError(
+            f'app = "{config.app}" has no tasks: nothing would ever run; did you import the modules that define them?'
+        )
+    for name in config.types:
+        if name not in app.tasks:
+            raise UnknownTask(name, app.tasks)
+    known = known_queues(app, (ANY,))
+    for lane in config.lanes:
+        for queue in lane.queues:
+            if queue != ANY and queue not in known:
+                raise ConfigError(
+                    f'lane "{lane.name}": no queue "{queue}" among those of settings and tasks '
+                    f"({', '.join(known)}).{nearest(queue, known)}"
+                )
+    if app.runtime.settings.url.lower().startswith("memory:"):
+        raise ConfigError(
+            f"url = {app.runtime.settings.url} ({app.runtime.settings.source('url')}) lives in one process, and workers have processes "
+            "of their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with `app.running()`"
+        )
+    app.runtime.settings.alerts.require_extra()
+    app.runtime.store.run(Check())
+    migrator = app.runtime.store.migrator()
+    if migrator is not None:
+        migrator.require()
+    if app.runtime.store.name == "memory":
+        raise StoreUnavailable(
+            app.runtime.settings.url.partition(":")[0],
+            f"{redacted(app.runtime.settings.url)} did not answer, and a worker does not fall back to memory",
+        )
+
+
+def store_address(app: Fairlane) -> StoreAddress:
+    settings = app.runtime.settings
+    return StoreAddress(
+        url=settings.url,
+        schema=settings.schema,
+        sqlite_library=settings.sqlite_library,
+        statement_timeout_s=settings.statement_timeout_s,
+    )
+
+
+TICK_S = 0.5
+
+
+class Ticker:
+    """Builds the ticks of one engine."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine, self._clock, self._figures = engine, clock, WorkerFigures(engine, clock)
+
+    def tick(self) -> Tick:
+        engine, now_s = self._engine, self._clock.monotonic()
+        self._figures.measure_if_old()
+        return Tick(
+            wake_address=engine.wake_address,
+            running=sum(lane.running for lane in engine.state.lanes),
+            held=sum(len(lane.held) for lane in engine.state.lanes),
+            abandoned=engine.threads.abandoned if engine.threads is not None else 0,
+            answered_ago_s=now_s - engine.turns.answered_s,
+            figures=self._figures.latest,
+        )
+
+
+log = logging.getLogger("fairlane.worker")
+
+REFUSED = 78
+FLUSH_S = 2.0
+
+
+def main() -> int:
+    line, board, parent = (int(number) for number in sys.argv[1:4])
+    die_with(parent)
+    # The foreman handles a terminal's Ctrl-C and sends us the stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = ForemanLink(socket.socket(fileno=line), Board(board), SystemClock())
+    setup = link.setup()
+    if setup is None:
+        return 0
+    return WorkerMain(link, setup).main()
+
+
+class WorkerMain:
+    """Runs one engine and acts on the foreman's messages."""
+
+    def __init__(self, link: ForemanLink, setup: Setup) -> None:
+        self._link, self._setup = link, setup
+        self._engine: Engine | None = None
+        self._begin = asyncio.Event()
+        self._is_stopped = False
+
+    def main(self) -> int:
+        try:
+            app = self._application()
+            check_application(app, self._setup.config)
+        except FairlaneError as error:
+            self._link.send(StartRefusal(code=error.code, message=str(error)))
+            self._link.flush(FLUSH_S)
+            return REFUSED
+        run_to_end(self._run(app), loop_factory())
+        self._link.flush(FLUSH_S)
+        return 0
+
+    def _application(self) -> Fairlane:
+        app = load_application(self._setup.app)
+        gc.collect()
+        gc.freeze()  # loaded code stays: collections need not scan it again
+        if not logging.getLogger().handlers:
+            logging.basicConfig(format=LOG_FORMAT, level=self._setup.log_level)
+        return app
+
+    async def _run(self, app: Fairlane) -> None:
+        setup, link, loop = self._setup, self._link, asyncio.get_running_loop()
+        self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
+        loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
+        link.watch(setup.config.lease_s, self._forward(loop), engine.state.busy)
+        link.send(
+            Hello(
+                store=store_address(app),
+                queues=known_queues(app, tuple(queue for lane in setup.config.lanes for queue in lane.queues)),
+                types=tuple(sorted(engine.state.tasks)),
+                files=loaded_files() if setup.reports_files else (),
+            )
+        )
+        await self._begin.wait()
+        ticker = Ticker(engine, app.runtime.clock)
+        ticking = asyncio.create_task(self._tick(ticker), name="ticker")
+        try:
+            if not self._is_stopped:
+                await engine.run()
+        finally:
+            ticking.cancel()
+            link.send(Left(why=self._why(engine)))
+            await app.aclose()
+
+    async def _tick(self, ticker: Ticker) -> None:
+        while True:
+            self._link.send(ticker.tick())
+            await asyncio.sleep(TICK_S)
+
+    def _forward(self, loop: asyncio.AbstractEventLoop) -> Callable[[ToWorker], object]:
+        return lambda message: loop.call_soon_threadsafe(self._receive, message)
+
+    def _receive(self, message: ToWorker) -> None:
+        match message:
+            case Registered():
+                self._begin.set()
+            case Stop(now=now):
+                self._is_stopped = True
+                self._begin.set()
+                if self._engine is not None:
+                    self._engine.stop_now() if now else self._engine.stop()
+            case Dump():
+                log.info("heap dump written to %s", write_dump())
+            case Setup():
+                pass
+
+    def _why(self, engine: Engine) -> Literal["stopped", "drained", "used_up"]:
+        if self._is_stopped:
+            return "stopped"
+        return "used_up" if engine.state.jobs_left() <= 0 else "drained"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's factory where it is installed: a third less time per job."""
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+from tests.support.stores import ground as ground

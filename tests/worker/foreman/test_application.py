@@ -1,0 +1,72 @@
+"""What a worker refuses before it begins, each in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlane import Fairlane
+from fairlane.errors import ConfigError, SchemaOutOfDate, StoreUnavailable, UnknownTask
+from fairlane.worker.config import profile_config
+from fairlane.worker.foreman.main import check_application
+from fairlane.worker.lanes import Lane
+from tests.support.stores import Ground
+
+Shop = Callable[..., Fairlane]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    def make(url: str = "", **settings: Any) -> Fairlane:
+        app = Fairlane(url or f"sqlite:///{tmp_path}/jobs.db", **settings)
+
+        @app.task(name="mail.send", queue="letters")
+        def send() -> None: ...
+
+        return app
+
+    return make
+
+
+CONFIG = replace(profile_config("production"), app="shop")
+
+
+def test_an_application_with_tasks_and_a_store_that_answers_may_run(shop: Shop) -> None:
+    with shop() as app:
+        check_application(app, replace(CONFIG, lanes=(Lane("post", 1, ("letters",)),), types=("mail.send",)))
+
+
+def test_an_application_without_tasks_would_never_run_anything(tmp_path: Path) -> None:
+    with Fairlane(f"sqlite:///{tmp_path}/jobs.db") as app, pytest.raises(ConfigError, match='"shop" has no tasks'):
+        check_application(app, CONFIG)
+
+
+def test_a_queue_nobody_names_is_a_slip(shop: Shop) -> None:
+    with shop() as app, pytest.raises(ConfigError, match='Nearest: "letters"'):
+        check_application(app, replace(CONFIG, lanes=(Lane("post", 1, ("leters",)),)))
+
+
+def test_a_task_that_does_not_exist_is_a_slip(shop: Shop) -> None:
+    with shop() as app, pytest.raises(UnknownTask, match=r'Nearest: "mail\.send"'):
+        check_application(app, replace(CONFIG, types=("mail.sent",)))
+
+
+def test_memory_cannot_be_shared_between_processes(shop: Shop) -> None:
+    with shop("memory://") as app, pytest.raises(ConfigError, match="lives in one process"):
+        check_application(app, CONFIG)
+
+
+@pytest.mark.parametrize("fallback", ["refuse", "memory"])
+def test_a_store_that_does_not_answer_is_never_replaced_by_memory(shop: Shop, fallback: str) -> None:
+    with shop("postgresql://nobody@127.0.0.1:9/none", fallback=fallback) as app, pytest.raises(StoreUnavailable):
+        check_application(app, CONFIG)
+
+
+def test_a_database_without_the_schema_is_to_be_migrated_first(shop: Shop, ground: Ground) -> None:
+    url = ground.server.create_database("unmigrated")
+    with shop(url) as app, pytest.raises(SchemaOutOfDate, match="fairlane migrate up"):
+        check_application(app, CONFIG)
