@@ -19,7 +19,7 @@ WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CREDENTIAL = UUID("00000000-0000-7000-8000-0000000000c1")
 
 EVERY: tuple[type[Op[Any]], ...] = tuple(
-    kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, Op) and kind is not Op
+    kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, Op) and hasattr(kind, "answer")
 )
 SCOPED = tuple(kind for kind in EVERY if "scope" in kind.__struct_fields__)
 

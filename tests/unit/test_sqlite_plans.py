@@ -26,7 +26,7 @@ from fairlane.core.ops import (
     Why,
     only,
 )
-from fairlane.core.ops.read import JobFilter
+from fairlane.core.ops.jobs import JobFilter
 from fairlane.core.outcome import Completed, Released
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row

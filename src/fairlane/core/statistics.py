@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from fairlane.core.ops.workers import StatRow, StatsBy, Workers
+from fairlane.core.ops.statistics import StatRow, StatsBy
+from fairlane.core.ops.workers import Workers
 
 _SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 

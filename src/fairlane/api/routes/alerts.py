@@ -13,7 +13,7 @@ from fairlane.api.request import Here
 from fairlane.api.router import Routes
 from fairlane.core.alerts.rules import require_silenceable
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
-from fairlane.core.ops.watch import AlertState
+from fairlane.core.ops.alerts import AlertState
 
 routes = Routes("alerts", "/api/jobs/alerts/")
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlane.client.context import in_scope
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ops import Check, GetStats, Health, ReadStats, StatRow, Stats
-from fairlane.core.ops.workers import StatsBy
+from fairlane.core.ops.statistics import StatsBy
 from fairlane.errors import InvalidOption
 
 ROWS_A_READ = 10_000

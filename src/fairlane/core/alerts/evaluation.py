@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.core.alerts.rules import Rule, Watched
-from fairlane.core.ops.watch import Alert
+from fairlane.core.ops.alerts import Alert
 
 OTHER = "other"
 MOST_ABOUT = 200

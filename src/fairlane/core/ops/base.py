@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -16,13 +16,19 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True):
     """A question to a store or a change of it. Atomic; losing a race is an answer, not an error."""
 
     answer: ClassVar[object]
-    """The type `T` again, where a decoder can read it."""
+    """The type `T`, where a decoder can read it."""
 
     repeatable: ClassVar[bool] = True
     """Whether a store may send it again when the reply was lost: its ids, claim numbers or nature make the second one the first."""
 
     now: datetime | None = None
     """None: the store's clock. Tests give an instant."""
+
+    def __init_subclass__(cls) -> None:
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            [answer] = get_args(base)
+            if not isinstance(answer, TypeVar):
+                cls.answer = answer
 
 
 class Act(Op[T], frozen=True, kw_only=True):
@@ -43,7 +49,7 @@ class Act(Op[T], frozen=True, kw_only=True):
 
 
 class Scope(Struct, frozen=True):
-    """Whose jobs an operation may see or touch: one tenant's, or all tenants', said out loud."""
+    """Whose jobs an operation may see or touch: one tenant's, or all tenants'."""
 
     tenant: str | None
 
@@ -56,3 +62,13 @@ ALL_TENANTS = Scope(None)
 
 def only(tenant: str) -> Scope:
     return Scope(tenant)
+
+
+RefusalCode = Literal["not_found", "not_allowed"]
+"""not_found    no such thing in this scope; a foreign tenant's counts as none
+not_allowed  the thing is there, but in a place this act does not start from
+"""
+
+MAX_PAGE = 200
+COUNT_CAP = 100_000
+"""Counts stop here: the cap itself means "that many or more"."""

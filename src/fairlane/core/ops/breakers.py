@@ -13,8 +13,6 @@ from fairlane.core.ops.base import Act, Op
 class Admit(Op[Admission], frozen=True, kw_only=True):
     """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is closed, and stays unknown."""
 
-    answer: ClassVar[object] = Admission
-
     name: str
     policy: BreakerPolicy
 
@@ -22,7 +20,6 @@ class Admit(Op[Admission], frozen=True, kw_only=True):
 class Report(Op[Breaker], frozen=True, kw_only=True):
     """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker, whatever is reported."""
 
-    answer: ClassVar[object] = Breaker
     repeatable: ClassVar[bool] = False
 
     name: str
@@ -38,8 +35,6 @@ class Breakers(Struct, frozen=True, kw_only=True):
 class ListBreakers(Op[Breakers], frozen=True, kw_only=True):
     """Every breaker, by name."""
 
-    answer: ClassVar[object] = Breakers
-
 
 class BreakerAct(Struct, frozen=True, kw_only=True):
     breaker: Breaker
@@ -48,14 +43,10 @@ class BreakerAct(Struct, frozen=True, kw_only=True):
 class ResetBreaker(Act[BreakerAct], frozen=True, kw_only=True):
     """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}, each time; what nobody knew was closed."""
 
-    answer: ClassVar[object] = BreakerAct
-
     name: str
 
 
 class ForceBreaker(Act[BreakerAct], frozen=True, kw_only=True):
     """Open it by hand until somebody resets it, known or not. Audit: `breaker_force_open`, likewise."""
-
-    answer: ClassVar[object] = BreakerAct
 
     name: str

@@ -53,7 +53,6 @@ class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
     "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
     """
 
-    answer: ClassVar[object] = CredentialAct
     repeatable: ClassVar[bool] = True
 
     id: UUID
@@ -71,8 +70,6 @@ class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
 class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
     """The good credential of this kind with this hash. Writes nothing."""
 
-    answer: ClassVar[object] = CredentialAct
-
     kind: CredentialKind
     hash: str
 
@@ -80,7 +77,6 @@ class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
 class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
     """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name, target and tenant as for issuing, no notes, before, after."""
 
-    answer: ClassVar[object] = CredentialAct
     repeatable: ClassVar[bool] = False
 
     hash: str
@@ -92,7 +88,6 @@ class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):
     Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no before, no after.
     """
 
-    answer: ClassVar[object] = CredentialAct
     repeatable: ClassVar[bool] = True
 
     id: UUID
@@ -106,8 +101,6 @@ class CredentialsSeen(Struct, frozen=True, kw_only=True):
 class SeeCredentials(Op[CredentialsSeen], frozen=True, kw_only=True):
     """These were used just now: sets `last_used_at`. Sent now and then, not at every use."""
 
-    answer: ClassVar[object] = CredentialsSeen
-
     ids: tuple[UUID, ...]
 
 
@@ -117,8 +110,6 @@ class CredentialPage(Struct, frozen=True, kw_only=True):
 
 class ListCredentials(Op[CredentialPage], frozen=True, kw_only=True):
     """Those of one kind, newest first by (`created_at`, id), at most `limit`; bad ones only where asked for."""
-
-    answer: ClassVar[object] = CredentialPage
 
     kind: CredentialKind
     name: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -72,8 +72,6 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     `reject`: the whole call is refused; `warn`: they are created all the same; `hold`: they are created in `held`. Counting is exact for calls one
     after another; calls at the same time may each miss what the other adds.
     """
-
-    answer: ClassVar[object] = EnqueueResult
 
     jobs: tuple[JobSpec, ...]
     capacity: int | None = None

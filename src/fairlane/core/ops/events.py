@@ -1,4 +1,4 @@
-"""Events: what happened, told to those who watch. Kept for a while, so that a watcher can go on where it left off."""
+"""Events: what happened, kept for a while, so that a reader can continue after the last one it saw."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class EventsAdded(Struct, frozen=True, kw_only=True):
 class AddEvents(Op[EventsAdded], frozen=True, kw_only=True):
     """Tell what happened. None given: only asks whether anybody watches."""
 
-    answer: ClassVar[object] = EventsAdded
     repeatable: ClassVar[bool] = False
 
     events: tuple[EventDraft, ...] = ()
@@ -54,26 +53,9 @@ class EventPage(Struct, frozen=True, kw_only=True):
 class ReadEvents(Op[EventPage], frozen=True, kw_only=True):
     """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any. One tenant's scope: that tenant's alone."""
 
-    answer: ClassVar[object] = EventPage
-
     scope: Scope
     after: int = 0
     kinds: tuple[str, ...] = ()
     limit: int = 200
     watch: bool = False
     """From now on, and for WATCHED_FOR_S, somebody watches."""
-
-
-class Forgotten(Struct, frozen=True, kw_only=True):
-    events: int
-    credentials: int
-
-
-class ForgetOld(Op[Forgotten], frozen=True, kw_only=True):
-    """Remove events from before `events_before`, and credentials that expired or were revoked before `credentials_before`; oldest first, at most `limit` of each. A good credential stays."""
-
-    answer: ClassVar[object] = Forgotten
-
-    events_before: datetime | None = None
-    credentials_before: datetime | None = None
-    limit: int = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -33,8 +33,6 @@ class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
     queue, for takes as for discovery. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before {"paused": false}, after {"paused": true}.
     """
 
-    answer: ClassVar[object] = Pauses
-
     kind: PauseKind
     name: str
 
@@ -42,11 +40,9 @@ class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
 class ResumeClaims(Act[Pauses], frozen=True, kw_only=True):
     """Lift a pause; resuming what is not paused writes nothing. Audit: `resume`, likewise. Wakes waiting workers."""
 
-    answer: ClassVar[object] = Pauses
-
     kind: PauseKind
     name: str
 
 
 class ListPauses(Op[Pauses], frozen=True, kw_only=True):
-    answer: ClassVar[object] = Pauses
+    """Every pause, by kind and name."""

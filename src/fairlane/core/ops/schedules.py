@@ -7,15 +7,14 @@ true only if the schedule still stands where the worker saw it: of many workers 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.names import check_words
-from fairlane.core.ops.act import RefusalCode
-from fairlane.core.ops.base import Act, Op
+from fairlane.core.ops.base import Act, Op, RefusalCode
 from fairlane.core.schedules.schedule import Schedule, ScheduleSource, ScheduleSpec
 
 
@@ -41,8 +40,6 @@ class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
     {"cron"}; `schedule_remove` as for RemoveSchedule; target `schedule:<name>`, tenant of its spec (as it now is).
     """
 
-    answer: ClassVar[object] = Declared
-
     schedules: tuple[Planned, ...]
     source: ScheduleSource = "code"
     prune: bool = False
@@ -61,8 +58,6 @@ class Schedules(Struct, frozen=True, kw_only=True):
 
 class ListSchedules(Op[Schedules], frozen=True, kw_only=True):
     """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name). At most `limit` in either case."""
-
-    answer: ClassVar[object] = Schedules
 
     due: bool = False
     limit: int = 1000
@@ -88,8 +83,6 @@ class Fire(Op[Fired], frozen=True, kw_only=True):
     Jobs made wake waiting workers.
     """
 
-    answer: ClassVar[object] = Fired
-
     name: str
     expected_at: datetime
     jobs: tuple[JobSpec, ...]
@@ -109,8 +102,6 @@ class PauseSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after {"paused": bool}.
     """
 
-    answer: ClassVar[object] = ScheduleAct
-
     name: str
     paused: bool = True
     next_at: datetime | None = None
@@ -122,15 +113,11 @@ class RunSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     Audit: `schedule_run`, after {"job_id"}, before None. Wakes waiting workers.
     """
 
-    answer: ClassVar[object] = ScheduleAct
-
     name: str
     job: JobSpec
 
 
 class RemoveSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
     """Take it away; the answer holds it as it was. Audit: `schedule_remove`, before {"cron"}, after None."""
-
-    answer: ClassVar[object] = ScheduleAct
 
     name: str

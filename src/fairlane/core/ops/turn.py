@@ -10,20 +10,28 @@ worker                              store
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.job import (
+    DEFAULT_TIMEOUT_S,
+    Lease,
+)
 from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Op
 from fairlane.core.outcome import Outcome
 
 PROMOTE_LIMIT = 1000
+
+
 RECLAIM_LIMIT = 100
+
+
 START_BY_S = 60.0
-LEASE_S = 15.0
+
+
 MAX_CRASHES = 3
 
 
@@ -188,8 +196,6 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     the outcome that finished it ended; one finished by reclaiming or by a person, now.
     """
 
-    answer: ClassVar[object] = TurnResult
-
     worker: WorkerId
     claim_no: int
     outcomes: tuple[Outcome, ...] = ()
@@ -202,45 +208,6 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     """From this commit on an enqueue wakes this worker."""
     promote_limit: int = PROMOTE_LIMIT
     reclaim_limit: int = RECLAIM_LIMIT
-
-
-class Renewed(Struct, frozen=True, kw_only=True):
-    now: datetime
-    expires_at: datetime
-    fresh: bool
-    """True: the row was new. A worker that thought it was known has lost all its leases."""
-
-
-class Renew(Op[Renewed], frozen=True, kw_only=True):
-    """Register a worker, or keep its heartbeat alive for another `lease_s`. It has lapsed once `expires_at` <= now."""
-
-    answer: ClassVar[object] = Renewed
-
-    worker: WorkerId
-    lease_s: float = LEASE_S
-    name: str = ""
-    """Host, process id and the like, for people."""
-    queues: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    wake_address: str | None = None
-    """Where this worker can be woken on stores without a channel of their own."""
-    figures: dict[str, float] = field(default_factory=dict)
-    """What it says of itself, for people: memory, lane utilisation, … Replaces what it said before."""
-
-
-class Retired(Struct, frozen=True, kw_only=True):
-    released: int
-
-
-class Retire(Op[Retired], frozen=True, kw_only=True):
-    """Take a worker's row away and give all its leases back, uncharged, recorded as `released`.
-
-    A job that was asked to cancel ends cancelled. Fine to repeat.
-    """
-
-    answer: ClassVar[object] = Retired
-
-    worker: WorkerId
 
 
 class ReclaimResult(Struct, frozen=True, kw_only=True):
@@ -256,8 +223,6 @@ class Reclaim(Op[ReclaimResult], frozen=True, kw_only=True):
     whose worker has no row counts as a lapsed worker's. If a cancel was asked for the job ends cancelled.
     """
 
-    answer: ClassVar[object] = ReclaimResult
-
     limit: int = RECLAIM_LIMIT
 
 
@@ -269,6 +234,21 @@ class Promoted(Struct, frozen=True, kw_only=True):
 class Promote(Op[Promoted], frozen=True, kw_only=True):
     """Make scheduled jobs that are due ready, by due time then seq, at most `limit`."""
 
-    answer: ClassVar[object] = Promoted
-
     limit: int = PROMOTE_LIMIT
+
+
+class Aged(Struct, frozen=True, kw_only=True):
+    count: int
+
+
+class Age(Op[Aged], frozen=True, kw_only=True):
+    """Move jobs that have been ready for long up in their line: one step of priority for every `every_s` since they were due.
+
+    For each ready job of the queue: its own priority less the whole number of `every_s` in now - `due_at`, not below 0, becomes its band (or its rank,
+    where its priority orders only the tenant's own jobs), if that is less than the one it has. At most `limit` moved, in the order of band, tenant, rank, due, seq.
+    The job's `priority` stays; its leases show the band and rank it has reached, and it keeps them when it goes back or is retried.
+    """
+
+    queue: str
+    every_s: float
+    limit: int = 1000

@@ -1,18 +1,52 @@
-"""Workers seen from outside, what running attempts say of themselves, and the figures workers keep."""
+"""Workers: their heartbeat, the end of one, a list of them, and duties that one of them does for all."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ids import WorkerId
 from fairlane.core.ops.base import Op
 from fairlane.core.ops.turn import ReclaimResult, Start
 
-LOG_LINES = 100
-"""Newest log lines kept for each job."""
+LEASE_S = 15.0
+
+
+class Renewed(Struct, frozen=True, kw_only=True):
+    now: datetime
+    expires_at: datetime
+    fresh: bool
+    """True: the row was new. A worker that thought it was known has lost all its leases."""
+
+
+class Renew(Op[Renewed], frozen=True, kw_only=True):
+    """Register a worker, or keep its heartbeat alive for another `lease_s`. It has lapsed once `expires_at` <= now."""
+
+    worker: WorkerId
+    lease_s: float = LEASE_S
+    name: str = ""
+    """Host, process id and the like, for people."""
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    wake_address: str | None = None
+    """Where this worker can be woken on stores without a channel of their own."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What it says of itself, for people: memory, lane utilisation, … Replaces what it said before."""
+
+
+class Retired(Struct, frozen=True, kw_only=True):
+    released: int
+
+
+class Retire(Op[Retired], frozen=True, kw_only=True):
+    """Take a worker's row away and give all its leases back, uncharged, recorded as `released`.
+
+    A job that was asked to cancel ends cancelled. Fine to repeat.
+    """
+
+    worker: WorkerId
 
 
 class Lapse(Op[ReclaimResult], frozen=True, kw_only=True):
@@ -22,8 +56,6 @@ class Lapse(Op[ReclaimResult], frozen=True, kw_only=True):
     (`alone` as each says); those whose lease is gone are passed over. Leases by seq, however many.
     An unknown worker: nothing.
     """
-
-    answer: ClassVar[object] = ReclaimResult
 
     worker: WorkerId
     starts: tuple[Start, ...] = ()
@@ -51,94 +83,17 @@ class Workers(Struct, frozen=True, kw_only=True):
 class ListWorkers(Op[Workers], frozen=True, kw_only=True):
     """Every registered worker, by (registered_at, id)."""
 
-    answer: ClassVar[object] = Workers
+
+class DutyTaken(Struct, frozen=True, kw_only=True):
+    taken: bool
+    """True for one caller in each `every_s`; everybody else has nothing to do."""
+    now: datetime
 
 
-class LogLine(Struct, frozen=True, kw_only=True):
-    at: datetime
-    attempt: int
-    message: str
+class TakeDuty(Op[DutyTaken], frozen=True, kw_only=True):
+    """Take a duty that is done once in a while however many processes there are: granted where it was last taken `every_s` ago or longer, or never."""
 
-
-class Noted(Struct, frozen=True, kw_only=True):
-    accepted: bool
-    """False: the lease is gone; nothing was written."""
-
-
-class Note(Op[Noted], frozen=True, kw_only=True):
-    """What a running attempt says: progress (0 to 1) and log lines, guarded by its lease. Read with GetJob; removed with the job."""
-
-    answer: ClassVar[object] = Noted
     repeatable: ClassVar[bool] = False
 
-    worker: WorkerId
-    seq: Seq
-    attempt: int
-    progress: float | None = None
-    log: tuple[str, ...] = ()
-    """Each kept as a LogLine of now; beyond LOG_LINES the oldest go."""
-
-
-class StatRow(Struct, frozen=True, kw_only=True):
-    """Attempts of one type, queue and tenant that ended in one minute. Sums, so that rows add up."""
-
-    minute: datetime
-    type: str
-    queue: str
-    tenant: str
-    enqueued: int = 0
-    completed: int = 0
-    failed: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    wait_us: int = 0
-    """Due to start, summed over first starts of due jobs."""
-    run_us: int = 0
-    wait_buckets: dict[int, int] = {}
-    """Counts by power of two of milliseconds: bucket b holds spans under 2**b ms."""
-    run_buckets: dict[int, int] = {}
-
-
-class StatsAdded(Struct, frozen=True, kw_only=True):
-    added: bool
-    """False: this batch was there already."""
-
-
-class AddStats(Op[StatsAdded], frozen=True, kw_only=True):
-    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is ignored; the first is 1.
-
-    The last batch number lives with the worker's row: an unregistered worker's figures are not added.
-    """
-
-    answer: ClassVar[object] = StatsAdded
-
-    worker: WorkerId
-    batch: int
-    rows: tuple[StatRow, ...]
-
-
-class StatPage(Struct, frozen=True, kw_only=True):
-    rows: tuple[StatRow, ...]
-    """By minute, type, queue, tenant."""
-
-
-StatsBy = Literal["type", "queue", "tenant"]
-
-
-class ReadStats(Op[StatPage], frozen=True, kw_only=True):
-    """The minutes from `since` to before `until`, at most `limit` rows, oldest first.
-
-    With `step_s` they are summed: one row for each step with any, counted from `since` on, and each type, queue or tenant as `by` says (None: all
-    together). Its `minute` is when the step begins; what is not told apart is "". `limit` counts the sums.
-    """
-
-    answer: ClassVar[object] = StatPage
-
-    since: datetime
-    until: datetime
-    type: str | None = None
-    queue: str | None = None
-    tenant: str | None = None
-    limit: int = 10_000
-    step_s: int | None = None
-    by: StatsBy | None = None
+    name: str
+    every_s: float

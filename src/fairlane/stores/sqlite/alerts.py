@@ -21,7 +21,7 @@ from fairlane.core.ops import (
     StatRow,
     TakeDuty,
 )
-from fairlane.core.ops.watch import RESOLVED_KEPT_S
+from fairlane.core.ops.alerts import RESOLVED_KEPT_S
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.instants import after, as_text, before, from_us, maybe_from_us, to_us
 from fairlane.stores.sqlite.listings import dead_letters_where
