@@ -81,9 +81,10 @@ def edited(scene: Scene, letter: Seq, **how: Any) -> DeadLetterAct:
 
 
 @pytest.mark.requirement("W10")
-def test_a_payload_edited_for_another_try_is_the_new_jobs_alone(scene: Scene) -> None:
+@pytest.mark.parametrize("text", ['{ "to" : "ada@example.org", "é": 1.0 }', r'{"a":"\u0000","b":["\ud800"]}'])
+def test_a_payload_edited_for_another_try_is_the_new_jobs_alone(scene: Scene, text: str) -> None:
     lease = scene.dead(payload='{"to": "ada@exampel.org"}', payload_version=3)
-    old, text = scene.see(lease.id), '{ "to" : "ada@example.org", "é": 1.0 }'
+    old = scene.see(lease.id)
     new = edited(scene, lease.seq, payload=msgspec.Raw(text.encode())).new_job
     assert new is not None
     assert (new.payload, new.payload_version) == (text, 3)

@@ -160,3 +160,12 @@ def test_every_act_on_a_schedule_is_written_down(scene: Scene) -> None:
     assert (removed.before, removed.after) == ({"cron": "0 * * * *"}, None)
     assert scene.audit(only("bolt")) == ()
     assert len(scene.audit(only("acme"))) == 4
+
+
+def test_a_job_of_a_schedule_keeps_escapes_that_no_text_can_hold(scene: Scene) -> None:
+    declare(scene, spec())
+    payload = r'{"a":"\u0000"}'
+    by_hand, fired = scene.job("report.make", payload=payload), scene.job("report.make", payload=payload)
+    scene.run(RunSchedule(name="nightly", job=by_hand, by="ada"))
+    assert fire(scene, fired).outcome == "fired"
+    assert [scene.see(job.id).payload for job in (by_hand, fired)] == [payload, payload]

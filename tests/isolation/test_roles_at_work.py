@@ -8,16 +8,18 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from fairlane import Fairlane
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, Op, Purge
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.postgres.calls import function_of
 from fairlane.stores.postgres.roles import callable_by
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import Lane
 from tests.borrowing.callers import POSTGRES, Kind
-from tests.isolation.every_operation import EVERY, called, samples
+from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.furnishing import furnish
 from tests.isolation.house import House
 from tests.support.acting import Scene
@@ -67,6 +69,14 @@ def test_a_role_may_do_exactly_what_it_is_for(scene: Scene, role: str, store: Po
     expected = {kind.__name__ for kind in EVERY if kind is Check or called(every[kind]) in granted}
     assert {kind.__name__ for kind in EVERY if is_allowed(store, every[kind])} == expected
     assert Purge.__name__ not in expected
+
+
+@pytest.mark.parametrize("kind", SCOPED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("op", ["{}", '{"scope": null}', '{"scope": {}}'])
+def test_a_call_by_hand_that_names_no_scope_is_refused(house: House, kind: type[Op[Any]], op: str) -> None:
+    query = sql.SQL("select fairlane.{}(%s)").format(sql.Identifier(function_of(kind)))
+    with house.connect("api") as conn, pytest.raises(psycopg.errors.InvalidParameterValue, match="needs a scope"):
+        conn.execute(query, (op,))
 
 
 @pytest.mark.parametrize("kind", POSTGRES, ids=str)

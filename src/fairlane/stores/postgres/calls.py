@@ -81,15 +81,11 @@ def _with_payloads_as_text(value: object) -> object:
     """The same with `payload_text` in place of each `payload` of a job to be made."""
     if isinstance(value, list | tuple):
         return [_with_payloads_as_text(one) for one in value]
-    if not isinstance(value, Op | JobSpec):
-        return value
-    fields: dict[str, object] = dict(msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Raw]))
-    for name in fields:
-        given = getattr(value, name)
-        if isinstance(given, JobSpec | tuple):
-            fields[name] = _with_payloads_as_text(given)
-    payload = getattr(value, "payload", None)
-    if isinstance(payload, Raw):
-        del fields["payload"]
-        fields["payload_text"] = bytes(payload).decode()
-    return fields
+    if isinstance(value, JobSpec):  # its defaults are left out
+        bare = msgspec.json.encode(msgspec.structs.replace(value, payload=Raw(b"null")))
+        return msgspec.json.decode(bare, type=dict[str, Raw]) | {"payload_text": bytes(value.payload).decode()}
+    if isinstance(value, Op):
+        fields = {name: _with_payloads_as_text(getattr(value, name)) for name in value.__struct_fields__}
+        payload = fields.pop("payload", None)
+        return fields | {"payload_text": bytes(payload).decode()} if isinstance(payload, Raw) else fields
+    return value
