@@ -35,8 +35,8 @@ T = TypeVar("T")
 ResourceScope = Literal["job", "worker"]
 """job: one for each attempt, fresh. worker: one for each worker process, shared by its jobs."""
 
-job_scope: ContextVar[Scope | None] = ContextVar("fairlane_job_scope", default=None)
-worker_scope: ContextVar[Scope | None] = ContextVar("fairlane_worker_scope", default=None)
+job_scope: ContextVar[ResourceHolder | None] = ContextVar("fairlane_job_scope", default=None)
+worker_scope: ContextVar[ResourceHolder | None] = ContextVar("fairlane_worker_scope", default=None)
 replacements: ContextVar[dict[Resource[Any], Any]] = ContextVar("fairlane_replacements", default={})  # noqa: B039 - never changed in place
 
 
@@ -115,13 +115,15 @@ def registered(function: Callable[[], Any], scope: ResourceScope) -> Resource[An
 logger = logging.getLogger("fairlane.resources")
 
 
-class Scope(Protocol):
+class ResourceHolder(Protocol):
+    """Where open resources live."""
+
     def get(self, resource: SyncResource[Any]) -> Any: ...
 
     async def aget(self, resource: AsyncResource[Any]) -> Any: ...
 
 
-def require_scope(resource: Resource[Any]) -> Scope:
+def require_scope(resource: Resource[Any]) -> ResourceHolder:
     """Where a resource that is asked for here lives. Without a worker around the job, all of them live with the job."""
     scope = job_scope.get()
     if resource.scope == "worker":

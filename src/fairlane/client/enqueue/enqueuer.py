@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairlane.client.enqueue.options import Options
-from fairlane.client.enqueue.quotas import DepthWarning, Quotas
+from fairlane.client.enqueue.quotas import DepthWarning, TenantQuotas
 from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, both
 from fairlane.core.job import JobSpec
@@ -36,7 +36,7 @@ class Enqueuer(Verbs):
         self._capacity: int | None = settings.capacity
         self._notify: Notify = settings.notify
         self._depth = None if settings.warn_depth is None else DepthWarning(settings.warn_depth, runtime.clock)
-        self._quotas = Quotas((rules or runtime).limits, runtime.clock)
+        self._quotas = TenantQuotas((rules or runtime).limits, runtime.clock)
 
     def _one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Steps[Handle[Any]]:
         spec = self.preparer.job(task, options, args)

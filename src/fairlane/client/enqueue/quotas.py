@@ -104,7 +104,7 @@ class CodeLimits:
             )
 
 
-class Quotas:
+class TenantQuotas:
     """Applies tenants' limits to one application's enqueues."""
 
     def __init__(self, limits: CodeLimits, clock: Clock) -> None:

@@ -1,17 +1,19 @@
-"""Putting jobs in."""
+"""Writes new jobs, as far as the limits of their tenants allow."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult, Receipt
+from fairlane.core.limits import FullPolicy
+from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
+from fairlane.stores.sqlite.held import count_waiting
 from fairlane.stores.sqlite.instants import after, span_us, to_us
-from fairlane.stores.sqlite.limits.in_force import heed
-from fairlane.stores.sqlite.limits.quotas import Quotas
+from fairlane.stores.sqlite.limits.in_force import Heeded, heed
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, text_of
 
@@ -176,3 +178,68 @@ def _job_id(raw: bytes) -> JobId:
 
 def _json(value: dict[str, int | str] | dict[str, str]) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
+
+
+@dataclass(slots=True)
+class Quota:
+    """One tenant in one queue during one enqueue."""
+
+    limit: int
+    policy: FullPolicy
+    found: int
+    created: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.found + self.created > self.limit
+
+
+class Quotas:
+    """How many of a tenant's jobs may wait in one queue, counted once for each enqueue."""
+
+    def __init__(self, tx: Transaction, heeded: Heeded) -> None:
+        self._tx, self._force = tx, heeded.force
+        self._by_line: dict[tuple[str, str], Quota | None] = {}
+
+    def find_too_long(self, jobs: tuple[JobSpec, ...]) -> LimitHit | None:
+        """The first job whose payload is longer than its tenant may have."""
+        for spec in jobs:
+            most, size = self._force.terms(spec.tenant, spec.queue).payload_bytes, len(bytes(spec.payload))
+            if most is not None and size > most:
+                return LimitHit(
+                    tenant=spec.tenant,
+                    queue=spec.queue,
+                    cause="payload_bytes",
+                    limit=most,
+                    found=size,
+                    policy="reject",
+                )
+        return None
+
+    def over(self, spec: JobSpec) -> FullPolicy | None:
+        """Count a job that is about to be created: what happens to it if it is beyond the limit; None: it is not."""
+        line = spec.tenant, spec.queue
+        if line not in self._by_line:
+            self._by_line[line] = self._open(*line)
+        quota = self._by_line[line]
+        if quota is None:
+            return None
+        quota.created += 1
+        return quota.policy if quota.is_over else None
+
+    def hit(self, tenant: str, queue: str) -> LimitHit:
+        quota = self._by_line[tenant, queue]
+        assert quota is not None
+        return LimitHit(
+            tenant=tenant, queue=queue, cause="waiting", limit=quota.limit, found=quota.found, policy=quota.policy
+        )
+
+    def hits(self) -> tuple[LimitHit, ...]:
+        """Limits that were run into, by tenant and queue."""
+        return tuple(self.hit(*line) for line in sorted(self._by_line) if (q := self._by_line[line]) and q.is_over)
+
+    def _open(self, tenant: str, queue: str) -> Quota | None:
+        terms = self._force.terms(tenant, queue)
+        if terms.waiting is None:
+            return None
+        return Quota(terms.waiting, terms.when_full, count_waiting(self._tx, tenant, queue, terms.waiting))

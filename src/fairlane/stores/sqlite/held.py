@@ -1,4 +1,4 @@
-"""Held jobs: let go on when their tenant has room."""
+"""Counts a tenant's jobs in one queue, and releases held ones when there is room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fairlane.core.ops import Unheld, Unhold
 from fairlane.stores.sqlite.limits.in_force import heed
-from fairlane.stores.sqlite.limits.quotas import count_waiting
+from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
@@ -27,6 +27,24 @@ insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, att
 select j.seq, j.queue, j.tenant, 0, j.due_at, 0, 0, 0, 0
 from json_each(?) c cross join fairlane_job j on j.seq = c.value
 """
+
+# Band by band, because the line of a tenant is found by its band; a queue has few.
+_PRESENT = """
+with recursive bands(band) as (
+  select min(band) from fairlane_ready where queue = ?1
+  union all
+  select (select min(band) from fairlane_ready where queue = ?1 and band > bands.band) from bands where bands.band is not null)
+select count(*) from (
+  select 1 from bands cross join fairlane_ready r on r.queue = ?1 and r.band = bands.band and r.tenant = ?2
+  union all
+  select 1 from fairlane_scheduled where queue = ?1 and failed in (0, 1) and tenant = ?2
+  union all
+  select 1 from fairlane_lease where queue = ?1 and tenant = ?2
+  {held}
+  limit ?3)
+"""
+_WAITING = _PRESENT.format(held="union all select 1 from fairlane_held where queue = ?1 and tenant = ?2")
+_NOT_HELD = _PRESENT.format(held="")
 
 
 def unhold(tx: Transaction, op: Unhold) -> Unheld:
@@ -58,3 +76,10 @@ def _lines(tx: Transaction) -> Iterator[tuple[str, str]]:
         tenant = ""
         while (tenant := tx.db.execute(_NEXT_TENANT, (queue, tenant))[0][0]) is not None:
             yield queue, tenant
+
+
+def count_waiting(tx: Transaction, tenant: str, queue: str, most: int, *, held: bool = True) -> int:
+    """Jobs of a tenant in a queue that are ready, scheduled, leased or (if asked for) held, up to `most`."""
+    count_leases_from_now_on(tx)
+    [(number,)] = tx.db.execute(_WAITING if held else _NOT_HELD, (queue, tenant, max(most, 0)))
+    return int(number)

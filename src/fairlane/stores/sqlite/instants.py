@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from fairlane.errors import StoreRefused
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-LATEST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+MICROSECOND = timedelta(microseconds=1)
+EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+LATEST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
 def to_us(instant: datetime) -> int:
     try:
-        return (instant - EPOCH) // _MICROSECOND
+        return (instant - EPOCH) // MICROSECOND
     except TypeError as error:
         raise StoreRefused("sqlite", f"the instant {instant} has no time zone; nothing was changed") from error
 
@@ -30,7 +30,7 @@ def maybe_from_us(us: int | None) -> datetime | None:
 def span_us(seconds: float) -> int:
     """Rounded as `timedelta` rounds, so that every store computes the same instants."""
     try:
-        return timedelta(seconds=seconds) // _MICROSECOND
+        return timedelta(seconds=seconds) // MICROSECOND
     except OverflowError:
         return LATEST_US - EARLIEST_US if seconds > 0 else EARLIEST_US - LATEST_US
     except (TypeError, ValueError) as error:

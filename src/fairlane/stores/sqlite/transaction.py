@@ -11,7 +11,7 @@ import msgspec
 from fairlane.core.clock import Clock
 from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.driver import Driver, Row
-from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.sqlite.instants import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from fairlane.stores.sqlite.limits.in_force import LimitMemory
@@ -66,7 +66,7 @@ class StoreClock:
     def now_us(self, db: Driver, *, writing: bool) -> int:
         rows = db.execute("select value from fairlane_meta where name = 'latest_us'")
         kept = rows[0][0] if rows else 0
-        now = max(to_us(self._clock.now()), kept, self._latest)
+        now = max(self._machine_us(), kept, self._latest)
         if writing and now - kept >= _KEEP_LATEST_EVERY_US:
             db.execute("insert or replace into fairlane_meta values ('latest_us', ?)", (now,))
         self._latest = now
@@ -74,4 +74,7 @@ class StoreClock:
 
     def behind_us(self, db: Driver) -> int:
         """By how much the machine's clock is behind what the file has seen."""
-        return self.now_us(db, writing=False) - to_us(self._clock.now())
+        return self.now_us(db, writing=False) - self._machine_us()
+
+    def _machine_us(self) -> int:
+        return (self._clock.now() - EPOCH) // MICROSECOND
