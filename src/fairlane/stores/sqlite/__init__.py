@@ -1,10 +1,9 @@
-"""Jobs in a SQLite file.
+"""Jobs in a SQLite file, or in memory: one module for each noun of `core.ops`, and what they stand on.
 
-store       one way in: a table of operations       database    connections, transactions, waiting, forks
-enqueueing  claiming  settling  reclaiming  turning   what workers and clients do
-acting  dead_letters  auditing                        what people do
-reading  paging  counting  keeping                    what people ask, and upkeep
-driver (apsw_driver, stdlib_driver)  borrowing  one_library   which SQLite, and whose connection
+store, memory        one way in, for a file and for `memory://`      handlers    which function answers which operation
+connection, thread   transactions, waiting for other writers, forks  transaction what a handler works with
+claims lines leases settle reclaim facts                             the parts of a Turn
+driver, apsw_driver, stdlib_driver, borrowed, location               which SQLite, whose connection, where the file is
 """
 
 from fairlane.stores.sqlite.memory import MemoryStore as MemoryStore

@@ -1,38 +1,22 @@
-"""Duties done once, alerts, groups of dead letters, and jobs counted as they came in."""
+"""Alerts as they are kept, and silences."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from fairlane.core.ops import (
     Alert,
     Alerts,
     AlertsSaved,
-    DeadLetterGroup,
-    DeadLetterGroups,
-    DutyTaken,
-    GroupDeadLetters,
     ReadAlerts,
-    RolledUp,
-    RollUpEnqueued,
     SaveAlerts,
     Silence,
     SilenceAlerts,
-    StatRow,
-    TakeDuty,
 )
 from fairlane.core.ops.alerts import RESOLVED_KEPT_S
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, as_text, before, from_us, maybe_from_us, to_us
-from fairlane.stores.sqlite.listings import dead_letters_where
-from fairlane.stores.sqlite.statistics import add_figures
 from fairlane.stores.sqlite.transaction import Transaction
 
-GROUPED = 10_000
-"""Dead letters looked at, newest first."""
-MINUTE_US = 60_000_000
-
-_DUTY = "select taken_at from fairlane_duty where name = ?"
 _ALERTS = """
 select rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version from fairlane_alert
 where state <> 'resolved' or resolved_at is null or resolved_at > ?
@@ -47,41 +31,20 @@ on conflict (rule, about) do update set state = excluded.state, since = excluded
   resolved_at = excluded.resolved_at, told_at = excluded.told_at, value = excluded.value, severity = excluded.severity, version = excluded.version
 returning 1
 """
-_GROUPS = """
-with found as materialized (
-  select d.seq, d.fingerprint, d.died_at, j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq
-  where {where} order by d.seq desc limit ?
-), grouped as (
-  select fingerprint, count(*) as n, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at, max(seq) as newest
-  from found group by fingerprint order by n desc, fingerprint limit ?
-)
-select g.fingerprint, j.type, d.error_type, d.reason, g.n, g.tenants, g.first_at, g.last_at, g.newest
-from grouped g cross join fairlane_dead_letter d on d.seq = g.newest cross join fairlane_job j on j.seq = g.newest
-order by g.n desc, g.fingerprint
-"""
-_ROLLED_UP = "select value from fairlane_meta where name = 'rolled_up_seq'"
-_ENQUEUED = """
-select seq, enqueued_at, type, queue, tenant from fairlane_job where seq > ? order by seq limit ?
-"""
 
 
-def take_duty(tx: Transaction, op: TakeDuty) -> DutyTaken:
-    last = tx.db.execute(_DUTY, (op.name,))
-    taken = not last or last[0][0] <= before(tx.now, op.every_s)
-    if taken:
-        tx.db.execute("insert or replace into fairlane_duty values (?, ?)", (op.name, tx.now))
-    return DutyTaken(taken=taken, now=from_us(tx.now))
-
-
+@reading
 def read_alerts(tx: Transaction, op: ReadAlerts) -> Alerts:
     return _alerts(tx)
 
 
+@change
 def save_alerts(tx: Transaction, op: SaveAlerts) -> AlertsSaved:
     tx.db.execute(_FORGET, (before(tx.now, RESOLVED_KEPT_S),))
     return AlertsSaved(saved=tuple((alert.rule, alert.about) for alert in op.alerts if _save(tx, alert)))
 
 
+@change
 def silence(tx: Transaction, op: SilenceAlerts) -> Alerts:
     until = after(tx.now, op.for_s)
     if until > tx.now:
@@ -90,50 +53,6 @@ def silence(tx: Transaction, op: SilenceAlerts) -> Alerts:
     elif tx.db.execute("delete from fairlane_silence where rule = ? and until > ? returning 1", (op.rule, tx.now)):
         _audit_silence(tx, op, None)
     return _alerts(tx)
-
-
-def group_dead_letters(tx: Transaction, op: GroupDeadLetters) -> DeadLetterGroups:
-    where, params = dead_letters_where(op.scope, op.where)
-    rows = tx.db.execute(_GROUPS.replace("{where}", where), (*params, GROUPED, max(op.limit, 0)))
-    groups = tuple(
-        DeadLetterGroup(
-            fingerprint=fingerprint,
-            type=job_type,
-            error_type=error_type,
-            reason=reason,
-            count=count,
-            tenants=tenants,
-            first_at=from_us(first_at),
-            last_at=from_us(last_at),
-            newest=newest,
-        )
-        for fingerprint, job_type, error_type, reason, count, tenants, first_at, last_at, newest in rows
-    )
-    return DeadLetterGroups(groups=groups)
-
-
-def roll_up(tx: Transaction, op: RollUpEnqueued) -> RolledUp:
-    known = tx.db.execute(_ROLLED_UP)
-    settled = before(tx.now, op.settled_s)
-    counts: Counter[tuple[int, str, str, str]] = Counter()
-    jobs = last = 0
-    for seq, enqueued_at, job_type, queue, tenant in tx.db.execute(
-        _ENQUEUED, (known[0][0] if known else 0, max(op.limit, 0))
-    ):
-        if enqueued_at > settled:
-            break
-        counts[enqueued_at // MINUTE_US * MINUTE_US, job_type, queue, tenant] += 1
-        jobs, last = jobs + 1, seq
-    if jobs:
-        add_figures(
-            tx,
-            [
-                StatRow(minute=from_us(minute), type=job_type, queue=queue, tenant=tenant, enqueued=count)
-                for (minute, job_type, queue, tenant), count in counts.items()
-            ],
-        )
-        tx.db.execute("insert or replace into fairlane_meta values ('rolled_up_seq', ?)", (last,))
-    return RolledUp(jobs=jobs)
 
 
 def _save(tx: Transaction, alert: Alert) -> bool:

@@ -1,7 +1,4 @@
-"""The audit trail: append-only, written in the transaction of the act it records.
-
-The chain that seals the audit: which records wait for a link, and the links.
-"""
+"""The audit trail: append-only, written in the transaction of the act it records, sealed by a chain of hashes."""
 
 from __future__ import annotations
 
@@ -13,19 +10,38 @@ import msgspec
 from fairlane.core.ops import (
     AuditChain,
     AuditLink,
+    AuditPage,
     AuditRecord,
     AuditSealed,
     AuditToSeal,
+    PageAudit,
     ReadAuditChain,
     ReadUnsealed,
     SealAudit,
     SealedRecord,
 )
+from fairlane.stores.sqlite.conditions import Condition, bounded, joined
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 COLUMNS = ("id", "at", "by", "action", "tenant", "target", "notes", "before", "after")
 """What `audit_record` reads a record from."""
+MAX_LINKS = 1_000
+COUNTED_TO = 1_000
+_LAST = "select n, audit_id, hash from fairlane_audit_seal order by n desc limit 1"
+_UNSEALED = f"""
+select {", ".join(f"a.{column}" for column in COLUMNS)} from fairlane_audit_unsealed u cross join fairlane_audit a on a.id = u.id
+order by u.id limit ?
+"""  # noqa: S608
+_CHAIN = f"""
+select s.n, s.audit_id, s.hash, {", ".join(f"a.{column}" for column in COLUMNS)}
+from fairlane_audit_seal s left join fairlane_audit a on a.id = s.audit_id
+where s.n > ? order by s.n limit ?
+"""  # noqa: S608
+_SEALED_ALREADY = """
+select 1 from json_each(?) c cross join fairlane_audit_seal s on s.audit_id = c.value limit 1
+"""
 
 
 class ByPerson(Protocol):
@@ -51,6 +67,65 @@ def write_audit(
     )
 
 
+@reading
+def page_audit(tx: Transaction, op: PageAudit) -> AuditPage:
+    limit = bounded(op.limit)
+    conditions = [
+        Condition(sql, (value,))
+        for sql, value in (
+            ("tenant = ?", op.scope.tenant),
+            ("action = ?", op.action),
+            ("target = ?", op.target),
+            ("id < ?", op.before),
+        )
+        if value is not None
+    ]
+    where, params = joined(conditions)
+    sql = f"select {', '.join(COLUMNS)} from fairlane_audit where {where} order by id desc limit ?"  # noqa: S608
+    rows = tx.db.execute(sql, (*params, limit + 1))
+    records = tuple(map(audit_record, rows[:limit]))
+    return AuditPage(records=records, next=records[-1].id if len(rows) > limit else None)
+
+
+@reading
+def read_unsealed(tx: Transaction, op: ReadUnsealed) -> AuditToSeal:
+    rows = tx.db.execute(_UNSEALED, (max(op.limit, 0),))
+    return AuditToSeal(last=_last(tx), records=tuple(map(audit_record, rows)))
+
+
+@change
+def seal(tx: Transaction, op: SealAudit) -> AuditSealed:
+    last = _last(tx)
+    first = 1 if last is None else last.n + 1
+    numbers, sealed = [link.n for link in op.links], [link.audit_id for link in op.links]
+    if numbers != list(range(first, first + len(numbers))) or len(set(sealed)) < len(sealed):
+        return AuditSealed(sealed=False)
+    if tx.db.execute(_SEALED_ALREADY, (as_list(sealed),)):
+        return AuditSealed(sealed=False)
+    rows = [(link.n, link.audit_id, link.hash) for link in op.links]
+    tx.db.executemany("insert into fairlane_audit_seal values (?, ?, ?)", rows)
+    return AuditSealed(sealed=True)
+
+
+@reading
+def read_chain(tx: Transaction, op: ReadAuditChain) -> AuditChain:
+    rows = tx.db.execute(_CHAIN, (op.after, max(1, min(op.limit, MAX_LINKS))))
+    [(unsealed,)] = tx.db.execute("select count(*) from (select 1 from fairlane_audit_unsealed limit ?)", (COUNTED_TO,))
+    sealed = tuple(
+        SealedRecord(
+            link=AuditLink(n=n, audit_id=audit_id, hash=text),
+            record=None if record[0] is None else audit_record(record),
+        )
+        for n, audit_id, text, *record in rows
+    )
+    return AuditChain(sealed=sealed, unsealed=unsealed)
+
+
+def _last(tx: Transaction) -> AuditLink | None:
+    rows = tx.db.execute(_LAST)
+    return AuditLink(n=rows[0][0], audit_id=rows[0][1], hash=rows[0][2]) if rows else None
+
+
 def audit_record(row: Sequence[Any]) -> AuditRecord:
     number, at, by, action, tenant, target, notes, before, after = row
     return AuditRecord(
@@ -68,57 +143,3 @@ def audit_record(row: Sequence[Any]) -> AuditRecord:
 
 def _json(facts: dict[str, object] | None) -> str | None:
     return None if facts is None else msgspec.json.encode(facts).decode()
-
-
-MAX_LINKS = 1_000
-COUNTED_TO = 1_000
-
-_LAST = "select n, audit_id, hash from fairlane_audit_seal order by n desc limit 1"
-_UNSEALED = f"""
-select {", ".join(f"a.{column}" for column in COLUMNS)} from fairlane_audit_unsealed u cross join fairlane_audit a on a.id = u.id
-order by u.id limit ?
-"""  # noqa: S608
-_CHAIN = f"""
-select s.n, s.audit_id, s.hash, {", ".join(f"a.{column}" for column in COLUMNS)}
-from fairlane_audit_seal s left join fairlane_audit a on a.id = s.audit_id
-where s.n > ? order by s.n limit ?
-"""  # noqa: S608
-_SEALED_ALREADY = """
-select 1 from json_each(?) c cross join fairlane_audit_seal s on s.audit_id = c.value limit 1
-"""
-
-
-def read_unsealed(tx: Transaction, op: ReadUnsealed) -> AuditToSeal:
-    rows = tx.db.execute(_UNSEALED, (max(op.limit, 0),))
-    return AuditToSeal(last=_last(tx), records=tuple(map(audit_record, rows)))
-
-
-def seal(tx: Transaction, op: SealAudit) -> AuditSealed:
-    last = _last(tx)
-    first = 1 if last is None else last.n + 1
-    numbers, sealed = [link.n for link in op.links], [link.audit_id for link in op.links]
-    if numbers != list(range(first, first + len(numbers))) or len(set(sealed)) < len(sealed):
-        return AuditSealed(sealed=False)
-    if tx.db.execute(_SEALED_ALREADY, (as_list(sealed),)):
-        return AuditSealed(sealed=False)
-    rows = [(link.n, link.audit_id, link.hash) for link in op.links]
-    tx.db.executemany("insert into fairlane_audit_seal values (?, ?, ?)", rows)
-    return AuditSealed(sealed=True)
-
-
-def read_chain(tx: Transaction, op: ReadAuditChain) -> AuditChain:
-    rows = tx.db.execute(_CHAIN, (op.after, max(1, min(op.limit, MAX_LINKS))))
-    [(unsealed,)] = tx.db.execute("select count(*) from (select 1 from fairlane_audit_unsealed limit ?)", (COUNTED_TO,))
-    sealed = tuple(
-        SealedRecord(
-            link=AuditLink(n=n, audit_id=audit_id, hash=text),
-            record=None if record[0] is None else audit_record(record),
-        )
-        for n, audit_id, text, *record in rows
-    )
-    return AuditChain(sealed=sealed, unsealed=unsealed)
-
-
-def _last(tx: Transaction) -> AuditLink | None:
-    rows = tx.db.execute(_LAST)
-    return AuditLink(n=rows[0][0], audit_id=rows[0][1], hash=rows[0][2]) if rows else None

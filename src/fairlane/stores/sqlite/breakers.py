@@ -8,12 +8,14 @@ from fairlane.core import breaker as rules
 from fairlane.core.breaker import Admission, Breaker
 from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction
 
 _decode = msgspec.json.Decoder(Breaker).decode
 
 
+@change
 def admit(tx: Transaction, op: Admit) -> Admission:
     known = _find(tx, op.name)
     if known is None:
@@ -24,6 +26,7 @@ def admit(tx: Transaction, op: Admit) -> Admission:
     return admission
 
 
+@change
 def report(tx: Transaction, op: Report) -> Breaker:
     now = from_us(tx.now)
     after = _find(tx, op.name) or Breaker(name=op.name, updated_at=now)
@@ -33,17 +36,20 @@ def report(tx: Transaction, op: Report) -> Breaker:
     return after
 
 
+@reading
 def list_breakers(tx: Transaction, op: ListBreakers) -> Breakers:
     rows = tx.db.execute("select breaker from fairlane_breaker order by name")
     return Breakers(breakers=tuple(_decode(text) for (text,) in rows))
 
 
+@change
 def reset(tx: Transaction, op: ResetBreaker) -> BreakerAct:
     now = from_us(tx.now)
     known = _find(tx, op.name) or Breaker(name=op.name, updated_at=now)
     return _by_hand(tx, op, "breaker_reset", known, rules.reset(known, now))
 
 
+@change
 def force(tx: Transaction, op: ForceBreaker) -> BreakerAct:
     now = from_us(tx.now)
     known = _find(tx, op.name) or Breaker(name=op.name, updated_at=now)

@@ -20,6 +20,7 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, as_text, from_us, maybe_from_us
 from fairlane.stores.sqlite.transaction import Transaction
 
@@ -51,6 +52,7 @@ class _SignedByItself(msgspec.Struct, frozen=True):
     notes: None = None
 
 
+@change
 def issue(tx: Transaction, op: IssueCredential) -> CredentialAct:
     kept = tx.db.execute(_KEPT, (op.id.bytes, op.hash))
     if kept:
@@ -72,11 +74,13 @@ def issue(tx: Transaction, op: IssueCredential) -> CredentialAct:
     return CredentialAct(credential=_require(tx, op.id), changed=True)
 
 
+@reading
 def find(tx: Transaction, op: FindCredential) -> CredentialAct:
     rows = tx.db.execute(_FIND, (op.hash, op.kind, tx.now))
     return CredentialAct(credential=_credential(rows[0]) if rows else None)
 
 
+@change
 def redeem(tx: Transaction, op: RedeemLink) -> CredentialAct:
     rows = tx.db.execute(_FIND, (op.hash, "link", tx.now))
     if not rows:
@@ -87,6 +91,7 @@ def redeem(tx: Transaction, op: RedeemLink) -> CredentialAct:
     return CredentialAct(credential=_require(tx, link.id), changed=True)
 
 
+@change
 def revoke(tx: Transaction, op: RevokeCredential) -> CredentialAct:
     rows = tx.db.execute(_BY_ID, (op.id.bytes,))
     known = _credential(rows[0]) if rows else None
@@ -97,10 +102,12 @@ def revoke(tx: Transaction, op: RevokeCredential) -> CredentialAct:
     return CredentialAct(credential=_require(tx, op.id), changed=True)
 
 
+@change
 def see(tx: Transaction, op: SeeCredentials) -> CredentialsSeen:
     return CredentialsSeen(count=sum(len(tx.db.execute(_SEE, (tx.now, known.bytes))) for known in set(op.ids)))
 
 
+@reading
 def list_credentials(tx: Transaction, op: ListCredentials) -> CredentialPage:
     where = "kind = ?"
     params: list[object] = [op.kind]

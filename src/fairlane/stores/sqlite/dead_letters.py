@@ -1,16 +1,45 @@
-"""What people do about dead letters."""
+"""Dead letters: one, a page, groups of those that failed alike, and what people do about them."""
 
 from __future__ import annotations
 
-from fairlane.core.ids import Seq
-from fairlane.core.job import DeadLetter
-from fairlane.core.ops import Acknowledge, DeadLetterAct, Discard, Reprocess, Resolve
-from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import after
-from fairlane.stores.sqlite.jobs import find_job, has_dead_letter, read_dead_letter, read_job
-from fairlane.stores.sqlite.listener import addresses_to_wake
-from fairlane.stores.sqlite.transaction import Transaction, text_of
+from collections.abc import Sequence
+from uuid import UUID
 
+from fairlane.core.ids import JobId, Seq
+from fairlane.core.job import DeadLetter, Job
+from fairlane.core.ops import (
+    COUNT_CAP,
+    Acknowledge,
+    DeadLetterAct,
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    DeadLetterPage,
+    Discard,
+    GetDeadLetter,
+    GroupDeadLetters,
+    PageDeadLetters,
+    Reprocess,
+    Resolve,
+    Scope,
+)
+from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
+from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.handlers import change, reading
+from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
+from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
+from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
+
+GROUPED = 10_000
+"""Dead letters looked at, newest first."""
+_DEAD_LETTERS = """
+select d.seq, d.status, d.reason, d.error_class, d.error_type, d.fingerprint, d.died_at, d.acknowledged_by,
+  d.acknowledged_at, d.closed_by, d.closed_at, d.notes, d.reprocess_count, d.reprocessed_as
+from json_each(?) c cross join fairlane_dead_letter d on d.seq = c.value
+"""
 _CLOSE = "update fairlane_dead_letter set status = ?, closed_by = ?, closed_at = ?, notes = ? where seq = ?"
 _ACKNOWLEDGE = "update fairlane_dead_letter set acknowledged_by = ?, acknowledged_at = ? where seq = ?"
 _REPROCESSED = "update fairlane_dead_letter set reprocess_count = reprocess_count + 1, reprocessed_as = ? where seq = ?"
@@ -30,16 +59,96 @@ _SCHEDULED = """
 insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
 select seq, queue, tenant, 0, due_at, 0, 0, 0, 0 from fairlane_job where seq = ?
 """
+_GROUPS = """
+with found as materialized (
+  select d.seq, d.fingerprint, d.died_at, j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq
+  where {where} order by d.seq desc limit ?
+), grouped as (
+  select fingerprint, count(*) as n, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at, max(seq) as newest
+  from found group by fingerprint order by n desc, fingerprint limit ?
+)
+select g.fingerprint, j.type, d.error_type, d.reason, g.n, g.tenants, g.first_at, g.last_at, g.newest
+from grouped g cross join fairlane_dead_letter d on d.seq = g.newest cross join fairlane_job j on j.seq = g.newest
+order by g.n desc, g.fingerprint
+"""
 
 
+@reading
+def get_dead_letter(tx: Transaction, op: GetDeadLetter) -> DeadLetterDetail | None:
+    if not has_dead_letter(tx, op.id, op.scope.tenant):
+        return None
+    return DeadLetterDetail(dead_letter=read_dead_letter(tx, op.id), attempts=read_attempts(tx, op.id))
+
+
+@reading
+def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
+    limit = bounded(op.limit)
+    where, params = dead_letters_where(op.scope, op.where)
+    matching = f"from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where {where}"
+    [(total,)] = tx.db.execute(f"select count(*) from (select 1 {matching} limit ?)", (*params, COUNT_CAP))  # noqa: S608
+    if op.before is not None:
+        matching, params = f"{matching} and d.seq < ?", (*params, op.before)
+    rows = tx.db.execute(f"select d.seq {matching} order by d.seq desc limit ?", (*params, limit + 1))
+    found = [seq for (seq,) in rows]
+    letters = read_dead_letters(tx, found[:limit])
+    following = Seq(found[limit - 1]) if len(found) > limit else None
+    return DeadLetterPage(dead_letters=tuple(letters), next=following, total=total)
+
+
+def dead_letters_where(scope: Scope, where: DeadLetterFilter) -> tuple[str, tuple[object, ...]]:
+    """The condition on a dead letter `d` and its job `j`, with its parameters."""
+    conditions = in_scope(scope)
+    conditions += [
+        Condition(f"{column} = ?", (value,))
+        for column, value in (
+            ("d.status", where.status),
+            ("d.error_class", where.error_class),
+            ("d.error_type", where.error_type),
+            ("d.fingerprint", where.fingerprint),
+            ("j.queue", where.queue),
+            ("j.type", where.type),
+        )
+        if value is not None
+    ]
+    if where.acknowledged is not None:
+        conditions.append(Condition(f"d.acknowledged_by is {'not ' if where.acknowledged else ''}null", ()))
+    if where.correlation_id is not None:
+        conditions.append(given_or_own_id("correlation_id", where.correlation_id))
+    return joined(conditions)
+
+
+@reading
+def group_dead_letters(tx: Transaction, op: GroupDeadLetters) -> DeadLetterGroups:
+    where, params = dead_letters_where(op.scope, op.where)
+    rows = tx.db.execute(_GROUPS.replace("{where}", where), (*params, GROUPED, max(op.limit, 0)))
+    groups = tuple(
+        DeadLetterGroup(
+            fingerprint=fingerprint,
+            type=job_type,
+            error_type=error_type,
+            reason=reason,
+            count=count,
+            tenants=tenants,
+            first_at=from_us(first_at),
+            last_at=from_us(last_at),
+            newest=newest,
+        )
+        for fingerprint, job_type, error_type, reason, count, tenants, first_at, last_at, newest in rows
+    )
+    return DeadLetterGroups(groups=groups)
+
+
+@change
 def discard(tx: Transaction, op: Discard) -> DeadLetterAct:
     return _close(tx, op, "discarded", "job_dlq_discard")
 
 
+@change
 def resolve(tx: Transaction, op: Resolve) -> DeadLetterAct:
     return _close(tx, op, "resolved", "job_dlq_resolve")
 
 
+@change
 def acknowledge(tx: Transaction, op: Acknowledge) -> DeadLetterAct:
     letter = _find(tx, op)
     if letter is None:
@@ -50,6 +159,7 @@ def acknowledge(tx: Transaction, op: Acknowledge) -> DeadLetterAct:
     return _audited(tx, op, "job_dlq_acknowledge", letter)
 
 
+@change
 def reprocess(tx: Transaction, op: Reprocess) -> DeadLetterAct:
     letter = _find(tx, op)
     if letter is None:
@@ -118,3 +228,45 @@ def _audited(tx: Transaction, op: Acknowledge | Discard | Resolve, action: str, 
 
 def _facts(letter: DeadLetter) -> dict[str, object]:
     return {"status": letter.status, "acknowledged_by": letter.acknowledged_by}
+
+
+def read_dead_letters(tx: Transaction, seqs: Sequence[int]) -> list[DeadLetter]:
+    jobs = dict(zip(seqs, read_jobs(tx, seqs), strict=True))
+    letters = {row[0]: _letter(row, jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (as_list(seqs),))}
+    return [letters[seq] for seq in seqs]
+
+
+def read_dead_letter(tx: Transaction, seq: int) -> DeadLetter:
+    [letter] = read_dead_letters(tx, [seq])
+    return letter
+
+
+def has_dead_letter(tx: Transaction, seq: int, tenant: str | None) -> bool:
+    rows = tx.db.execute(
+        "select j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where d.seq = ?", (seq,)
+    )
+    return bool(rows) and tenant in (None, rows[0][0])
+
+
+def _letter(row: Row, job: Job) -> DeadLetter:
+    (
+        seq, status, reason, error_class, error_type, fingerprint, died_at, acknowledged_by, acknowledged_at,
+        closed_by, closed_at, notes, reprocess_count, reprocessed_as,
+    ) = row  # fmt: skip
+    return DeadLetter(
+        id=Seq(seq),
+        job=job,
+        status=status,
+        reason=reason,
+        error_class=error_class,
+        error_type=error_type,
+        fingerprint=fingerprint,
+        died_at=from_us(died_at),
+        acknowledged_by=acknowledged_by,
+        acknowledged_at=maybe_from_us(acknowledged_at),
+        closed_by=closed_by,
+        closed_at=maybe_from_us(closed_at),
+        resolution_notes=notes,
+        reprocess_count=reprocess_count,
+        reprocessed_as=None if reprocessed_as is None else JobId(UUID(bytes=reprocessed_as)),
+    )

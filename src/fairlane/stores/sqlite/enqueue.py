@@ -11,6 +11,7 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import FullPolicy
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
+from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.held import count_waiting
 from fairlane.stores.sqlite.instants import after, span_us, to_us
 from fairlane.stores.sqlite.limits.in_force import Heeded, heed
@@ -48,6 +49,7 @@ values (?, ?, ?, 0, ?, 0, 0, 0, 0)
 """
 
 
+@change
 def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
     depth = None
     if op.capacity is not None:

@@ -1,4 +1,4 @@
-"""Events: told in the order of their commits, kept for a while, forgotten with the credentials that ended."""
+"""Events, numbered in the order of their commits and kept for a while."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from fairlane.core.ops import (
     Event,
     EventPage,
     EventsAdded,
-    ForgetOld,
-    Forgotten,
     ReadEvents,
 )
-from fairlane.stores.sqlite.credentials import forget_ended
-from fairlane.stores.sqlite.instants import after, from_us, to_us
+from fairlane.stores.sqlite.handlers import change_if
+from fairlane.stores.sqlite.instants import after, from_us
 from fairlane.stores.sqlite.transaction import Transaction
 
 MAX_EVENTS = 1_000
-
 _WATCHED = "select value from fairlane_meta where name = 'watched_until_us'"
 _WATCH = """
 insert into fairlane_meta values ('watched_until_us', ?) on conflict (name) do update set value = max(value, excluded.value)
 """
 _ADD = "insert into fairlane_event (at, kind, tenant, data) values (?, ?, ?, ?)"
 _LAST = "select seq from sqlite_sequence where name = 'fairlane_event'"
-_FORGET = """
-delete from fairlane_event where id in (select id from fairlane_event where at < ? order by at, id limit ?) returning 1
-"""
 
 
+@change_if(lambda op: bool(op.events))
 def add(tx: Transaction, op: AddEvents) -> EventsAdded:
     if op.events:
         rows = [(tx.now, event.kind, event.tenant, msgspec.json.encode(event.data).decode()) for event in op.events]
@@ -39,6 +34,7 @@ def add(tx: Transaction, op: AddEvents) -> EventsAdded:
     return EventsAdded(watched=bool(watched) and watched[0][0] > tx.now)
 
 
+@change_if(lambda op: op.watch)
 def read(tx: Transaction, op: ReadEvents) -> EventPage:
     if op.watch:
         tx.db.execute(_WATCH, (after(tx.now, WATCHED_FOR_S),))
@@ -58,13 +54,3 @@ def read(tx: Transaction, op: ReadEvents) -> EventPage:
         for number, at, kind, tenant, data in rows
     )
     return EventPage(events=events, last=last[0][0] if last else 0)
-
-
-def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
-    limit = max(op.limit, 0)
-    events = credentials = 0
-    if op.events_before is not None:
-        events = len(tx.db.execute(_FORGET, (to_us(op.events_before), limit)))
-    if op.credentials_before is not None:
-        credentials = forget_ended(tx, to_us(op.credentials_before), limit)
-    return Forgotten(events=events, credentials=credentials)

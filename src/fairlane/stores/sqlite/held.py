@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlane.core.ops import Unheld, Unhold
+from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.limits.in_force import heed
 from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
 from fairlane.stores.sqlite.listener import addresses_to_wake
@@ -47,6 +48,7 @@ _WAITING = _PRESENT.format(held="union all select 1 from fairlane_held where que
 _NOT_HELD = _PRESENT.format(held="")
 
 
+@change
 def unhold(tx: Transaction, op: Unhold) -> Unheld:
     heeded = heed(tx, op.limits)
     left = max(op.limit, 0)

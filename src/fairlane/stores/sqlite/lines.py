@@ -1,28 +1,20 @@
-"""One tenant's line of ready jobs, as a claim goes along it.
-
-Aging: jobs that have been ready for long move up in their line.
-"""
+"""One tenant's line of ready jobs, read a page at a time as a claim goes along it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from fairlane.core.ops import Age, Aged, Want
-from fairlane.errors import StoreRefused
+from fairlane.core.ops import Want
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import before, span_us
 from fairlane.stores.sqlite.transaction import Transaction
 
 LineName = tuple[str, int, str]
 """Queue, band, tenant."""
 Position = tuple[int, int, int]
 """Rank, due, seq: where a job stands in its line."""
-
 Wanted = Callable[[str], bool]
 """Whether a job of this type is to be taken."""
-
 BEFORE_ALL: Position = (-1, 0, 0)
-
 # Behind a position, in three steps that each seek. Not as (rank, due_at, seq) > (?, ?, ?): SQLite would walk every job of that
 # rank and instant, 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
 _LINE = "select rank, due_at, seq, type from fairlane_ready where queue = ? and band = ? and tenant = ?"
@@ -100,47 +92,3 @@ def _rows_behind(tx: Transaction, line: LineName, position: Position, limit: int
     if len(rows) < limit:
         rows += tx.db.execute(_NEXT_RANKS, (*line, rank, limit - len(rows)))
     return rows
-
-
-_NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
-_NEXT_TENANT = "select min(tenant) from fairlane_ready where queue = ? and band = ? and tenant > ?"
-_NEXT_RANK = "select min(rank) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank > ?"
-# The old ones of one line; those that have moved already and not yet come to their next step are passed over.
-_OLD = """
-select r.seq, max(j.band + j.rank - (?1 - r.due_at) / ?2, 0) reached
-from fairlane_ready r cross join fairlane_job j on j.seq = r.seq
-where r.queue = ?3 and r.band = ?4 and r.tenant = ?5 and r.rank = ?6 and r.due_at <= ?7
-  and max(j.band + j.rank - (?1 - r.due_at) / ?2, 0) < r.band + r.rank
-order by r.due_at, r.seq limit ?8
-"""
-_MOVE_BAND = "update fairlane_ready set band = ? where seq = ?"
-_MOVE_RANK = "update fairlane_ready set rank = ? where seq = ?"
-
-
-def age(tx: Transaction, op: Age) -> Aged:
-    step = span_us(op.every_s)
-    if step <= 0:
-        raise StoreRefused("sqlite", f"every_s = {op.every_s!r} is no span to age by; nothing was changed")
-    moved: list[tuple[int, int, int]] = []
-    for band, tenant, rank in _lines(tx, op.queue):
-        left = op.limit - len(moved)
-        if left <= 0:
-            break
-        line = (op.queue, band, tenant, rank)
-        rows = tx.db.execute(_OLD, (tx.now, step, *line, before(tx.now, op.every_s), left))
-        moved += [(reached, seq, rank) for seq, reached in rows]
-    tx.db.executemany(_MOVE_BAND, [(reached, seq) for reached, seq, rank in moved if not rank])
-    tx.db.executemany(_MOVE_RANK, [(reached, seq) for reached, seq, rank in moved if rank])
-    return Aged(count=len(moved))
-
-
-def _lines(tx: Transaction, queue: str) -> Iterator[tuple[int, str, int]]:
-    """Bands, tenants and ranks with ready jobs, in order, each found by a seek behind the one before."""
-    band = -1
-    while (band := tx.db.execute(_NEXT_BAND, (queue, band))[0][0]) is not None:
-        tenant = ""
-        while (tenant := tx.db.execute(_NEXT_TENANT, (queue, band, tenant))[0][0]) is not None:
-            rank = -1
-            while (rank := tx.db.execute(_NEXT_RANK, (queue, band, tenant, rank))[0][0]) is not None:
-                if band or rank:
-                    yield band, tenant, rank

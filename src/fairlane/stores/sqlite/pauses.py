@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClaims
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.listener import wake_for_ready
 from fairlane.stores.sqlite.transaction import Transaction
@@ -31,6 +32,7 @@ def paused(tx: Transaction) -> Paused:
     return Paused(*(frozenset(name for kind, name in rows if kind == wanted) for wanted in ("queue", "type", "tenant")))
 
 
+@change
 def pause(tx: Transaction, op: PauseClaims) -> Pauses:
     changed = not tx.db.execute(_KNOWN, (op.kind, op.name))
     if changed:
@@ -40,6 +42,7 @@ def pause(tx: Transaction, op: PauseClaims) -> Pauses:
     return _all(tx, changed=changed)
 
 
+@change
 def resume(tx: Transaction, op: ResumeClaims) -> Pauses:
     changed = bool(tx.db.execute(_KNOWN, (op.kind, op.name)))
     if changed:
@@ -49,6 +52,7 @@ def resume(tx: Transaction, op: ResumeClaims) -> Pauses:
     return _all(tx, changed=changed)
 
 
+@reading
 def list_pauses(tx: Transaction, op: ListPauses) -> Pauses:
     return _all(tx, changed=False)
 

@@ -22,6 +22,7 @@ from fairlane.stores.sqlite.facts import (
     open_dead_letter,
     record,
 )
+from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.transaction import Transaction
 
@@ -81,6 +82,7 @@ def reclaim_all_of(tx: Transaction, worker: bytes) -> list[Reclaimed]:
     return reclaimed
 
 
+@change
 def reclaim(tx: Transaction, op: Reclaim) -> ReclaimResult:
     reclaimed = [
         take_back(tx, Abandoned._make(row), "worker_gone") for row in tx.db.execute(_OF_NOBODY, (max(op.limit, 0),))

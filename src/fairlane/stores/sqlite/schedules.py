@@ -23,6 +23,7 @@ from fairlane.core.ops import (
 from fairlane.core.schedules.schedule import Schedule
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.enqueue import put
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction
@@ -33,6 +34,7 @@ select 1 from fairlane_job j where j.id = ? and not exists (select 1 from fairla
 """
 
 
+@change
 def declare(tx: Transaction, op: DeclareSchedules) -> Declared:
     added, changed = [], []
     for planned in op.schedules:
@@ -64,6 +66,7 @@ def _prune(tx: Transaction, op: DeclareSchedules) -> list[str]:
     return [schedule.spec.name for schedule in gone]
 
 
+@reading
 def list_schedules(tx: Transaction, op: ListSchedules) -> Schedules:
     limit = max(op.limit, 0)
     if op.due:
@@ -74,6 +77,7 @@ def list_schedules(tx: Transaction, op: ListSchedules) -> Schedules:
     return Schedules(schedules=tuple(_decode(text) for (text,) in rows))
 
 
+@change
 def fire(tx: Transaction, op: Fire) -> Fired:
     schedule = find(tx, op.name)
     if schedule is None or schedule.paused_at is not None or schedule.next_at != op.expected_at:
@@ -92,6 +96,7 @@ def fire(tx: Transaction, op: Fire) -> Fired:
     return Fired(outcome="fired", job_ids=ids)
 
 
+@change
 def pause(tx: Transaction, op: PauseSchedule) -> ScheduleAct:
     schedule = find(tx, op.name)
     if schedule is None:
@@ -108,6 +113,7 @@ def pause(tx: Transaction, op: PauseSchedule) -> ScheduleAct:
     return ScheduleAct(schedule=after)
 
 
+@change
 def run(tx: Transaction, op: RunSchedule) -> ScheduleAct:
     schedule = find(tx, op.name)
     if schedule is None:
@@ -121,6 +127,7 @@ def run(tx: Transaction, op: RunSchedule) -> ScheduleAct:
     return ScheduleAct(schedule=after, job_id=receipt.id)
 
 
+@change
 def remove(tx: Transaction, op: RemoveSchedule) -> ScheduleAct:
     schedule = find(tx, op.name)
     if schedule is None:

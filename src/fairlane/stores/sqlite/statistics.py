@@ -1,7 +1,4 @@
-"""Counts by queue and status, each read no further than its cap.
-
-The figures workers keep, by minute.
-"""
+"""Counts by queue and status, each read no further than its cap, and figures by the minute."""
 
 from __future__ import annotations
 
@@ -12,9 +9,21 @@ from typing import TypeVar
 import msgspec
 
 from fairlane.core.job import DEAD_LETTER_STATUSES
-from fairlane.core.ops import AddStats, GetStats, QueueStats, ReadStats, StatPage, StatRow, Stats, StatsAdded
+from fairlane.core.ops import (
+    AddStats,
+    GetStats,
+    QueueStats,
+    ReadStats,
+    RolledUp,
+    RollUpEnqueued,
+    StatPage,
+    StatRow,
+    Stats,
+    StatsAdded,
+)
 from fairlane.core.statistics import summed
-from fairlane.stores.sqlite.instants import from_us, maybe_from_us, to_us
+from fairlane.stores.sqlite.handlers import change, reading
+from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, to_us
 from fairlane.stores.sqlite.transaction import Transaction
 
 # `cross join`: from the facts to their jobs; left to itself SQLite may go through all jobs looking for few leases.
@@ -31,7 +40,6 @@ _HEAD = "select min(due_at) from fairlane_ready where queue = ? and band = ? and
 _NEWEST_LETTERS = "(select seq from fairlane_dead_letter where status = ? order by seq desc limit ?)"
 _ROUGHLY = 10
 """How many times `cap` a rough number is counted to."""
-
 V = TypeVar("V")
 
 
@@ -93,6 +101,7 @@ class StatusCounter:
         return int(self._tx.db.execute(sql, (*params, self._cap))[0][0])
 
 
+@reading
 def get_stats(tx: Transaction, op: GetStats) -> Stats:
     counter = StatusCounter(tx, op.scope.tenant, op.cap)
     queues = _queues(tx, op) if "queues" in op.parts else ()
@@ -154,6 +163,7 @@ _ALL = 2**62
 _SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 
 
+@change
 def add_stats(tx: Transaction, op: AddStats) -> StatsAdded:
     last = tx.db.execute(_BATCH, (op.worker.bytes,))
     if not last or op.batch <= last[0][0]:
@@ -174,6 +184,7 @@ def add_figures(tx: Transaction, rows: Sequence[StatRow]) -> None:
         )
 
 
+@reading
 def read_stats(tx: Transaction, op: ReadStats) -> StatPage:
     if op.step_s is not None:
         every = read_stats(tx, msgspec.structs.replace(op, step_s=None, limit=_ALL)).rows
@@ -194,3 +205,35 @@ def _together(one: StatRow, other: StatRow) -> StatRow:
     wait.update(other.wait_buckets)
     run.update(other.run_buckets)
     return msgspec.structs.replace(one, **sums, wait_buckets=dict(wait), run_buckets=dict(run))
+
+
+MINUTE_US = 60_000_000
+_ROLLED_UP = "select value from fairlane_meta where name = 'rolled_up_seq'"
+_ENQUEUED = """
+select seq, enqueued_at, type, queue, tenant from fairlane_job where seq > ? order by seq limit ?
+"""
+
+
+@change
+def roll_up(tx: Transaction, op: RollUpEnqueued) -> RolledUp:
+    known = tx.db.execute(_ROLLED_UP)
+    settled = before(tx.now, op.settled_s)
+    counts: Counter[tuple[int, str, str, str]] = Counter()
+    jobs = last = 0
+    for seq, enqueued_at, job_type, queue, tenant in tx.db.execute(
+        _ENQUEUED, (known[0][0] if known else 0, max(op.limit, 0))
+    ):
+        if enqueued_at > settled:
+            break
+        counts[enqueued_at // MINUTE_US * MINUTE_US, job_type, queue, tenant] += 1
+        jobs, last = jobs + 1, seq
+    if jobs:
+        add_figures(
+            tx,
+            [
+                StatRow(minute=from_us(minute), type=job_type, queue=queue, tenant=tenant, enqueued=count)
+                for (minute, job_type, queue, tenant), count in counts.items()
+            ],
+        )
+        tx.db.execute("insert or replace into fairlane_meta values ('rolled_up_seq', ?)", (last,))
+    return RolledUp(jobs=jobs)

@@ -15,36 +15,33 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
 from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
 from fairlane.stores.base import Capability
-from fairlane.stores.sqlite import (
+from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are registered as they are imported
     alerts,
     audit,
-    borrowed as borrowing,
+    borrowed,
     breakers,
     credentials,
     dead_letters,
     enqueue,
     events,
+    health,
     held,
-    job_acts,
-    jobs,
-    lines,
     listener,
-    listings,
     pauses,
-    progress,
     reclaim,
     retention,
     schedules,
     statistics,
     tenants,
     turn,
-    why,
     workers,
 )
 from fairlane.stores.sqlite.connection import Database
 from fairlane.stores.sqlite.driver import Driver, Library
+from fairlane.stores.sqlite.handlers import HANDLERS, is_change
 from fairlane.stores.sqlite.instants import to_us
-from fairlane.stores.sqlite.limits import rates, stored
+from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
+from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
 from fairlane.stores.sqlite.limits.in_force import LimitMemory
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrator import SqliteMigrator
@@ -52,85 +49,6 @@ from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import StoreClock, Transaction
 
 T = TypeVar("T")
-Handler = Callable[[Transaction, Any], object]
-
-CHANGES: dict[type, Handler] = {
-    ops.Enqueue: enqueue.enqueue,
-    ops.Turn: turn.turn,
-    ops.Renew: turn.renew,
-    ops.Retire: turn.retire,
-    ops.Promote: turn.promote,
-    ops.Reclaim: reclaim.reclaim,
-    ops.Cancel: job_acts.cancel,
-    ops.Fail: job_acts.fail,
-    ops.Bury: job_acts.bury,
-    ops.Reset: job_acts.reset,
-    ops.Reprocess: dead_letters.reprocess,
-    ops.Discard: dead_letters.discard,
-    ops.Resolve: dead_letters.resolve,
-    ops.Acknowledge: dead_letters.acknowledge,
-    ops.Lapse: workers.lapse,
-    ops.Note: progress.note,
-    ops.AddStats: statistics.add_stats,
-    ops.Admit: breakers.admit,
-    ops.Report: breakers.report,
-    ops.ResetBreaker: breakers.reset,
-    ops.ForceBreaker: breakers.force,
-    ops.DeclareSchedules: schedules.declare,
-    ops.Fire: schedules.fire,
-    ops.PauseSchedule: schedules.pause,
-    ops.RunSchedule: schedules.run,
-    ops.RemoveSchedule: schedules.remove,
-    ops.PauseClaims: pauses.pause,
-    ops.ResumeClaims: pauses.resume,
-    ops.Retain: retention.retain,
-    ops.Purge: retention.purge,
-    ops.SetLimit: stored.set_limit,
-    ops.ClearLimit: stored.clear_limit,
-    ops.PauseLimit: stored.pause_limit,
-    ops.TakeTokens: rates.take_tokens,
-    ops.Unhold: held.unhold,
-    ops.Age: lines.age,
-    ops.SetTenant: tenants.set_tenant,
-    ops.AddTenants: tenants.add_tenants,
-    ops.IssueCredential: credentials.issue,
-    ops.RedeemLink: credentials.redeem,
-    ops.RevokeCredential: credentials.revoke,
-    ops.SeeCredentials: credentials.see,
-    ops.AddEvents: events.add,
-    ops.ForgetOld: events.forget,
-    ops.TakeDuty: alerts.take_duty,
-    ops.SaveAlerts: alerts.save_alerts,
-    ops.SilenceAlerts: alerts.silence,
-    ops.RollUpEnqueued: alerts.roll_up,
-    ops.SealAudit: audit.seal,
-}
-READS: dict[type, Handler] = {
-    ops.GetJob: jobs.get_job,
-    ops.GetDeadLetter: jobs.get_dead_letter,
-    ops.PageJobs: listings.page_jobs,
-    ops.PageDeadLetters: listings.page_dead_letters,
-    ops.PageAudit: listings.page_audit,
-    ops.GetStats: statistics.get_stats,
-    ops.ListBreakers: breakers.list_breakers,
-    ops.ListSchedules: schedules.list_schedules,
-    ops.ListPauses: pauses.list_pauses,
-    ops.ListWorkers: workers.list_workers,
-    ops.ReadStats: statistics.read_stats,
-    ops.ListLimits: stored.list_limits,
-    ops.GetTenant: tenants.get_tenant,
-    ops.PageTenants: tenants.page_tenants,
-    ops.ReadWeights: tenants.read_weights,
-    ops.Why: why.why,
-    ops.FindCredential: credentials.find,
-    ops.ListCredentials: credentials.list_credentials,
-    ops.ReadEvents: events.read,
-    ops.ReadAlerts: alerts.read_alerts,
-    ops.GroupDeadLetters: alerts.group_dead_letters,
-    ops.ReadUnsealed: audit.read_unsealed,
-    ops.ReadAuditChain: audit.read_chain,
-}
-OPERATIONS = {*CHANGES, *READS, ops.Check}
 
 
 class Connections(Protocol):
@@ -156,24 +74,23 @@ class DatabaseStore(ABC):
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         if self._closed:
             raise StoreClosed(self.name)
-        if type(op) not in OPERATIONS:
+        if type(op) not in HANDLERS and type(op) is not ops.Check:
             raise InvalidOption("op", op, "an operation of fairlane.core.ops")
         if on is not None:
             return self._borrow(op, on)
-        if not _writes(op):
+        if not is_change(op):
             return cast("T", self._connections.read(lambda db: self._handle(db, op, writing=False)[0]))
         answer, wakes = self._connections.change(lambda db: self._handle(db, op, writing=True))
         if wakes:
             self._wake(wakes)
         return cast("T", answer)
 
-    def _handle(self, db: Driver, op: Op[Any], *, writing: bool, borrowed: bool = False) -> tuple[object, list[str]]:
+    def _handle(self, db: Driver, op: Op[Any], *, writing: bool, on_loan: bool = False) -> tuple[object, list[str]]:
         now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
-        tx = Transaction(db, now, limit_memory=None if borrowed else self._limit_memory)
+        tx = Transaction(db, now, limit_memory=None if on_loan else self._limit_memory)
         if isinstance(op, ops.Check):
             return self._check(tx), []
-        handler = CHANGES.get(type(op)) or READS[type(op)]
-        answer = handler(tx, op)
+        answer = HANDLERS[type(op)](tx, op)
         if tx.freed or tx.gave_back:
             listener.wake_for_ready(tx)
         return answer, tx.wakes
@@ -248,27 +165,18 @@ class SqliteStore(DatabaseStore):
         self._db.make_ready()
 
         def work(db: Driver) -> T:
-            return cast("T", self._handle(db, op, writing=False, borrowed=True)[0])
+            return cast("T", self._handle(db, op, writing=False, on_loan=True)[0])
 
-        return borrowing.borrow(on, self._db.library, self._db.place, work)
+        return borrowed.borrow(on, self._db.library, self._db.place, work)
 
     def _wake(self, addresses: Iterable[str]) -> None:
         listener.wake(addresses)
 
     def _check(self, tx: Transaction) -> ops.Health:
-        return retention.health(
+        return health.health(
             tx,
             self._db.sqlite_version,
             wants_wal=self._db.journal_mode == "wal",
             in_place=self._db.is_in_place(),
             clock_behind_us=self._clock.behind_us(tx.db),
         )
-
-
-def _writes(op: Op[Any]) -> bool:
-    """Most operations always do or never; who only reads waits for no writer."""
-    if isinstance(op, ops.ReadEvents):
-        return op.watch
-    if isinstance(op, ops.AddEvents):
-        return bool(op.events)
-    return type(op) in CHANGES

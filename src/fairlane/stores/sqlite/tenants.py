@@ -19,6 +19,7 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import maybe_from_us
 from fairlane.stores.sqlite.limits.in_force import read_kept
 from fairlane.stores.sqlite.transaction import Transaction, as_list
@@ -72,6 +73,7 @@ where j.tenant in (select value from json_each(?)) group by j.tenant
 _PAUSED = "select name from fairlane_pause where kind = 'tenant' and name in (select value from json_each(?))"
 
 
+@change
 def set_tenant(tx: Transaction, op: SetTenant) -> TenantRecord:
     [(_, weight, tier, seen_at)] = _rows(tx, op.name)
     after = (weight if op.weight is None else op.weight, tier if op.tier is None else op.tier)
@@ -83,10 +85,12 @@ def set_tenant(tx: Transaction, op: SetTenant) -> TenantRecord:
     return _records(tx, _rows(tx, op.name))[0]
 
 
+@reading
 def get_tenant(tx: Transaction, op: GetTenant) -> TenantRecord | None:
     return _records(tx, _rows(tx, op.name))[0] if op.scope.admits(op.name) else None
 
 
+@reading
 def page_tenants(tx: Transaction, op: PageTenants) -> TenantPage:
     limit = max(1, min(op.limit, MAX_PAGE))
     where, params = "name > ?", [op.after]
@@ -99,6 +103,7 @@ def page_tenants(tx: Transaction, op: PageTenants) -> TenantPage:
     return TenantPage(tenants=tuple(_records(tx, rows[:limit])), next=following)
 
 
+@change
 def add_tenants(tx: Transaction, op: AddTenants) -> TenantsAdded:
     limit = max(op.limit, 0)
     names = [name for (name,) in tx.db.execute(_WITH_JOBS, (op.after, limit + 1))]
@@ -106,6 +111,7 @@ def add_tenants(tx: Transaction, op: AddTenants) -> TenantsAdded:
     return TenantsAdded(added=len(added), next=names[limit - 1] if len(names) > limit > 0 else None)
 
 
+@reading
 def read_weights(tx: Transaction, op: ReadWeights) -> Weights:
     return Weights(weights=dict(tx.db.execute("select name, weight from fairlane_tenant where weight <> 1")))
 

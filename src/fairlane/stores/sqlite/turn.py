@@ -1,16 +1,25 @@
-"""The worker's operations: Turn, Promote, Renew, Retire."""
+"""A worker's Turn: settles, promotes, reclaims and claims in one transaction; and aging of the jobs that wait."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
-from fairlane.core.ops import Promote, Promoted, Renew, Renewed, Retire, Retired, Survey, Turn, TurnResult
-from fairlane.core.outcome import Released
+from fairlane.core.ops import (
+    Age,
+    Aged,
+    Promote,
+    Promoted,
+    Survey,
+    Turn,
+    TurnResult,
+)
+from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.claims import Limits, claim, marks_of, survey
 from fairlane.stores.sqlite.facts import BAND, RANK
-from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
+from fairlane.stores.sqlite.handlers import change
+from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, span_us
 from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
 from fairlane.stores.sqlite.limits.in_force import heed
 from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
@@ -33,14 +42,22 @@ _UNSCHEDULE = "delete from fairlane_scheduled where seq in (select value from js
 _CANCELS = "select seq from fairlane_lease where worker = ? and cancel_requested order by seq"
 _REGISTERED = "select waiting from fairlane_worker where id = ? and expires_at > ?"
 _MARK_WAITING = "update fairlane_worker set waiting = ? where id = ?"
-_RENEW = """
-insert into fairlane_worker (id, name, queues, types, wake_address, figures, registered_at, renewed_at, expires_at)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
-on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
-  wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+_NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
+_NEXT_TENANT = "select min(tenant) from fairlane_ready where queue = ? and band = ? and tenant > ?"
+_NEXT_RANK = "select min(rank) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank > ?"
+# The old ones of one line; those that have moved already and not yet come to their next step are passed over.
+_OLD = """
+select r.seq, max(j.band + j.rank - (?1 - r.due_at) / ?2, 0) reached
+from fairlane_ready r cross join fairlane_job j on j.seq = r.seq
+where r.queue = ?3 and r.band = ?4 and r.tenant = ?5 and r.rank = ?6 and r.due_at <= ?7
+  and max(j.band + j.rank - (?1 - r.due_at) / ?2, 0) < r.band + r.rank
+order by r.due_at, r.seq limit ?8
 """
+_MOVE_BAND = "update fairlane_ready set band = ? where seq = ?"
+_MOVE_RANK = "update fairlane_ready set rank = ? where seq = ?"
 
 
+@change
 def turn(tx: Transaction, op: Turn) -> TurnResult:
     heeded = heed(tx, op.limits)
     if heeded is not None and heeded.counts_leases:
@@ -103,6 +120,11 @@ class Claims:
         return leases_by_seq(tx, seqs) if seqs else []
 
 
+@change
+def promote(tx: Transaction, op: Promote) -> Promoted:
+    return Promoted(count=promote_due(tx, op.limit), next_due_at=maybe_from_us(_next_due(tx)))
+
+
 def promote_due(tx: Transaction, limit: int) -> int:
     due = [seq for (seq,) in tx.db.execute(_DUE, (tx.now, max(limit, 0)))]
     if due:
@@ -117,20 +139,31 @@ def _next_due(tx: Transaction) -> int | None:
     return at
 
 
-def promote(tx: Transaction, op: Promote) -> Promoted:
-    return Promoted(count=promote_due(tx, op.limit), next_due_at=maybe_from_us(_next_due(tx)))
+@change
+def age(tx: Transaction, op: Age) -> Aged:
+    step = span_us(op.every_s)
+    if step <= 0:
+        raise StoreRefused("sqlite", f"every_s = {op.every_s!r} is no span to age by; nothing was changed")
+    moved: list[tuple[int, int, int]] = []
+    for band, tenant, rank in _lines_of(tx, op.queue):
+        left = op.limit - len(moved)
+        if left <= 0:
+            break
+        line = (op.queue, band, tenant, rank)
+        rows = tx.db.execute(_OLD, (tx.now, step, *line, before(tx.now, op.every_s), left))
+        moved += [(reached, seq, rank) for seq, reached in rows]
+    tx.db.executemany(_MOVE_BAND, [(reached, seq) for reached, seq, rank in moved if not rank])
+    tx.db.executemany(_MOVE_RANK, [(reached, seq) for reached, seq, rank in moved if rank])
+    return Aged(count=len(moved))
 
 
-def renew(tx: Transaction, op: Renew) -> Renewed:
-    expires_at = after(tx.now, op.lease_s)
-    fresh = not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,))
-    queues, types, figures = (msgspec.json.encode(value).decode() for value in (op.queues, op.types, op.figures))
-    tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, figures, tx.now, expires_at))
-    return Renewed(now=from_us(tx.now), expires_at=from_us(expires_at), fresh=fresh)
-
-
-def retire(tx: Transaction, op: Retire) -> Retired:
-    held = tx.db.execute("select seq, attempt from fairlane_lease where worker = ? order by seq", (op.worker.bytes,))
-    settle(tx, op.worker, [Released(seq=Seq(seq), attempt=attempt) for seq, attempt in held])
-    tx.db.execute("delete from fairlane_worker where id = ?", (op.worker.bytes,))
-    return Retired(released=len(held))
+def _lines_of(tx: Transaction, queue: str) -> Iterator[tuple[int, str, int]]:
+    """Bands, tenants and ranks with ready jobs, in order, each found by a seek behind the one before."""
+    band = -1
+    while (band := tx.db.execute(_NEXT_BAND, (queue, band))[0][0]) is not None:
+        tenant = ""
+        while (tenant := tx.db.execute(_NEXT_TENANT, (queue, band, tenant))[0][0]) is not None:
+            rank = -1
+            while (rank := tx.db.execute(_NEXT_RANK, (queue, band, tenant, rank))[0][0]) is not None:
+                if band or rank:
+                    yield band, tenant, rank

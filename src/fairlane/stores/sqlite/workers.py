@@ -1,4 +1,4 @@
-"""Workers seen from outside: the ones that are gone, and the list of the others."""
+"""Workers: their heartbeat, the end of one, a list of them, and duties that one of them does for all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Lapse, ListWorkers, ReclaimResult, WorkerRecord, Workers
-from fairlane.stores.sqlite.instants import from_us
+from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ops import (
+    DutyTaken,
+    Lapse,
+    ListWorkers,
+    ReclaimResult,
+    Renew,
+    Renewed,
+    Retire,
+    Retired,
+    TakeDuty,
+    WorkerRecord,
+    Workers,
+)
+from fairlane.core.outcome import Released
+from fairlane.stores.sqlite.handlers import change, reading
+from fairlane.stores.sqlite.instants import after, before, from_us
 from fairlane.stores.sqlite.reclaim import reclaim_all_of
-from fairlane.stores.sqlite.settle import start
+from fairlane.stores.sqlite.settle import settle, start
 from fairlane.stores.sqlite.transaction import Transaction
 
+_RENEW = """
+insert into fairlane_worker (id, name, queues, types, wake_address, figures, registered_at, renewed_at, expires_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
+on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
+  wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+"""
 _LIST = """
 select w.id, w.name, w.registered_at, w.renewed_at, w.expires_at, w.queues, w.types, w.waiting, w.figures,
   (select count(*) from fairlane_lease l where l.worker = w.id)
@@ -20,8 +40,27 @@ from fairlane_worker w order by w.registered_at, w.id
 """
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _figures = msgspec.json.Decoder(dict[str, float]).decode
+_DUTY = "select taken_at from fairlane_duty where name = ?"
 
 
+@change
+def renew(tx: Transaction, op: Renew) -> Renewed:
+    expires_at = after(tx.now, op.lease_s)
+    fresh = not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,))
+    queues, types, figures = (msgspec.json.encode(value).decode() for value in (op.queues, op.types, op.figures))
+    tx.db.execute(_RENEW, (op.worker.bytes, op.name, queues, types, op.wake_address, figures, tx.now, expires_at))
+    return Renewed(now=from_us(tx.now), expires_at=from_us(expires_at), fresh=fresh)
+
+
+@change
+def retire(tx: Transaction, op: Retire) -> Retired:
+    held = tx.db.execute("select seq, attempt from fairlane_lease where worker = ? order by seq", (op.worker.bytes,))
+    settle(tx, op.worker, [Released(seq=Seq(seq), attempt=attempt) for seq, attempt in held])
+    tx.db.execute("delete from fairlane_worker where id = ?", (op.worker.bytes,))
+    return Retired(released=len(held))
+
+
+@change
 def lapse(tx: Transaction, op: Lapse) -> ReclaimResult:
     if not tx.db.execute("select 1 from fairlane_worker where id = ?", (op.worker.bytes,)):
         return ReclaimResult()
@@ -30,6 +69,7 @@ def lapse(tx: Transaction, op: Lapse) -> ReclaimResult:
     return ReclaimResult(reclaimed=tuple(reclaim_all_of(tx, op.worker.bytes)))
 
 
+@reading
 def list_workers(tx: Transaction, op: ListWorkers) -> Workers:
     workers = tuple(
         WorkerRecord(
@@ -49,3 +89,12 @@ def list_workers(tx: Transaction, op: ListWorkers) -> Workers:
         )
     )
     return Workers(now=from_us(tx.now), workers=workers)
+
+
+@change
+def take_duty(tx: Transaction, op: TakeDuty) -> DutyTaken:
+    last = tx.db.execute(_DUTY, (op.name,))
+    taken = not last or last[0][0] <= before(tx.now, op.every_s)
+    if taken:
+        tx.db.execute("insert or replace into fairlane_duty values (?, ?)", (op.name, tx.now))
+    return DutyTaken(taken=taken, now=from_us(tx.now))

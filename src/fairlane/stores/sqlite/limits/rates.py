@@ -8,6 +8,7 @@ import msgspec
 
 from fairlane.core.limits import Rate
 from fairlane.core.ops import TakeTokens, TokensTaken
+from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import after, before, from_us
 from fairlane.stores.sqlite.limits.in_force import heed
 from fairlane.stores.sqlite.transaction import Transaction, as_list
@@ -89,6 +90,7 @@ def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int |
     return None
 
 
+@change
 def take_tokens(tx: Transaction, op: TakeTokens) -> TokensTaken:
     heeded = heed(tx, op.limits)
     uses: list[RateUse] = []

@@ -8,6 +8,7 @@ from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import Limit, LimitKey, StoredLimit
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, from_us, to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read, read_kept
 from fairlane.stores.sqlite.listener import wake_for_ready
@@ -21,10 +22,12 @@ on conflict (kind, name, queue) do update set said = excluded.said, by = exclude
 _PAUSE = f"update fairlane_limit set paused_until = ? where {_THIS}"  # noqa: S608
 
 
+@reading
 def list_limits(tx: Transaction, op: ListLimits) -> Limits:
     return _all(tx, changed=False)
 
 
+@change
 def set_limit(tx: Transaction, op: SetLimit) -> Limits:
     known = _find(tx, op.limit.key)
     changed = known is None or known.limit != op.limit
@@ -35,6 +38,7 @@ def set_limit(tx: Transaction, op: SetLimit) -> Limits:
     return _all(tx, changed=changed)
 
 
+@change
 def clear_limit(tx: Transaction, op: ClearLimit) -> Limits:
     key = LimitKey(op.kind, op.name, op.queue)
     known = _find(tx, key)
@@ -47,6 +51,7 @@ def clear_limit(tx: Transaction, op: ClearLimit) -> Limits:
     return _all(tx, changed=known is not None)
 
 
+@change
 def pause_limit(tx: Transaction, op: PauseLimit) -> LimitPaused:
     key, until = LimitKey(op.kind, op.name, op.queue), after(tx.now, op.for_s)
     known = _find(tx, key)

@@ -1,4 +1,4 @@
-"""Jobs as people see them, put together from their facts."""
+"""Jobs put together from their facts: one with its attempts and log, or a page of them, newest first."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from uuid import UUID
 import msgspec
 
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.job import Attempt, DeadLetter, Job, Status
-from fairlane.core.ops import DeadLetterDetail, GetDeadLetter, GetJob, JobDetail
+from fairlane.core.job import Attempt, Job, Status
+from fairlane.core.ops import (
+    LOG_LINES,
+    GetJob,
+    JobDetail,
+    JobFilter,
+    JobPage,
+    LogLine,
+    Note,
+    Noted,
+    PageJobs,
+)
+from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import from_us, maybe_from_us
-from fairlane.stores.sqlite.progress import read_note
+from fairlane.stores.sqlite.handlers import change, reading
+from fairlane.stores.sqlite.instants import from_us, maybe_from_us, to_us
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 _decode_dict = msgspec.json.Decoder(dict).decode
-
 # A held job has no facts of its own yet: none is as good as never tried, and due when it was first due.
 _JOBS = """
 select j.seq, j.id, j.type, j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version, j.idempotency_key,
@@ -46,11 +56,101 @@ select attempt, outcome, worker, leased_at, started_at, finished_at, error_class
 from fairlane_done where seq = ?1 and outcome is not null
 order by attempt
 """
-_DEAD_LETTERS = """
-select d.seq, d.status, d.reason, d.error_class, d.error_type, d.fingerprint, d.died_at, d.acknowledged_by,
-  d.acknowledged_at, d.closed_by, d.closed_at, d.notes, d.reprocess_count, d.reprocessed_as
-from json_each(?) c cross join fairlane_dead_letter d on d.seq = c.value
+_IN_STATUS: dict[Status, tuple[str, ...]] = {
+    "pending": (
+        "fairlane_ready f",
+        "(select seq from fairlane_scheduled where not failed) f",
+        "(select seq from fairlane_lease where started_at is null) f",
+        "fairlane_held f",
+    ),
+    "processing": ("(select seq from fairlane_lease where started_at is not null) f",),
+    "failed": ("(select seq from fairlane_scheduled where failed) f",),
+    "completed": ("(select seq from fairlane_done where status = 'completed') f",),
+    # Said twice, because SQLite uses a partial index only where its own condition stands in the query.
+    "dead": ("(select seq from fairlane_done where status = 'dead' and status <> 'completed') f",),
+    "cancelled": ("(select seq from fairlane_done where status = 'cancelled' and status <> 'completed') f",),
+}
+_HOLDS = "select 1 from fairlane_lease where seq = ? and attempt = ? and worker = ?"
+_NOTE = """
+insert into fairlane_note (seq, progress, log) values (?1, ?2, ?3)
+on conflict (seq) do update set progress = coalesce(?2, progress), log = ?3
 """
+_log_lines = msgspec.json.Decoder(list[LogLine]).decode
+
+
+@reading
+def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
+    seq = find_job(tx, op.id, op.scope.tenant)
+    if seq is None:
+        return None
+    progress, log = read_note(tx, seq)
+    return JobDetail(job=read_job(tx, seq), attempts=read_attempts(tx, seq), progress=progress, log=log)
+
+
+@reading
+def page_jobs(tx: Transaction, op: PageJobs) -> JobPage:
+    limit = bounded(op.limit)
+    conditions = [*in_scope(op.scope), *_job_conditions(op.where)]
+    statuses = dict.fromkeys(op.where.statuses)
+    sources = [source for status in statuses for source in _IN_STATUS[status]]
+    number = "f.seq" if sources else "j.seq"
+    if op.before is not None:
+        conditions.append(Condition(f"{number} < ?", (op.before,)))
+    where, params = joined(conditions)
+    # `cross join`: from the facts to their jobs, never from all jobs to their facts.
+    tables = [f"{source} cross join fairlane_job j on j.seq = f.seq" for source in sources] or ["fairlane_job j"]
+    found: list[int] = []
+    for table in tables:
+        sql = f"select {number} from {table} where {where} order by {number} desc limit ?"  # noqa: S608
+        found += [seq for (seq,) in tx.db.execute(sql, (*params, limit + 1))]
+    found.sort(reverse=True)
+    jobs = read_jobs(tx, found[:limit])
+    return JobPage(jobs=tuple(jobs), next=Seq(found[limit - 1]) if len(found) > limit else None)
+
+
+def _job_conditions(where: JobFilter) -> list[Condition]:
+    conditions = [
+        Condition(f"j.{column} = ?", (value,))
+        for column, value in (
+            ("queue", where.queue),
+            ("type", where.type),
+            ("category", where.category),
+            ("parent_id", None if where.parent_id is None else where.parent_id.bytes),
+            ("created_by", where.created_by),
+        )
+        if value is not None
+    ]
+    if where.correlation_id is not None:
+        conditions.append(given_or_own_id("correlation_id", where.correlation_id))
+    if where.idempotency_key is not None:
+        conditions.append(given_or_own_id("idempotency_key", where.idempotency_key))
+    if where.enqueued_from is not None:
+        conditions.append(Condition("j.enqueued_at >= ?", (to_us(where.enqueued_from),)))
+    if where.enqueued_before is not None:
+        conditions.append(Condition("j.enqueued_at < ?", (to_us(where.enqueued_before),)))
+    return conditions
+
+
+@change
+def note(tx: Transaction, op: Note) -> Noted:
+    if not tx.db.execute(_HOLDS, (op.seq, op.attempt, op.worker.bytes)):
+        return Noted(accepted=False)
+    _, lines = read_note(tx, op.seq)
+    new = [LogLine(at=from_us(tx.now), attempt=op.attempt, message=message) for message in op.log]
+    kept = [*lines, *new][-LOG_LINES:]
+    tx.db.execute(_NOTE, (op.seq, op.progress, msgspec.json.encode(kept).decode()))
+    return Noted(accepted=True)
+
+
+def read_note(tx: Transaction, seq: int) -> tuple[float | None, tuple[LogLine, ...]]:
+    rows = tx.db.execute("select progress, log from fairlane_note where seq = ?", (seq,))
+    return (rows[0][0], tuple(_log_lines(rows[0][1]))) if rows else (None, ())
+
+
+def find_job(tx: Transaction, job_id: JobId, tenant: str | None) -> int | None:
+    """The number of a job, if it is there and the tenant (None: any) may see it."""
+    rows = tx.db.execute("select seq, tenant from fairlane_job where id = ?", (job_id.bytes,))
+    return rows[0][0] if rows and tenant in (None, rows[0][1]) else None
 
 
 def read_jobs(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
@@ -82,44 +182,6 @@ def read_attempts(tx: Transaction, seq: int) -> tuple[Attempt, ...]:
             attempt, outcome, worker, leased_at, started_at, ended_at, error_class, error_type, error_message, traceback,
         ) in tx.db.execute(_ATTEMPTS, (seq,))
     )  # fmt: skip
-
-
-def read_dead_letters(tx: Transaction, seqs: Sequence[int]) -> list[DeadLetter]:
-    jobs = dict(zip(seqs, read_jobs(tx, seqs), strict=True))
-    letters = {row[0]: _letter(row, jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (as_list(seqs),))}
-    return [letters[seq] for seq in seqs]
-
-
-def read_dead_letter(tx: Transaction, seq: int) -> DeadLetter:
-    [letter] = read_dead_letters(tx, [seq])
-    return letter
-
-
-def find_job(tx: Transaction, job_id: JobId, tenant: str | None) -> int | None:
-    """The number of a job, if it is there and the tenant (None: any) may see it."""
-    rows = tx.db.execute("select seq, tenant from fairlane_job where id = ?", (job_id.bytes,))
-    return rows[0][0] if rows and tenant in (None, rows[0][1]) else None
-
-
-def has_dead_letter(tx: Transaction, seq: int, tenant: str | None) -> bool:
-    rows = tx.db.execute(
-        "select j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where d.seq = ?", (seq,)
-    )
-    return bool(rows) and tenant in (None, rows[0][0])
-
-
-def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
-    seq = find_job(tx, op.id, op.scope.tenant)
-    if seq is None:
-        return None
-    progress, log = read_note(tx, seq)
-    return JobDetail(job=read_job(tx, seq), attempts=read_attempts(tx, seq), progress=progress, log=log)
-
-
-def get_dead_letter(tx: Transaction, op: GetDeadLetter) -> DeadLetterDetail | None:
-    if not has_dead_letter(tx, op.id, op.scope.tenant):
-        return None
-    return DeadLetterDetail(dead_letter=read_dead_letter(tx, op.id), attempts=read_attempts(tx, op.id))
 
 
 def _job(row: Row) -> Job:
@@ -166,28 +228,4 @@ def _job(row: Row) -> Job:
         error_type=error_type,
         last_error=last_error,
         last_error_at=maybe_from_us(last_error_at),
-    )
-
-
-def _letter(row: Row, job: Job) -> DeadLetter:
-    (
-        seq, status, reason, error_class, error_type, fingerprint, died_at, acknowledged_by, acknowledged_at,
-        closed_by, closed_at, notes, reprocess_count, reprocessed_as,
-    ) = row  # fmt: skip
-    return DeadLetter(
-        id=Seq(seq),
-        job=job,
-        status=status,
-        reason=reason,
-        error_class=error_class,
-        error_type=error_type,
-        fingerprint=fingerprint,
-        died_at=from_us(died_at),
-        acknowledged_by=acknowledged_by,
-        acknowledged_at=maybe_from_us(acknowledged_at),
-        closed_by=closed_by,
-        closed_at=maybe_from_us(closed_at),
-        resolution_notes=notes,
-        reprocess_count=reprocess_count,
-        reprocessed_as=None if reprocessed_as is None else JobId(UUID(bytes=reprocessed_as)),
     )

@@ -1,4 +1,4 @@
-"""Why a job waits: the facts about its place, and about what stands before it."""
+"""Why a job waits: its place in line, pauses, limits and workers that concern it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from fairlane.core.job import Job
 from fairlane.core.limits import LimitKey
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
+from fairlane.stores.sqlite.handlers import reading
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us
-from fairlane.stores.sqlite.jobs import find_job, read_job
+from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits import rates
 from fairlane.stores.sqlite.limits.in_force import Heeded, heed
 from fairlane.stores.sqlite.limits.leased import leases_under
@@ -46,6 +47,7 @@ _LIVE = "select queues, types from fairlane_worker where expires_at > ?"
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
+@reading
 def why(tx: Transaction, op: Why) -> Waiting | None:
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:

@@ -1,4 +1,4 @@
-"""What people do to jobs, each act with its audit record in the same transaction."""
+"""Changes of jobs by hand: cancel, fail, bury, reset."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from fairlane.stores.sqlite.facts import (
     record,
     schedule,
 )
+from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import after
-from fairlane.stores.sqlite.jobs import find_job, read_job
+from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.reclaim import own_failure
 from fairlane.stores.sqlite.transaction import Transaction
@@ -55,6 +56,7 @@ class Unfinished(NamedTuple):
     cancel_requested: int
 
 
+@change
 def cancel(tx: Transaction, op: Cancel) -> JobAct:
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:
@@ -74,6 +76,7 @@ def cancel(tx: Transaction, op: Cancel) -> JobAct:
     return with_audit.done()
 
 
+@change
 def fail(tx: Transaction, op: Fail) -> JobAct:
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:
@@ -102,6 +105,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
     return with_audit.done()
 
 
+@change
 def bury(tx: Transaction, op: Bury) -> JobAct:
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:
@@ -119,6 +123,7 @@ def bury(tx: Transaction, op: Bury) -> JobAct:
     return with_audit.done()
 
 
+@change
 def reset(tx: Transaction, op: Reset) -> JobAct:
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:

@@ -1,0 +1,1 @@
+"""Jobs: read, listed, explained, and changed by hand."""
