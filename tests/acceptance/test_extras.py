@@ -237,9 +237,9 @@ def test_a_command_names_the_extra_it_needs(bare: Bare, settings: str, command: 
     [
         ("", "from fairlane.api import create_api", "dashboard"),
         ("", "from fairlane.metrics import exposition", "dashboard"),
-        ("", "app = Fairlane('postgresql://localhost/db'); app.store", "postgres"),
-        (EMAIL, "app = Fairlane(); app.running().__enter__()", "alerts"),
-        (WEBHOOK, "app = Fairlane(); app.running().__enter__()", "alerts"),
+        ("", "Fairlane('postgresql://localhost/db').snapshot()", "postgres"),
+        (EMAIL, "Fairlane().running().__enter__()", "alerts"),
+        (WEBHOOK, "Fairlane().running().__enter__()", "alerts"),
     ],
     ids=["api", "metrics", "postgres", "mail", "webhooks"],
 )
