@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fairlane.core.payload.codec import decode, encode, is_plain, size_warning
-from fairlane.core.payload.json_scan import Limits, scan
+from fairlane.core.payload.json_scan import ScanLimits, scan
 from fairlane.errors import InvalidPayload
 
 safe_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -180,7 +180,7 @@ def test_a_heavy_payload_is_warned_about_and_a_light_one_is_not() -> None:
     heavy, light = encode({"a": "x" * 10_240}), encode({"a": "x" * 10_000})
     assert "10,248 bytes, more than the recommended 10,240" in (size_warning(heavy) or "")
     assert size_warning(light) is None
-    assert size_warning(light, Limits(warn_bytes=100)) is not None
+    assert size_warning(light, ScanLimits(warn_bytes=100)) is not None
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_plain_is_what_most_jobs_have() -> None:
     assert not is_plain('{"n":1,"n":2}', 1)
     assert not is_plain('{"n":{"m":1}}', 2)
     assert not is_plain('{"n":"' + "9" * 301 + '"}', 1)
-    assert not is_plain('{"n":1}', 1, Limits(max_bytes=5))
+    assert not is_plain('{"n":1}', 1, ScanLimits(max_bytes=5))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from fairlane.core.payload.codec import may_break
-from fairlane.core.payload.json_scan import LIMITS, Limits, scan
+from fairlane.core.payload.json_scan import LIMITS, ScanLimits, scan
 from fairlane.errors import InvalidOption
 
 texts = st.text(max_size=20)
@@ -37,7 +37,7 @@ def test_a_document_that_python_wrote_is_clean_unless_it_breaks_a_rule(
     value: Any, ascii_only: bool, indent: int | None
 ) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
-    limits = Limits(max_depth=3, max_keys=4, max_digits=30)
+    limits = ScanLimits(max_depth=3, max_keys=4, max_digits=30)
 
     def widest(item: Any) -> int:
         inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
@@ -142,4 +142,4 @@ def test_a_hostile_text_gets_no_endless_list_of_problems() -> None:
 )
 def test_limits_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
-        Limits(**options)
+        ScanLimits(**options)

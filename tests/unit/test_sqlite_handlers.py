@@ -9,7 +9,7 @@ import pytest
 from fairlane.core import ops
 from fairlane.core.ops import Check, Op
 from fairlane.stores.sqlite import MemoryStore as MemoryStore
-from fairlane.stores.sqlite.handlers import HANDLERS, is_change
+from fairlane.stores.sqlite.transaction import HANDLERS, is_change
 
 OPERATIONS: list[type[Op[Any]]] = [
     kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, Op) and hasattr(kind, "answer")

@@ -9,7 +9,7 @@ import msgspec
 import pydantic
 import pytest
 
-from fairlane.core.payload.json_scan import Limits
+from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import CATEGORIES
 
@@ -168,7 +168,7 @@ def test_a_heavy_payload_is_warned_about_and_one_past_the_limit_refused() -> Non
     assert heavy.errors == []
     assert "more than the recommended 10,240" in heavy.warnings[0]
     assert PayloadValidator().review(a_payload(), "ingestion").warnings == []
-    small = PayloadValidator(limits=Limits(max_bytes=1_000))
+    small = PayloadValidator(limits=ScanLimits(max_bytes=1_000))
     assert "more than the 1,000 allowed" in small.validate_payload(a_payload(pad="x" * 1_000), "ingestion")[1][0]
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from fairlane.api.problems import FieldError, Problem
 from fairlane.core.payload.codec import may_break
-from fairlane.core.payload.json_scan import Limits, scan
+from fairlane.core.payload.json_scan import ScanLimits, scan
 
 ENVELOPE_BYTES = 65_536
 """What a request may add to a payload of full size."""
@@ -18,11 +18,11 @@ SCANNED_BYTES = 65_536
 """Texts up to here are looked at key by key (what comes twice); longer ones only for what could harm."""
 
 
-def body_limits(payload: Limits) -> Limits:
+def body_limits(payload: ScanLimits) -> ScanLimits:
     return replace(payload, max_bytes=payload.max_bytes + ENVELOPE_BYTES, max_depth=payload.max_depth + ENVELOPE_DEPTH)
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
+async def read_body(request: Request, limits: ScanLimits) -> bytes:
     """The body, refused before it is whole where it is too large, and before it is parsed where it is too deep."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "unsupported_encoding", "send the body as it is, without Content-Encoding")
@@ -42,7 +42,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     return text
 
 
-def _is_plain(text: bytes, limits: Limits) -> bool:
+def _is_plain(text: bytes, limits: ScanLimits) -> bool:
     """Whether a body surely has nothing to complain about: what nearly all have, told five times quicker than by a scan."""
     if len(text) > SCANNED_BYTES or b"\\" in text or may_break(text, limits):
         return False
@@ -67,7 +67,7 @@ def _announced(request: Request) -> int:
     return int(length) if length.isascii() and length.isdecimal() and len(length) < 16 else 0
 
 
-def _refuse_large(size: int, limits: Limits) -> None:
+def _refuse_large(size: int, limits: ScanLimits) -> None:
     if size > limits.max_bytes:
         raise Problem(413, "body_too_large", f"a body may have {limits.max_bytes:,} bytes")
 

@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from fairlane.core.payload.codec import decode
-from fairlane.core.payload.json_scan import Limits
+from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.errors import InvalidOption
 
 STDIN = "-"
 
 
-def read_payload(task: str, pairs: Sequence[str], text: str | None, limits: Limits) -> dict[str, Any]:
+def read_payload(task: str, pairs: Sequence[str], text: str | None, limits: ScanLimits) -> dict[str, Any]:
     """The payload, checked as one that was written by a stranger. Refused with every problem at once."""
     if text is not None and pairs:
         raise click.UsageError("give the payload once: as name=value, or with --payload", click.get_current_context())

@@ -20,7 +20,7 @@ from msgspec import Struct
 from fairlane.core.error_classes import Classifier, retry_after
 from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, ErrorClass, Lease
 from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, Released, Retried, Snoozed
-from fairlane.core.payload.json_scan import LIMITS, Limits
+from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.storable import UnstorableResult, encode_result, failure, fingerprint, safe_str
 from fairlane.errors import AttemptCancelled, Cancel, InvalidOption, LeaseLost, MissingData, Snooze
 
@@ -173,7 +173,7 @@ def decide(
     return Retried(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what, delay_s=_storable_delay_s(delay_s))
 
 
-def completed(lease: Lease, result: object, ran_s: float | None, *, limits: Limits = LIMITS) -> Outcome:
+def completed(lease: Lease, result: object, ran_s: float | None, *, limits: ScanLimits = LIMITS) -> Outcome:
     """The outcome of an attempt that returned; one whose result cannot be stored died, for it would do so again."""
     if result is None:
         return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, field
 from fairlane.client.settings.alerts import AlertSettings
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.ops.enqueue import Notify
-from fairlane.core.payload.json_scan import Limits
+from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.secrets import SensitivePolicy
 from fairlane.core.priority import DEFAULT_LABELS
 from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy
@@ -106,8 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where each value came from, by name; what is not listed is a default."""
 
     @property
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> ScanLimits:
+        return ScanLimits(
             warn_bytes=self.payload_warn_bytes,
             max_bytes=self.payload_max_bytes,
             max_depth=self.payload_max_depth,

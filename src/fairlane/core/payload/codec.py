@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, Limits, scan, shown_key
+from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, ScanLimits, scan, shown_key
 from fairlane.errors import InvalidPayload, shown
 
 _Waiting = list[tuple[str, object, int]]
@@ -27,11 +27,11 @@ def plain(value: object) -> Any:
     raise NotImplementedError(f"objects of type {type(value).__qualname__} cannot be stored as JSON")
 
 
-def too_deep(limits: Limits) -> str:
+def too_deep(limits: ScanLimits) -> str:
     return f"nested deeper than {limits.max_depth} levels, or refers to itself"
 
 
-def problems_in(value: object, limits: Limits) -> list[str]:
+def problems_in(value: object, limits: ScanLimits) -> list[str]:
     """What keeps a value from being encoded, with the path to each."""
     problems: list[str] = []
     waiting: _Waiting = [("$", value, 0)]
@@ -58,7 +58,7 @@ def problems_in(value: object, limits: Limits) -> list[str]:
     return problems
 
 
-def _scalar_problem(item: object, limits: Limits) -> str | None:
+def _scalar_problem(item: object, limits: ScanLimits) -> str | None:
     if isinstance(item, float) and not math.isfinite(item):
         return f"{item} has no place in JSON; use None or text"
     if isinstance(item, int) and abs(item) >= 10**limits.max_digits:
@@ -116,7 +116,7 @@ _read = msgspec.json.Decoder()
 _UNSURE = object()
 
 
-def encode(payload: object, *, task: str = "job", limits: Limits = LIMITS) -> Raw:
+def encode(payload: object, *, task: str = "job", limits: ScanLimits = LIMITS) -> Raw:
     """The payload as canonical JSON text, one object: equal payloads give equal text.
 
     Keys are sorted, whitespace is left out. Dates, UUIDs, decimals, enums, dataclasses, msgspec structs and pydantic models are taken.
@@ -129,7 +129,7 @@ def encode(payload: object, *, task: str = "job", limits: Limits = LIMITS) -> Ra
     return Raw(text)
 
 
-def encode_value(value: object, *, limits: Limits = LIMITS) -> tuple[bytes | None, list[str]]:
+def encode_value(value: object, *, limits: ScanLimits = LIMITS) -> tuple[bytes | None, list[str]]:
     """Any value as canonical JSON text, or every problem that stands in the way."""
     try:
         text = _canonical.encode(value)
@@ -153,7 +153,7 @@ def encode_value(value: object, *, limits: Limits = LIMITS) -> tuple[bytes | Non
     return text, []
 
 
-def decode(text: bytes | str | Raw, *, task: str = "job", limits: Limits = LIMITS) -> dict[str, Any]:
+def decode(text: bytes | str | Raw, *, task: str = "job", limits: ScanLimits = LIMITS) -> dict[str, Any]:
     """The payload a stored text holds, checked again: rows may have been written straight by SQL."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     value = _plainly_read(raw, limits)
@@ -166,7 +166,7 @@ def decode(text: bytes | str | Raw, *, task: str = "job", limits: Limits = LIMIT
     return value
 
 
-def is_plain(text: str, keys: int, limits: Limits = LIMITS) -> bool:
+def is_plain(text: str, keys: int, limits: ScanLimits = LIMITS) -> bool:
     """Whether a text that reads as an object of so many keys needs no other look: nothing is nested or escaped in it, and no key came twice."""
     size = len(text)
     return (
@@ -179,7 +179,7 @@ def is_plain(text: str, keys: int, limits: Limits = LIMITS) -> bool:
     )
 
 
-def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
+def size_warning(text: bytes | Raw, limits: ScanLimits = LIMITS) -> str | None:
     """A sentence for a payload that is accepted but heavier than it should be."""
     size = memoryview(text).nbytes
     if size <= limits.warn_bytes:
@@ -189,7 +189,7 @@ def size_warning(text: bytes | Raw, limits: Limits = LIMITS) -> str | None:
     )
 
 
-def may_break(text: bytes, limits: Limits = LIMITS) -> bool:
+def may_break(text: bytes, limits: ScanLimits = LIMITS) -> bool:
     """Whether a text could be over a limit or hold a NUL. Quick, and never wrong about a bad one."""
     size = len(text)
     if limits.max_depth >= size <= limits.max_digits and limits.max_keys >= size <= limits.max_bytes:
@@ -203,7 +203,7 @@ def may_break(text: bytes, limits: Limits = LIMITS) -> bool:
     )
 
 
-def _plainly_read(text: bytes, limits: Limits) -> Any:
+def _plainly_read(text: bytes, limits: ScanLimits) -> Any:
     """The value of a text that the quick looks already clear; `_UNSURE` only means that `scan` has to look."""
     if may_break(text, limits):
         return _UNSURE

@@ -17,7 +17,7 @@ MOST_PROBLEMS = 20
 SHOWN_KEY = 40
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ScanLimits(Struct, frozen=True, kw_only=True):
     """How large and how odd a payload may be."""
 
     warn_bytes: int = 10_240
@@ -35,7 +35,7 @@ class Limits(Struct, frozen=True, kw_only=True):
                 raise InvalidOption(option, value, "a whole number from 1 on")
 
 
-LIMITS = Limits()
+LIMITS = ScanLimits()
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -44,7 +44,7 @@ _WORD = re.compile(rb"true|false|null")
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)")
 
 
-def scan(text: bytes, limits: Limits = LIMITS) -> list[str]:
+def scan(text: bytes, limits: ScanLimits = LIMITS) -> list[str]:
     """Every problem of a JSON text, up to twenty; none: it is well-formed and within the limits."""
     if len(text) > limits.max_bytes:
         return [f"{len(text):,} bytes are more than the {limits.max_bytes:,} allowed: pass ids instead of content"]
@@ -79,7 +79,7 @@ class _Level:
 
 
 class _Scanner:
-    def __init__(self, text: bytes, limits: Limits) -> None:
+    def __init__(self, text: bytes, limits: ScanLimits) -> None:
         self.text, self.limits = text, limits
         self.at = 0
         self.open: list[_Level] = []

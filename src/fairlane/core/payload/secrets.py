@@ -235,14 +235,14 @@ _DEEPEST = 100
 """No payload nested deeper is ever accepted, so none is followed deeper."""
 
 
-class Finding(NamedTuple):
+class SensitiveContent(NamedTuple):
     path: str
     why: str
 
 
-def find(payload: object) -> list[Finding]:
+def find(payload: object) -> list[SensitiveContent]:
     """Every sensitive value, with the path to it and the reason."""
-    return [Finding(_shown(steps), why) for steps, why in _walk(payload)]
+    return [SensitiveContent(_shown(steps), why) for steps, why in _walk(payload)]
 
 
 def redact(payload: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -18,7 +18,7 @@ from msgspec import Raw
 from fairlane.core.job import ErrorClass
 from fairlane.core.outcome import Failure
 from fairlane.core.payload.codec import encode_value, plain
-from fairlane.core.payload.json_scan import LIMITS, Limits
+from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.redaction import without_secrets
 
 MESSAGE_CHARS = 2_000
@@ -101,7 +101,7 @@ def failure(exc: BaseException, error_class: ErrorClass, task: str) -> Failure:
     )
 
 
-def encode_result(result: object, *, limits: Limits = LIMITS) -> Raw:
+def encode_result(result: object, *, limits: ScanLimits = LIMITS) -> Raw:
     """A task's result as JSON text.
 
     The work is done, so text is mended rather than refused: NUL and lone surrogates become U+FFFD. What has no JSON at all, or is too

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlane.core.names import check_key, check_tenant
 from fairlane.core.payload.codec import encode_value, size_warning
-from fairlane.core.payload.json_scan import LIMITS, Limits
+from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.secrets import SensitivePolicy, find
 from fairlane.core.queues import CATEGORIES
 from fairlane.errors import InvalidOption, nearest, shown
@@ -53,7 +53,7 @@ class PayloadValidator:
         categories: Iterable[str] = CATEGORIES,
         required: Mapping[str, Iterable[str]] | None = None,
         schemas: Mapping[str, Any] | None = None,
-        limits: Limits = LIMITS,
+        limits: ScanLimits = LIMITS,
         sensitive: SensitivePolicy = "refuse",
     ) -> None:
         self._categories = tuple(categories)

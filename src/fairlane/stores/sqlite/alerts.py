@@ -13,9 +13,8 @@ from fairlane.core.ops import (
 )
 from fairlane.core.ops.alerts import RESOLVED_KEPT_S
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, as_text, before, from_us, maybe_from_us, to_us
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _ALERTS = """
 select rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version from fairlane_alert

@@ -21,9 +21,8 @@ from fairlane.core.ops import (
     SealedRecord,
 )
 from fairlane.stores.sqlite.conditions import Condition, bounded, joined
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
 COLUMNS = ("id", "at", "by", "action", "tenant", "target", "notes", "before", "after")
 """What `audit_record` reads a record from."""

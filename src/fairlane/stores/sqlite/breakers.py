@@ -8,9 +8,8 @@ from fairlane.core import breaker as rules
 from fairlane.core.breaker import Admission, Breaker
 from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _decode = msgspec.json.Decoder(Breaker).decode
 

@@ -56,7 +56,7 @@ class Chosen(NamedTuple):
     """The line that discovery served last."""
 
 
-class Limits(NamedTuple):
+class ClaimLimits(NamedTuple):
     """What a claim has to leave alone."""
 
     stopped: Paused
@@ -73,7 +73,7 @@ def claim(
     worker: WorkerId,
     claim_no: int,
     nth: int,
-    limits: Limits,
+    limits: ClaimLimits,
     marks: dict[LineName, Position],
 ) -> Chosen:
     """Lease to the worker what one lane wants, numbered from `nth` on, and note how far each line was looked at."""
@@ -107,7 +107,7 @@ def survey(tx: Transaction, want: Want, served: LineName, stopped: Paused) -> Su
 class Choice:
     """One Want's choice among the ready jobs."""
 
-    def __init__(self, tx: Transaction, want: Want, limits: Limits) -> None:
+    def __init__(self, tx: Transaction, want: Want, limits: ClaimLimits) -> None:
         self._tx, self._want, self._limits = tx, want, limits
         self._is_wanted = _filter(want, limits)
         self._seqs: list[int] = []
@@ -217,7 +217,7 @@ def _without(stopped: frozenset[str]) -> Callable[[list[str]], list[str]]:
     return lambda tenants: [tenant for tenant in tenants if tenant not in stopped] if stopped else tenants
 
 
-def _filter(want: Want, limits: Limits) -> Wanted | None:
+def _filter(want: Want, limits: ClaimLimits) -> Wanted | None:
     """Which types to take, as far as there is room for them at the moment; None: any."""
     stopped, room = limits.stopped.types, limits.room
     if want.types is not None:

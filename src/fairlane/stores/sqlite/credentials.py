@@ -20,9 +20,8 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, as_text, from_us, maybe_from_us
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _COLUMNS = "id, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at"
 _BY_ID = f"select {_COLUMNS} from fairlane_credential where id = ?"  # noqa: S608

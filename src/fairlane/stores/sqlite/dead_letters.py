@@ -27,11 +27,10 @@ from fairlane.core.ops import (
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
 from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
 from fairlane.stores.sqlite.listener import addresses_to_wake
-from fairlane.stores.sqlite.transaction import Transaction, as_list, text_of
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading, text_of
 
 GROUPED = 10_000
 """Dead letters looked at, newest first."""

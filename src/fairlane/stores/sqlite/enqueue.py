@@ -11,12 +11,11 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import FullPolicy
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.held import count_waiting
 from fairlane.stores.sqlite.instants import after, span_us, to_us
-from fairlane.stores.sqlite.limits.in_force import Heeded, heed
+from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.listener import addresses_to_wake
-from fairlane.stores.sqlite.transaction import Transaction, text_of
+from fairlane.stores.sqlite.transaction import Transaction, change, text_of
 
 _DEPTH = """
 select count(*) from (
@@ -56,11 +55,11 @@ def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
         [(depth,)] = tx.db.execute(_DEPTH, (max(op.capacity, 0),))
         if depth + len(op.jobs) > op.capacity:
             return EnqueueResult(full=True, depth=depth)
-    heeded = heed(tx, op.limits)
-    if heeded is None:
+    applicable = applicable_limits(tx, op.limits)
+    if applicable is None:
         result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
     else:
-        result = _put_within(tx, Quotas(tx, heeded), op.jobs, depth)
+        result = _put_within(tx, Quotas(tx, applicable), op.jobs, depth)
     created = {spec.queue for spec, receipt in zip(op.jobs, result.receipts, strict=False) if _is_new(receipt)}
     if created:
         tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
@@ -199,8 +198,8 @@ class Quota:
 class Quotas:
     """How many of a tenant's jobs may wait in one queue, counted once for each enqueue."""
 
-    def __init__(self, tx: Transaction, heeded: Heeded) -> None:
-        self._tx, self._force = tx, heeded.force
+    def __init__(self, tx: Transaction, applicable: ApplicableLimits) -> None:
+        self._tx, self._force = tx, applicable.force
         self._by_line: dict[tuple[str, str], Quota | None] = {}
 
     def find_too_long(self, jobs: tuple[JobSpec, ...]) -> LimitHit | None:

@@ -12,9 +12,8 @@ from fairlane.core.ops import (
     EventsAdded,
     ReadEvents,
 )
-from fairlane.stores.sqlite.handlers import change_if
 from fairlane.stores.sqlite.instants import after, from_us
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change_if
 
 MAX_EVENTS = 1_000
 _WATCHED = "select value from fairlane_meta where name = 'watched_until_us'"

@@ -24,7 +24,7 @@ class Counters(NamedTuple):
     """The priority it has reached by waiting; None: its own."""
 
 
-class Waiting(NamedTuple):
+class WaitingJob(NamedTuple):
     """A job on its way to `ready` or `scheduled`."""
 
     seq: int
@@ -55,7 +55,7 @@ class Ended(NamedTuple):
         )
 
 
-class Done(NamedTuple):
+class EndedJob(NamedTuple):
     """How a job ended; in the order of the columns of `done`."""
 
     seq: int
@@ -96,12 +96,12 @@ insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerpr
 """
 
 
-def make_ready(tx: Transaction, jobs: Sequence[Waiting]) -> None:
+def make_ready(tx: Transaction, jobs: Sequence[WaitingJob]) -> None:
     if jobs:
         tx.db.executemany(_READY, [(due_at, *counters, seq) for seq, due_at, counters in jobs])
 
 
-def schedule(tx: Transaction, jobs: Sequence[Waiting], *, failed: bool) -> None:
+def schedule(tx: Transaction, jobs: Sequence[WaitingJob], *, failed: bool) -> None:
     """`failed`: they wait for a retry."""
     if jobs:
         tx.db.executemany(_SCHEDULED, [(int(failed), due_at, *counters, seq) for seq, due_at, counters in jobs])
@@ -114,7 +114,7 @@ def record(tx: Transaction, attempts: Sequence[tuple[int, Ended]]) -> None:
 
 
 def finish(tx: Transaction, jobs: Sequence[Row]) -> None:
-    """End jobs, each a `Done`, and free their dedup keys."""
+    """End jobs, each a `EndedJob`, and free their dedup keys."""
     if jobs:
         tx.db.executemany(_DONE, jobs)
         free_dedup_keys(tx, [job[0] for job in jobs])
@@ -137,9 +137,9 @@ def drop_leases(tx: Transaction, seqs: Sequence[int]) -> None:
         tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (listed,))
 
 
-def done_by(ended: Ended, seq: int, status: str, due_at: int, counters: Counters, cancel_requested: int) -> Done:
+def done_by(ended: Ended, seq: int, status: str, due_at: int, counters: Counters, cancel_requested: int) -> EndedJob:
     """The end of a job by the end of its last attempt."""
-    return Done(
+    return EndedJob(
         seq,
         status,
         ended.ended_at,

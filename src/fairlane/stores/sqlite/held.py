@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlane.core.ops import Unheld, Unhold
-from fairlane.stores.sqlite.handlers import change
-from fairlane.stores.sqlite.limits.in_force import heed
+from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
 from fairlane.stores.sqlite.listener import addresses_to_wake
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _NEXT_QUEUE = "select min(queue) from fairlane_held where queue > ?"
 _NEXT_TENANT = "select min(tenant) from fairlane_held where queue = ? and tenant > ?"
@@ -50,11 +49,11 @@ _NOT_HELD = _PRESENT.format(held="")
 
 @change
 def unhold(tx: Transaction, op: Unhold) -> Unheld:
-    heeded = heed(tx, op.limits)
+    applicable = applicable_limits(tx, op.limits)
     left = max(op.limit, 0)
     queues: set[str] = set()
     for queue, tenant in _lines(tx):
-        most = None if heeded is None else heeded.force.terms(tenant, queue).waiting
+        most = None if applicable is None else applicable.force.terms(tenant, queue).waiting
         room = left if most is None else min(left, most - count_waiting(tx, tenant, queue, most, held=False))
         freed = tx.db.execute(_FIRST, (queue, tenant, room)) if room > 0 else []
         due = [seq for seq, due_at in freed if due_at <= tx.now]

@@ -23,7 +23,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.sqlite.limits.in_force import Heeded
+from fairlane.stores.sqlite.limits.in_force import ApplicableLimits
 from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import Transaction
 
@@ -55,13 +55,13 @@ def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues, but))
 
 
-def wake_for_room(tx: Transaction, heeded: Heeded | None, taken: Sequence[Lease], but: WorkerId) -> None:
+def wake_for_room(tx: Transaction, applicable: ApplicableLimits | None, taken: Sequence[Lease], but: WorkerId) -> None:
     """Wake waiting workers if leases ended under a running limit and the one that ended them has not taken as many again."""
     freed, tx.freed = tx.freed, []
-    if heeded is None:
+    if applicable is None:
         return
-    left = Counter(key for lease in freed for key in heeded.counted_by(*lease))
-    left.subtract(key for lease in taken for key in heeded.counted_by(lease.queue, lease.tenant, lease.type))
+    left = Counter(key for lease in freed for key in applicable.counted_by(*lease))
+    left.subtract(key for lease in taken for key in applicable.counted_by(lease.queue, lease.tenant, lease.type))
     if any(places > 0 for places in left.values()):
         wake_for_ready(tx, but)
 

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClaims
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.listener import wake_for_ready
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _KNOWN = "select 1 from fairlane_pause where kind = ? and name = ?"
 

@@ -14,7 +14,7 @@ from fairlane.core.outcome import Failure
 from fairlane.stores.sqlite.facts import (
     Counters,
     Ended,
-    Waiting,
+    WaitingJob,
     done_by,
     drop_leases,
     finish,
@@ -22,9 +22,8 @@ from fairlane.stores.sqlite.facts import (
     open_dead_letter,
     record,
 )
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.limits.rates import give_back
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change
 
 _LEASE = """
 select l.seq, j.id, j.type, l.worker, l.attempt, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
@@ -129,7 +128,7 @@ def take_back(
     drop_leases(tx, [lease.seq])
     if status is None:
         record(tx, [(lease.seq, ended)])
-        make_ready(tx, [Waiting(lease.seq, lease.due_at, counters)])
+        make_ready(tx, [WaitingJob(lease.seq, lease.due_at, counters)])
         tx.gave_back = True
     else:
         if status == "dead" and failure is not None:

@@ -11,10 +11,9 @@ from fairlane.core.ops import (
     Retained,
 )
 from fairlane.stores.sqlite.credentials import forget_ended
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _FINISHED = """
 select seq from fairlane_done where status <> 'dead' and finished_at < ? order by finished_at, seq limit ?

@@ -23,10 +23,9 @@ from fairlane.core.ops import (
 from fairlane.core.schedules.schedule import Schedule
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.enqueue import put
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.listener import addresses_to_wake
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _decode = msgspec.json.Decoder(Schedule).decode
 _UNFINISHED = """

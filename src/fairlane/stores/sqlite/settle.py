@@ -22,7 +22,7 @@ from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import (
     Counters,
     Ended,
-    Waiting,
+    WaitingJob,
     done_by,
     drop_leases,
     finish,
@@ -161,9 +161,9 @@ class Ends:
         self.leases: list[int] = []
         self.done: list[Row] = []
         self.attempts: list[tuple[int, Ended]] = []
-        self.ready: list[Waiting] = []
-        self.snoozed: list[Waiting] = []
-        self.retried: list[Waiting] = []
+        self.ready: list[WaitingJob] = []
+        self.snoozed: list[WaitingJob] = []
+        self.retried: list[WaitingJob] = []
         self.died: list[tuple[Died, int]] = []
         self.crashed: list[tuple[Held, Crashed]] = []
         self.unstarted: list[int] = []
@@ -204,11 +204,11 @@ class Ends:
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
         if isinstance(outcome, Retried):
-            self.retried.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
+            self.retried.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
         elif isinstance(outcome, Snoozed):
-            self.snoozed.append(Waiting(lease.seq, after(tx.now, outcome.delay_s), counters))
+            self.snoozed.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
         else:
-            self.ready.append(Waiting(lease.seq, lease.due_at, counters))
+            self.ready.append(WaitingJob(lease.seq, lease.due_at, counters))
 
     def write(self, tx: Transaction) -> None:
         give_back(tx, self.unstarted)

@@ -38,15 +38,14 @@ from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are register
 )
 from fairlane.stores.sqlite.connection import Database
 from fairlane.stores.sqlite.driver import Driver, Library
-from fairlane.stores.sqlite.handlers import HANDLERS, is_change
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
 from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
-from fairlane.stores.sqlite.limits.in_force import LimitMemory
+from fairlane.stores.sqlite.limits.in_force import LimitCache
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrator import SqliteMigrator
 from fairlane.stores.sqlite.thread import StoreThread
-from fairlane.stores.sqlite.transaction import StoreClock, Transaction
+from fairlane.stores.sqlite.transaction import HANDLERS, StoreClock, Transaction, is_change
 
 T = TypeVar("T")
 
@@ -68,7 +67,7 @@ class DatabaseStore(ABC):
     def __init__(self, connections: Connections, clock: Clock | None) -> None:
         self._connections = connections
         self._clock = StoreClock(clock or SystemClock())
-        self._limit_memory = LimitMemory()
+        self._limit_cache = LimitCache()
         self._closed = False
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
@@ -87,7 +86,7 @@ class DatabaseStore(ABC):
 
     def _handle(self, db: Driver, op: Op[Any], *, writing: bool, on_loan: bool = False) -> tuple[object, list[str]]:
         now = self._clock.now_us(db, writing=writing) if op.now is None else to_us(op.now)
-        tx = Transaction(db, now, limit_memory=None if on_loan else self._limit_memory)
+        tx = Transaction(db, now, limit_cache=None if on_loan else self._limit_cache)
         if isinstance(op, ops.Check):
             return self._check(tx), []
         answer = HANDLERS[type(op)](tx, op)

@@ -19,10 +19,9 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import maybe_from_us
 from fairlane.stores.sqlite.limits.in_force import read_kept
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
 _FIND = "select name, weight, tier, seen_at from fairlane_tenant"
 _SET = """

@@ -1,20 +1,28 @@
-"""What an operation is given to work with."""
+"""What the handler of an operation works with, and which function handles which operation.
+
+A function is registered where it is written; the annotation of its parameter `op` names the operation:
+
+    @change
+    def cancel(tx: Transaction, op: Cancel) -> JobAct: ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from fairlane.core.clock import Clock
+from fairlane.core.ops import Op
 from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.instants import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from fairlane.stores.sqlite.limits.in_force import LimitMemory
+    from fairlane.stores.sqlite.limits.in_force import LimitCache
+
 
 _KEEP_LATEST_EVERY_US = 1_000_000
 
@@ -27,7 +35,7 @@ class Transaction:
     now: int
     wakes: list[str] = field(default_factory=list)
     """Addresses of workers to wake once the transaction has committed."""
-    limit_memory: LimitMemory | None = None
+    limit_cache: LimitCache | None = None
     """None on a borrowed connection: what is read there may never be committed."""
     leases_counted: bool | None = None
     """Whether leases carry what they are counted by; None: not looked yet."""
@@ -78,3 +86,40 @@ class StoreClock:
 
     def _machine_us(self) -> int:
         return (self._clock.now() - EPOCH) // MICROSECOND
+
+
+Handler = Callable[[Transaction, Any], object]
+H = TypeVar("H", bound=Handler)
+
+HANDLERS: dict[type[Op[Any]], Handler] = {}
+_WRITES: dict[type[Op[Any]], Callable[[Any], bool]] = {}
+
+
+def reading(handler: H) -> H:
+    """It changes nothing, and waits for no writer."""
+    HANDLERS[_operation(handler)] = handler
+    return handler
+
+
+def change(handler: H) -> H:
+    """It runs in a write transaction."""
+    return change_if(lambda op: True)(handler)
+
+
+def change_if(writes: Callable[[Any], bool]) -> Callable[[H], H]:
+    """It runs in a write transaction for the operations that `writes` is true of."""
+
+    def register(handler: H) -> H:
+        _WRITES[_operation(handler)] = writes
+        return reading(handler)
+
+    return register
+
+
+def is_change(op: Op[Any]) -> bool:
+    return type(op) in _WRITES and _WRITES[type(op)](op)
+
+
+def _operation(handler: Handler) -> type[Op[Any]]:
+    operation: type[Op[Any]] = handler.__globals__[handler.__annotations__["op"]]
+    return operation

@@ -16,12 +16,11 @@ from fairlane.core.ops import (
     TurnResult,
 )
 from fairlane.errors import StoreRefused
-from fairlane.stores.sqlite.claims import Limits, claim, marks_of, survey
+from fairlane.stores.sqlite.claims import ClaimLimits, claim, marks_of, survey
 from fairlane.stores.sqlite.facts import BAND, RANK
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, span_us
 from fairlane.stores.sqlite.leases import leases_by_seq, leases_of_claim
-from fairlane.stores.sqlite.limits.in_force import heed
+from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
 from fairlane.stores.sqlite.limits.room import Room
 from fairlane.stores.sqlite.lines import LineName, Position
@@ -29,7 +28,7 @@ from fairlane.stores.sqlite.listener import wake_for_ready, wake_for_room
 from fairlane.stores.sqlite.pauses import paused
 from fairlane.stores.sqlite.reclaim import reclaim_lapsed
 from fairlane.stores.sqlite.settle import settle, start
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
 _PROMOTE = f"""
@@ -59,16 +58,16 @@ _MOVE_RANK = "update fairlane_ready set rank = ? where seq = ?"
 
 @change
 def turn(tx: Transaction, op: Turn) -> TurnResult:
-    heeded = heed(tx, op.limits)
-    if heeded is not None and heeded.counts_leases:
+    applicable = applicable_limits(tx, op.limits)
+    if applicable is not None and applicable.counts_leases:
         count_leases_from_now_on(tx)
     unstarted = start(tx, op.worker, op.starts) if op.starts else []
     stale = settle(tx, op.worker, op.outcomes) if op.outcomes else []
     promote_due(tx, op.promote_limit)
     reclaimed = reclaim_lapsed(tx, op.reclaim_limit)
     registered = tx.db.execute(_REGISTERED, (op.worker.bytes, tx.now))
-    limited = heeded is not None and heeded.limits_claims(tx.now)
-    claims = Claims(tx, op, Room(tx, heeded) if heeded is not None and limited else None)
+    limited = applicable is not None and applicable.limits_claims(tx.now)
+    claims = Claims(tx, op, Room(tx, applicable) if applicable is not None and limited else None)
     leases: list[Lease] = []
     if registered:
         if op.wants:
@@ -76,7 +75,7 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
         if op.waiting != registered[0][0]:
             tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
     if tx.freed and (op.wants or op.limits):
-        wake_for_room(tx, heeded, leases, but=op.worker)
+        wake_for_room(tx, applicable, leases, but=op.worker)
     elif tx.freed:  # who claims nothing gives no limits: one that is not known here may have counted them
         tx.freed.clear()
         wake_for_ready(tx, but=op.worker)
@@ -108,7 +107,7 @@ class Claims:
 
     def make(self) -> list[Lease]:
         tx, op = self._tx, self._op
-        limits = Limits(paused(tx), self.room)
+        limits = ClaimLimits(paused(tx), self.room)
         seqs: list[int] = []
         for want in op.wants:
             chosen = claim(tx, want, op.worker, op.claim_no, len(seqs), limits, self.marks)

@@ -21,11 +21,10 @@ from fairlane.core.ops import (
     Workers,
 )
 from fairlane.core.outcome import Released
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import after, before, from_us
 from fairlane.stores.sqlite.reclaim import reclaim_all_of
 from fairlane.stores.sqlite.settle import settle, start
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _RENEW = """
 insert into fairlane_worker (id, name, queues, types, wake_address, figures, registered_at, renewed_at, expires_at)

@@ -8,9 +8,9 @@ from fairlane.core.ops import Bury, Cancel, Fail, JobAct, Reset
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.facts import (
     Counters,
-    Done,
     Ended,
-    Waiting,
+    EndedJob,
+    WaitingJob,
     done_by,
     drop_leases,
     finish,
@@ -19,12 +19,11 @@ from fairlane.stores.sqlite.facts import (
     record,
     schedule,
 )
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import after
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.reclaim import own_failure
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, change
 
 _UNFINISHED = """
 select 'ready', r.due_at, r.attempt, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), null, null, null, 0
@@ -72,7 +71,7 @@ def cancel(tx: Transaction, op: Cancel) -> JobAct:
         tx.db.execute("update fairlane_lease set cancel_requested = 1 where seq = ?", (seq,))
     else:
         _leave(tx, seq, job)
-        finish(tx, [Done(seq, "cancelled", tx.now, job.due_at, job.attempt, job.attempts, job.crashes)])
+        finish(tx, [EndedJob(seq, "cancelled", tx.now, job.due_at, job.attempt, job.attempts, job.crashes)])
     return with_audit.done()
 
 
@@ -101,7 +100,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
         finish(tx, [done_by(ended, seq, "cancelled", job.due_at, counters, 1)])
     else:
         record(tx, [(seq, ended)])
-        schedule(tx, [Waiting(seq, retry_at, counters)], failed=True)
+        schedule(tx, [WaitingJob(seq, retry_at, counters)], failed=True)
     return with_audit.done()
 
 
@@ -141,7 +140,7 @@ def reset(tx: Transaction, op: Reset) -> JobAct:
         finish(tx, [done_by(ended, seq, "cancelled", job.due_at, counters, 1)])
     else:
         record(tx, [(seq, ended)])
-        make_ready(tx, [Waiting(seq, job.due_at, counters)])
+        make_ready(tx, [WaitingJob(seq, job.due_at, counters)])
         tx.gave_back = True
     return with_audit.done()
 

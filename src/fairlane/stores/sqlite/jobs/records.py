@@ -22,9 +22,8 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.handlers import change, reading
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us, to_us
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
 _decode_dict = msgspec.json.Decoder(dict).decode
 # A held job has no facts of its own yet: none is as good as never tried, and due when it was first due.

@@ -8,14 +8,13 @@ from fairlane.core.job import Job
 from fairlane.core.limits import LimitKey
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
-from fairlane.stores.sqlite.handlers import reading
 from fairlane.stores.sqlite.instants import from_us, maybe_from_us
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits import rates
-from fairlane.stores.sqlite.limits.in_force import Heeded, heed
+from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.limits.leased import leases_under
 from fairlane.stores.sqlite.pauses import all_pauses
-from fairlane.stores.sqlite.transaction import Transaction
+from fairlane.stores.sqlite.transaction import Transaction, reading
 
 _PLACE = """
 select 'ready' from fairlane_ready where seq = ?1
@@ -53,7 +52,7 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
     if seq is None:
         return None
     job = read_job(tx, seq)
-    heeded = heed(tx, op.limits)
+    applicable = applicable_limits(tx, op.limits)
     [(found,)] = tx.db.execute(_PLACE, (seq,))
     place: WaitPlace = found
     ahead, more_urgent, tenants = _in_line(tx, seq) if place == "ready" else (0, 0, 0)
@@ -67,8 +66,8 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
         more_urgent=more_urgent,
         tenants=tenants,
         pauses=_pauses(tx, job),
-        limits=_limits(tx, heeded, job) if heeded is not None and unfinished else (),
-        waiting_limit=None if heeded is None else heeded.force.terms(job.tenant, job.queue).waiting,
+        limits=_limits(tx, applicable, job) if applicable is not None and unfinished else (),
+        waiting_limit=None if applicable is None else applicable.force.terms(job.tenant, job.queue).waiting,
         workers=workers,
         knowing=knowing,
     )
@@ -95,13 +94,13 @@ def _workers(tx: Transaction, job: Job) -> tuple[int, int]:
     return len(serving), sum(not types or job.type in types for types in serving)
 
 
-def _limits(tx: Transaction, heeded: Heeded, job: Job) -> tuple[LimitState, ...]:
-    keys = heeded.force.keys_of(job.queue, job.tenant, job.type)
-    return tuple(state for key in keys if (state := _state(tx, heeded, key)) is not None)
+def _limits(tx: Transaction, applicable: ApplicableLimits, job: Job) -> tuple[LimitState, ...]:
+    keys = applicable.force.keys_of(job.queue, job.tenant, job.type)
+    return tuple(state for key in keys if (state := _state(tx, applicable, key)) is not None)
 
 
-def _state(tx: Transaction, heeded: Heeded, key: LimitKey) -> LimitState | None:
-    bound = heeded.of(key)
+def _state(tx: Transaction, applicable: ApplicableLimits, key: LimitKey) -> LimitState | None:
+    bound = applicable.of(key)
     if bound is None:
         return None
     running, rate = bound.running, bound.rate

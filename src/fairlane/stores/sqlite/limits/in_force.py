@@ -22,7 +22,7 @@ _limit = msgspec.json.Decoder(Limit).decode
 _REMEMBERED = 7
 
 
-class Bound(NamedTuple):
+class KeyLimit(NamedTuple):
     """What one key allows to claims."""
 
     key: LimitKey
@@ -33,7 +33,7 @@ class Bound(NamedTuple):
     """Of a named limit."""
 
 
-class Heeded:
+class ApplicableLimits:
     """Limits in force, looked up once and remembered."""
 
     def __init__(self, given: tuple[Limit, ...], kept: tuple[StoredLimit, ...]) -> None:
@@ -55,61 +55,61 @@ class Heeded:
         """Under which limits on running a lease counts."""
         return (bound.key for bound in self.of_job(queue, tenant, task) if bound.running is not None)
 
-    def _of_job(self, queue: str, tenant: str, task: str) -> tuple[Bound, ...]:
+    def _of_job(self, queue: str, tenant: str, task: str) -> tuple[KeyLimit, ...]:
         return (*self.of_line(queue, tenant), *self.of_task(task))
 
-    def _of_line(self, queue: str, tenant: str) -> tuple[Bound, ...]:
+    def _of_line(self, queue: str, tenant: str) -> tuple[KeyLimit, ...]:
         keys = LimitKey("queue", queue), LimitKey("tenant", tenant), LimitKey("tenant", tenant, queue)
         return tuple(bound for key in keys if (bound := self.of(key)) is not None)
 
-    def _of_task(self, task: str) -> tuple[Bound, ...]:
+    def _of_task(self, task: str) -> tuple[KeyLimit, ...]:
         keys = LimitKey("type", task), *self.force.named(task)
         return tuple(bound for key in keys if (bound := self.of(key)) is not None)
 
-    def of(self, key: LimitKey) -> Bound | None:
+    def of(self, key: LimitKey) -> KeyLimit | None:
         """What one key allows; None: everything."""
         running, rate, pause = self.force.running(key), self.force.rate(key), self.force.paused_until(key)
         if running is None and rate is None and pause is None:
             return None
         types = self.force.types_of(key) if key.kind == "named" else ()
-        return Bound(key, running, rate, 0 if pause is None else to_us(pause), types)
+        return KeyLimit(key, running, rate, 0 if pause is None else to_us(pause), types)
 
 
 class _Read(NamedTuple):
     version: int
     kept: tuple[StoredLimit, ...]
-    together: list[tuple[tuple[Limit, ...], Heeded]]
+    together: list[tuple[tuple[Limit, ...], ApplicableLimits]]
     """What operations brought, and what came of it; the newest last."""
 
 
-class LimitMemory:
+class LimitCache:
     """The limits a store has read last, good until their version changes. Whoever finds an old version replaces all of it at once."""
 
     def __init__(self) -> None:
         self._read = _Read(0, (), [])
 
-    def heeded(self, tx: Transaction, given: tuple[Limit, ...], version: int) -> Heeded | None:
+    def applicable(self, tx: Transaction, given: tuple[Limit, ...], version: int) -> ApplicableLimits | None:
         read = self._read
         if read.version != version:
             read = self._read = _Read(version, read_kept(tx), [])
         if not given and not read.kept:
             return None
-        for brought, heeded in read.together:
+        for brought, applicable in read.together:
             if brought == given:
-                return heeded
-        heeded = Heeded(given, read.kept)
-        read.together[:] = [*read.together[-_REMEMBERED:], (given, heeded)]
-        return heeded
+                return applicable
+        applicable = ApplicableLimits(given, read.kept)
+        read.together[:] = [*read.together[-_REMEMBERED:], (given, applicable)]
+        return applicable
 
 
-def heed(tx: Transaction, given: tuple[Limit, ...]) -> Heeded | None:
+def applicable_limits(tx: Transaction, given: tuple[Limit, ...]) -> ApplicableLimits | None:
     """What is in force for this operation; None: nothing at all."""
     state: dict[str, int] = dict(tx.db.execute(_STATE))
     tx.leases_counted = "leases_counted" in state
     version = state.get("limits_version", 0)
     if not given and not version:
         return None
-    return (tx.limit_memory or LimitMemory()).heeded(tx, given, version)
+    return (tx.limit_cache or LimitCache()).applicable(tx, given, version)
 
 
 def read_kept(tx: Transaction, where: str = "true", params: tuple[object, ...] = ()) -> tuple[StoredLimit, ...]:

@@ -8,10 +8,9 @@ import msgspec
 
 from fairlane.core.limits import Rate
 from fairlane.core.ops import TakeTokens, TokensTaken
-from fairlane.stores.sqlite.handlers import change
 from fairlane.stores.sqlite.instants import after, before, from_us
-from fairlane.stores.sqlite.limits.in_force import heed
-from fairlane.stores.sqlite.transaction import Transaction, as_list
+from fairlane.stores.sqlite.limits.in_force import applicable_limits
+from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 RateKey = tuple[str, str, str]
 """Kind (`enqueue` too), name, queue."""
@@ -92,10 +91,10 @@ def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int |
 
 @change
 def take_tokens(tx: Transaction, op: TakeTokens) -> TokensTaken:
-    heeded = heed(tx, op.limits)
+    applicable = applicable_limits(tx, op.limits)
     uses: list[RateUse] = []
     for tenant, count in sorted(op.counts.items()):
-        rate = None if heeded is None else heeded.force.enqueue_rate(tenant)
+        rate = None if applicable is None else applicable.force.enqueue_rate(tenant)
         if rate is None:
             continue
         key = ("enqueue", tenant, "")

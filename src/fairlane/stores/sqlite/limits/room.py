@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlane.core.limits import LimitKey, Rate
 from fairlane.stores.sqlite.limits import rates
-from fairlane.stores.sqlite.limits.in_force import Bound, Heeded
+from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, KeyLimit
 from fairlane.stores.sqlite.limits.leased import leases_of_tenants, leases_under
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
@@ -17,35 +17,35 @@ ENDLESS = 1 << 62
 class Room:
     """Each key is counted when it is first asked for, and from then on by what is claimed under it."""
 
-    def __init__(self, tx: Transaction, heeded: Heeded) -> None:
-        self._tx, self._heeded = tx, heeded
+    def __init__(self, tx: Transaction, applicable: ApplicableLimits) -> None:
+        self._tx, self._applicable = tx, applicable
         self._left: dict[LimitKey, int] = {}
         self._rated: dict[int, list[LimitKey]] = {}
         self._rates: dict[LimitKey, Rate] = {}
-        self._held_back: dict[LimitKey, Bound] = {}
+        self._held_back: dict[LimitKey, KeyLimit] = {}
         self._full_tasks: set[str] = set()
         """They stay so: room does not grow within a Turn."""
 
     def in_line(self, queue: str, tenant: str) -> int:
         """How many jobs of this tenant in this queue may be claimed, whatever their types."""
-        return self._least(self._heeded.of_line(queue, tenant))
+        return self._least(self._applicable.of_line(queue, tenant))
 
     def in_queue(self, queue: str) -> int:
-        return self._least(bound for bound in self._heeded.of_line(queue, "") if bound.key.kind == "queue")
+        return self._least(bound for bound in self._applicable.of_line(queue, "") if bound.key.kind == "queue")
 
     def has_for(self, task: str) -> bool:
         if task in self._full_tasks:
             return False
-        if self._least(self._heeded.of_task(task)) > 0:
+        if self._least(self._applicable.of_task(task)) > 0:
             return True
         self._full_tasks.add(task)
         return False
 
     def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
         """Count many tenants in few statements, before each is asked for."""
-        alike: dict[tuple[str, int | None, Rate | None], list[Bound]] = {}
+        alike: dict[tuple[str, int | None, Rate | None], list[KeyLimit]] = {}
         for tenant in tenants:
-            for bound in self._heeded.of_line(queue, tenant):
+            for bound in self._applicable.of_line(queue, tenant):
                 if bound.key.kind == "tenant" and bound.key not in self._left and bound.paused_until <= self._tx.now:
                     alike.setdefault((bound.key.queue, bound.running, bound.rate), []).append(bound)
         for (where, running, rate), bounds in alike.items():
@@ -57,7 +57,7 @@ class Room:
                 self._left[bound.key] = left if rate is None else min(left, rate.count - used[bound.key.name])
 
     def claim(self, queue: str, tenant: str, task: str, seq: int) -> None:
-        for bound in self._heeded.of_job(queue, tenant, task):
+        for bound in self._applicable.of_job(queue, tenant, task):
             self._left[bound.key] -= 1
             if bound.rate is not None:
                 self._rates[bound.key] = bound.rate
@@ -85,7 +85,7 @@ class Room:
                 instants.append(at)
         return min(instants, default=None)
 
-    def _least(self, bounds: Iterable[Bound]) -> int:
+    def _least(self, bounds: Iterable[KeyLimit]) -> int:
         least = ENDLESS
         for bound in bounds:
             left = self._left.get(bound.key)
@@ -96,7 +96,7 @@ class Room:
             least = min(least, left)
         return least
 
-    def _count(self, bound: Bound) -> int:
+    def _count(self, bound: KeyLimit) -> int:
         if bound.paused_until > self._tx.now:
             return 0
         left = ENDLESS
