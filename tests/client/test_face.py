@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -64,3 +65,15 @@ def test_every_verb_of_every_group_has_an_async_twin() -> None:
         verbs = names - {"get", "items", "keys", "values"} if isinstance(group, Mapping) else names
         for name in verbs:
             assert f"a{name}" in verbs or (name[0] == "a" and name[1:] in verbs), f"{type(group).__name__}.{name}"
+
+
+def test_the_reference_names_every_verb() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "client.md").read_text()
+    with fairlane.Fairlane("memory://") as app:
+        groups = {name: value for name, value in vars(app).items() if isinstance(value, Verbs)}
+    for name, group in groups.items():
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `app.{name}` |")]
+        names = {verb for verb in dir(group) if not verb.startswith("_")}
+        verbs = {verb for verb in names if verb[0] != "a" or verb[1:] not in names}
+        of_mapping = {"get", "items", "keys", "values"} if isinstance(group, Mapping) else set()
+        assert set(re.findall(r"`(\w+)`", row)) == verbs - of_mapping, name
