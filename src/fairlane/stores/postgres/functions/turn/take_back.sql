@@ -12,15 +12,19 @@ $$;
 -- leases_of: a worker's leases, or those of one of its claims, by seq and locked.
 -- uses:   lease (small: as many rows as jobs in flight)
 --
--- An index by worker cost every claimed job 0.5 to 0.9 us of the server's time, for what is asked only when a worker leaves or an answer was lost.
-create or replace function leases_of(_worker uuid, _claim_no bigint default null, _limit integer default null) returns bigint[]
+-- An index by worker cost every claimed job 0.5 to 0.9 us of the server's time, for what is asked only when a worker
+-- leaves or an answer was lost.
+create or replace function leases_of(
+  _worker uuid, _claim_no bigint default null, _limit integer default null
+) returns bigint[]
 language plpgsql
 set search_path from current
 set enable_seqscan = on
 as $$
 begin
   return array(
-    select seq from lease where worker = _worker and (_claim_no is null or claim_no = _claim_no) order by seq limit _limit for update);
+    select seq from lease where worker = _worker and (_claim_no is null or claim_no = _claim_no)
+    order by seq limit _limit for update);
 end
 $$;
 
@@ -65,17 +69,20 @@ begin
       attempts + case when error_type = 'JobStuck' then 1 else 0 end as charged
     from told t
   ), ended as (
-    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at, deadline_at, started_at,
-                      error_class, error_type, error_message)
+    insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at,
+                      deadline_at, started_at, error_class, error_type, error_message)
     select seq, became, _now, due_at, attempt, charged, crashed, outcome, worker, leased_at, deadline_at, started_at,
            error_class, error_type, error_message
     from worded where became <> 'ready'
   ), lived_on as (
-    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class, error_type, error_message)
-    select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, _now, error_class, error_type, error_message
+    insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class,
+      error_type, error_message)
+    select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, _now, error_class, error_type,
+      error_message
     from worded where became = 'ready'
   ), back as (
-    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s)
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s)
     select seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashed,
            suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s
     from worded where became = 'ready'
@@ -89,9 +96,11 @@ begin
     where w.deduped and w.became <> 'ready' and j.seq = w.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = w.seq
   )
-  select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause, 'became', became)
+  select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause,
+    'became', became)
                   order by seq),
-         bool_or(counted > 1 or became = 'ready'), array_agg(rates) filter (where started_at is null and rates is not null),
+         bool_or(counted > 1 or became = 'ready'),
+         array_agg(rates) filter (where started_at is null and rates is not null),
          array_agg(leased_at) filter (where started_at is null and rates is not null)
   into _told, _wake, _rates, _leased
   from worded;
