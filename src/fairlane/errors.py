@@ -111,7 +111,8 @@ class UnknownPriority(BadInput):
         self.label = label
         names = ", ".join(known)
         super().__init__(
-            f'no priority named "{label}"; use a whole number from 0 on, or one of {names}.{nearest(label, names.split(", "))}'
+            f'no priority named "{label}"; use a whole number from 0 on, or one of {names}.'
+            f"{nearest(label, names.split(', '))}"
         )
 
 
@@ -204,7 +205,8 @@ class NoTransaction(FairlaneError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this connection is outside a transaction (autocommit): the tenant would be forgotten before your next statement. "
+            "this connection is outside a transaction (autocommit): "
+            "the tenant would be forgotten before your next statement. "
             "Begin one first, or write: with fairlane.isolation.tenant_transaction(conn): …"
         )
 
@@ -309,7 +311,7 @@ class StoreClosed(StoreError):
     code = "store_closed"
 
     def __init__(self, store: str) -> None:
-        super().__init__(f"the {store} store is closed; nothing was done. Make a new Fairlane to go on")
+        super().__init__(f"the {store} store is closed; nothing was done. Make a new Fairlane to continue")
 
 
 class StoreRefused(StoreError):
@@ -359,8 +361,8 @@ class SqliteLibraryMismatch(StoreError):
 
     def __init__(self, theirs: str, ours: str) -> None:
         super().__init__(
-            f"the connection is {theirs}'s, this store uses {ours}: two copies of SQLite on one file in one process can "
-            f'corrupt it. Set sqlite_library = "{theirs}" so that both use one'
+            f"the connection is {theirs}'s, this store uses {ours}: two copies of SQLite on one file in one process "
+            f'can corrupt it. Set sqlite_library = "{theirs}" so that both use one'
         )
 
 
@@ -377,7 +379,10 @@ class Snooze(TaskSignal):
 
 
 class BreakerOpen(FairlaneError, Snooze):
-    """A dependency is failing and is spared: no call before `seconds` are over. Out of a task, the job is snoozed so long."""
+    """A dependency is failing and is spared: no call before `seconds` are over.
+
+    Out of a task, the job is snoozed for as long.
+    """
 
     code = "breaker_open"
 

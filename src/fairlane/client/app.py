@@ -76,8 +76,8 @@ class RunningWorker(Protocol):
 class Fairlane(Verbs):
     """Jobs for one application: register tasks, enqueue them, inspect jobs and act on them.
 
-    Nothing is connected until the first operation. Safe to share between threads and event loops. Every verb has a twin for async
-    code, named `a…`.
+    Nothing is connected until the first operation. Safe to share between threads and event loops. Every verb has a
+    twin for async code, named `a…`.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class Fairlane(Verbs):
     @overload
     def resource(self, /, *, scope: ResourceScope) -> ResourceDecorator: ...
     def resource(self, function: Callable[[], Any] | None = None, /, *, scope: ResourceScope = "job") -> Any:
-        """Register a generator function as a resource, one for each job: `@app.resource`, or `@app.resource(scope="worker")`.
+        """Register a generator function as a resource of each job, or of each worker with `scope="worker"`.
 
-        What stands behind its `yield` runs when the job has ended, however it ended: an exception or a cancellation is raised at the
-        `yield` first. A job that returned but whose resource fails to close has failed.
+        What stands behind its `yield` runs when the job has ended, however it ended: an exception or a cancellation
+        is raised at the `yield` first. A job that returned but whose resource fails to close has failed.
         """
         self._runtime.has_resources = True
         decorator = ResourceDecorator(scope)
@@ -183,7 +183,8 @@ class Fairlane(Verbs):
     ) -> RunningWorker:
         """Run this application's jobs in this process while a block lasts: `with app.running(): …`, or `async with`.
 
-        Leaving it ends claims and gives running jobs the grace; with `drain` it first waits until nothing is ready and nothing runs.
+        Leaving it ends claims and gives running jobs the grace; with `drain` it first waits until nothing is ready
+        and nothing runs.
         """
         # By name: the client stands below the worker, and an application that only enqueues never loads one.
         embedded = importlib.import_module("fairlane.worker.embedded")

@@ -1,7 +1,8 @@
 """What surrounds a call: the job that runs, the tenant in force, and whose jobs a call may therefore see.
 
-Inside a job, and inside `with tenant(…)`, a call sees one tenant alone: asking for all means asking for that tenant's, and naming another is
-refused. The reserved tenant `system` is the application itself and is not narrowed; `with all_tenants():` lifts the restriction explicitly.
+Inside a job, and inside `with tenant(…)`, a call sees one tenant alone: asking for all means asking for that
+tenant's, and naming another is refused. The reserved tenant `system` is the application itself and is not narrowed;
+`with all_tenants():` lifts the restriction explicitly.
 """
 
 from __future__ import annotations
@@ -99,11 +100,17 @@ class CurrentJob:
         return self._principals
 
     def progress(self, done: float) -> None:
-        """Report how far it is, from 0 to 1, for people who look at the job. Written about once a second; stops the attempt like `check`."""
+        """Report how far it is, from 0 to 1, for people who look at the job.
+
+        Written about once a second; stops the attempt like `check`.
+        """
         self._take(progress=_progress(done))
 
     def log(self, message: object) -> None:
-        """Add a line to the job's log, of which the newest 100 are kept. Written about once a second; stops the attempt like `check`."""
+        """Add a line to the job's log, of which the newest 100 are kept.
+
+        Written about once a second; stops the attempt like `check`.
+        """
         self._take(line=safe_str(message, LINE_CHARS))
 
     def check(self) -> None:
@@ -151,8 +158,8 @@ class CurrentJob:
 def tenant(name: str | int) -> Iterator[str]:
     """Everything enqueued inside belongs to this tenant, unless its `using(tenant=…)` says otherwise.
 
-    Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the job's own tenant alone
-    (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`.
+    Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the
+    job's own tenant alone (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`.
     """
     checked, in_force = check_tenant(name), tenant_in_force.get()
     if job_in_force.get() is not None and in_force not in (None, SYSTEM_TENANT, checked):

@@ -9,8 +9,9 @@
     async def send(user_id: int) -> None:
         db = await session()
 
-A resource is asked for inside the task, not passed as a parameter: parameters are the job's payload and nothing else. An open resource lives with
-one attempt or with one worker, and is closed newest first, with the exception that ended the work.
+A resource is asked for inside the task, not passed as a parameter: parameters are the job's payload and nothing else.
+An open resource lives with one attempt or with one worker, and is closed newest first, with the exception that ended
+the work.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ ResourceScope = Literal["job", "worker"]
 
 job_scope: ContextVar[ResourceHolder | None] = ContextVar("fairlane_job_scope", default=None)
 worker_scope: ContextVar[ResourceHolder | None] = ContextVar("fairlane_worker_scope", default=None)
-replacements: ContextVar[dict[Resource[Any], Any]] = ContextVar("fairlane_replacements", default={})  # noqa: B039 - never changed in place
+replacements: ContextVar[dict[Resource[Any], Any]] = ContextVar(
+    "fairlane_replacements",
+    default={},  # noqa: B039 - never changed in place
+)
 
 
 class Resource(Generic[T]):
@@ -161,29 +165,29 @@ class JobScope:
 
     def close(self, error: BaseException | None) -> None:
         """Close everything; raises what a closing raised, if the work itself raised nothing."""
-        told = error
+        first = error
         while (last := self._last()) is not None:
             resource, manager = last
             try:
-                manager.__exit__(*_told(told))
+                manager.__exit__(*_exit_arguments(first))
             except BaseException as raised:  # noqa: BLE001 - the others still have to be closed
-                told = _first(told, raised, resource)
-        if error is None and told is not None:
-            raise told
+                first = _first_of(first, raised, resource)
+        if error is None and first is not None:
+            raise first
 
     async def aclose(self, error: BaseException | None) -> None:
-        told = error
+        first = error
         while (last := self._last()) is not None:
             resource, manager = last
             try:
                 if isinstance(resource, AsyncResource):
-                    await manager.__aexit__(*_told(told))
+                    await manager.__aexit__(*_exit_arguments(first))
                 else:
-                    manager.__exit__(*_told(told))
+                    manager.__exit__(*_exit_arguments(first))
             except BaseException as raised:  # noqa: BLE001 - the others still have to be closed
-                told = _first(told, raised, resource)
-        if error is None and told is not None:
-            raise told
+                first = _first_of(first, raised, resource)
+        if error is None and first is not None:
+            raise first
 
     def _manager(self, resource: SyncResource[Any] | AsyncResource[Any]) -> Any:
         if self._is_closed:
@@ -237,14 +241,14 @@ def scoped(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any
     return arun if is_async else run
 
 
-def _told(error: BaseException | None) -> tuple[Any, Any, Any]:
+def _exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
-def _first(told: BaseException | None, raised: BaseException, resource: Resource[Any]) -> BaseException:
+def _first_of(first: BaseException | None, raised: BaseException, resource: Resource[Any]) -> BaseException:
     """The work's own exception stands; one that a closing adds to it is only logged."""
-    if told is None:
+    if first is None:
         return raised
-    if raised is not told:
+    if raised is not first:
         logger.warning("resource %s could not be closed\n%s", resource.name, format_traceback(raised))
-    return told
+    return first

@@ -120,7 +120,8 @@ class Signature(Generic[R]):
             if name in self._needed:
                 fields.append((name, annotation))
             else:
-                fields.append((name, Union[annotation, UnsetType], UNSET))  # noqa: UP007 - an annotation may be a string or Any
+                # `|` would fail: an annotation may be a string or Any.
+                fields.append((name, Union[annotation, UnsetType], UNSET))  # noqa: UP007
         returned = hints.get("return", Any)
         self._require_readable("the result", returned)
         shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)

@@ -6,8 +6,8 @@
 
         list, alist = both(_list)
 
-What the store raises (`StoreError`) is raised at the `yield`. A verb may also yield a `Sleep`, and an operation `Through` a connection of the
-caller's.
+What the store raises (`StoreError`) is raised at the `yield`. A verb may also yield a `Sleep`, and an operation
+`Through` a connection of the caller's.
 """
 
 from __future__ import annotations

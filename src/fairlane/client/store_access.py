@@ -26,7 +26,8 @@ T = TypeVar("T")
 class StoreAccess:
     """One way to the store for everything the application does.
 
-    Importing a module that defines tasks connects to nothing; the first operation does. Secrets in the notes of an act are kept nowhere.
+    Importing a module that defines tasks connects to nothing; the first operation does. Secrets in the notes of an
+    act are kept nowhere.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None, store: Store | None, sleeper: Sleeper) -> None:

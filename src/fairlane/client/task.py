@@ -65,7 +65,7 @@ class TaskOptions(TypedDict, total=False):
     isolated: bool
     """Run it in a process of its own, which can be killed and has a memory cap."""
     cron: str
-    """Enqueue it by itself, without arguments, at these times; with `tz`, `catch_up`, `catch_up_limit` and `overlap`."""
+    """Enqueue it without arguments at these times; see `tz`, `catch_up`, `catch_up_limit` and `overlap`."""
     tz: str
     catch_up: CatchUp
     catch_up_limit: int
@@ -213,7 +213,10 @@ class Task(Generic[P, R]):
         return type(self)(self.definition, self._enqueuer, changed)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Make a job of this call. It is stored when this returns, or with the caller's transaction (`using(conn=…)`)."""
+        """Make a job of this call.
+
+        It is stored when this returns, or with the caller's transaction (`using(conn=…)`).
+        """
         return self._enqueuer.one(self.definition, self._options, self.definition.signature.bind(args, kwargs))
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

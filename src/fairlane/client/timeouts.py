@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class timeout:  # noqa: N801 - used like a function
-    """Raise `TimeoutError` in a block that takes longer than so many seconds.
+    """Raise `TimeoutError` in a block that takes longer than `seconds`.
 
-    In a plain function the block is interrupted between two steps of Python code: a call into C, a read from a socket for instance, ends
-    first. `except Exception` inside the block does not catch the interruption, an `AttemptInterrupted`; should the time be over on the very
-    last step of the block, that may come out in place of the `TimeoutError`. May be nested; may be used again once it is over.
+    In a plain function the block is interrupted between two steps of Python code: a call into C, a read from a socket
+    for instance, ends first. `except Exception` inside the block does not catch the interruption, an
+    `AttemptInterrupted`; should the time be over on the very last step of the block, that may come out in place of
+    the `TimeoutError`. May be nested; may be used again once it is over.
     """
 
     def __init__(self, seconds: float | timedelta) -> None:

@@ -20,7 +20,7 @@ class ChainVerified(Struct, frozen=True, kw_only=True):
     links: int
     """Good ones, up to the first that is broken."""
     last: AuditLink | None
-    """The last good one: keep it where nobody who writes the audit can reach, and give it as `kept` or `after` next time."""
+    """The last good one: keep it where nobody who writes the audit can reach, to be given as `kept` or `after`."""
     broken: BrokenLink | None
     """The first broken one; None: none is."""
     unsealed: int
@@ -60,8 +60,9 @@ class AuditAdmin(Verbs):
     ) -> Steps[ChainVerified]:
         """Walk the chain that seals the audit, up to the first record that was tampered with.
 
-        `kept` is the number and hash of a link stored elsewhere, which must still be on the chain: without one, a chain that was cut
-        short or made anew as a whole looks good. `after` begins behind such a link, `limit` ends the walk after that many links or a few more.
+        `kept` is the number and hash of a link stored elsewhere, which must still be on the chain: without one, a
+        chain that was cut short or made anew as a whole looks good. `after` begins behind such a link, `limit` ends
+        the walk after that many links or a few more.
         """
         require_all_tenants("verifying the audit")
         last = None if after is None else AuditLink(n=after[0], audit_id=0, hash=after[1])

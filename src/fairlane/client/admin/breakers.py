@@ -1,7 +1,7 @@
 """`app.breakers`, and the guard around calls to a dependency that may fail.
 
-The state belongs to the store and to every process; `core.breaker` holds the rules. While a breaker is closed and nothing fails, a
-process asks the store at most every `FRESH_S` seconds: calls in between cost no round trip.
+The state belongs to the store and to every process; `core.breaker` holds the rules. While a breaker is closed and
+nothing fails, a process asks the store at most every `FRESH_S` seconds: calls in between cost no round trip.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ PROFILE_POLICIES = {
 
 
 class Breaker(Struct, frozen=True):
-    """A breaker by name, with its own figures where they differ from the profile's: `Breaker("smtp", threshold=3, cooldown=30)`."""
+    """A breaker by name, with its own figures where they differ from the profile's.
+
+    For instance `Breaker("smtp", threshold=3, cooldown=30)`.
+    """
 
     name: str
     threshold: int | None = None
@@ -106,8 +109,8 @@ class BreakerAdmin(Verbs):
     def guard(self, breaker: str | Breaker) -> Guard:
         """A guard for `with` or `async with`, in any code: raises `BreakerOpen` instead of letting a call begin.
 
-        An exception that leaves the block counts as a failure unless it is `non_retryable`. Inside a job `BreakerOpen` snoozes the
-        job, uncharged. Around a block guarded by the same breaker already, it does nothing.
+        An exception that leaves the block counts as a failure unless it is `non_retryable`. Inside a job
+        `BreakerOpen` snoozes the job, uncharged. Around a block guarded by the same breaker already, it does nothing.
         """
         return self._runtime.circuits.guard(breaker)
 
@@ -236,7 +239,7 @@ class Circuits:
         try:
             return (yield from ask(op))
         except StoreError as error:
-            logger.warning("breakers go by what they last heard: %s", error)
+            logger.warning("breakers use what they last heard: %s", error)
             return None
 
     def _report(self, known: Known, report: Report, heard: Heard | None) -> Steps[None]:
@@ -259,7 +262,7 @@ class Circuits:
 
 @contextmanager
 def around_by_caller(breaker: str | None) -> Iterator[None]:
-    """Somebody else, in another process perhaps, asks this breaker and reports: guards of it inside the block do nothing."""
+    """Guards of this breaker do nothing inside the block: the caller, perhaps in another process, asks and reports."""
     token = permits_in_force.set(() if breaker is None else ((breaker, None),))
     try:
         yield

@@ -72,7 +72,10 @@ class Reprocessed(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterAdmin(Verbs):
-    """The verbs about dead letters. A refusal raises `DeadLetterNotFound` or `InvalidState`; `tenant=None` means all tenants."""
+    """The verbs about dead letters.
+
+    A refusal raises `DeadLetterNotFound` or `InvalidState`; `tenant=None` means all tenants.
+    """
 
     __slots__ = ()
 
@@ -194,9 +197,9 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[ManyActs[DeadLetter | Job]]:
-        """Do the same to many dead letters: to these, or to those that match, at most `limit` a call. One that is refused stops no other.
+        """Do the same to many dead letters: to these, or to those that match, at most `limit` a call.
 
-        Reprocessed jobs become due `per_second` a second. A dry run only counts.
+        One that is refused stops no other. Reprocessed jobs become due `per_second` a second. A dry run only counts.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")

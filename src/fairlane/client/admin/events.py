@@ -25,7 +25,7 @@ class EventAdmin(Verbs):
         limit: int = 200,
         watch: bool = False,
     ) -> Steps[EventPage]:
-        """Events behind `after`, oldest first; give the last one's id as `after` to go on, and none is missed.
+        """Events behind `after`, oldest first; give the last one's id as `after` for the next page, and none is missed.
 
         `watch` registers a watcher for half a minute: workers then also write what is only worth showing live.
         """

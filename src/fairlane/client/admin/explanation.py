@@ -69,7 +69,8 @@ def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
         yield f'{kind} "{pause.name}" is paused by {pause.by}' + (f": {pause.notes}" if pause.notes else "")
     if waiting.place == "held":
         yield (
-            f'its tenant is at its limit of {waiting.waiting_limit} jobs in queue "{job.queue}"; it goes on when there is room'
+            f"its tenant is at its limit of {waiting.waiting_limit} jobs "
+            f'in queue "{job.queue}"; it goes on when there is room'
             if waiting.waiting_limit is not None
             else "it was held at its tenant's limit, which is lifted: it goes on within seconds"
         )

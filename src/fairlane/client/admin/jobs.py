@@ -109,7 +109,10 @@ class JobAdmin(Verbs):
         limit: int = 50,
         **filters: Unpack[JobFilters],
     ) -> Steps[JobPage]:
-        """One page of jobs, newest first; give a page's `next` as `before` to go on. Filters are keywords, or one `where`."""
+        """One page of jobs, newest first; give a page's `next` as `before` for the next one.
+
+        Filters are keywords, or one `where`.
+        """
         asked = job_filter(filters) if where is None else where
         op = PageJobs(scope=in_scope(tenant), where=asked, before=seq_before(before), limit=page_size(limit))
         return (yield from ask(op))
@@ -117,8 +120,9 @@ class JobAdmin(Verbs):
     def _why(
         self, job: JobLike, *, tenant: str | int | None = None, rules: Runtime | None = None
     ) -> Steps[Explanation]:
-        """Why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker, spared by a breaker.
+        """Why a job waits.
 
+        It may be paused, held, at a limit, behind others, scheduled, unknown to every worker or put off by a breaker.
         `rules`: of another application, whose limits and tasks are to count instead of this one's.
         """
         known = rules or self._runtime
@@ -171,7 +175,10 @@ class JobAdmin(Verbs):
     def _reset(
         self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
     ) -> Steps[Job]:
-        """Take a running job from its worker, uncharged: it is ready again at once, and what the old attempt writes no longer counts."""
+        """Take a running job from its worker, uncharged: it is ready again at once.
+
+        What the old attempt still writes does not count.
+        """
         target = job_id("job", job)
         op = Reset(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
         return job_of((yield from ask(op)), "reset", target)
@@ -209,9 +216,10 @@ class JobAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[ManyActs[Job]]:
-        """Do the same to many jobs: to these, or to those that match, at most `limit` a call. One that is refused stops no other.
+        """Do the same to many jobs: to these, or to those that match, at most `limit` a call.
 
-        `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only counts.
+        One that is refused stops no other. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
+        counts.
         """
         act = self._act_on_one(verb, reason, retry_delay, {"by": by, "notes": notes, "tenant": tenant})
         scope = in_scope(tenant)
@@ -365,7 +373,7 @@ def those_meant(
     limit: int,
     before: int | None,
 ) -> Steps[tuple[list[I], Seq | None]]:
-    """The ids of an act on many: those given, each once, or the first `limit` of a listing and where it goes on."""
+    """The ids of an act on many: those given, each once, or the first `limit` that match and where the rest begins."""
     if (given is None) == (where is None):
         raise InvalidOption("ids, where", None, "exactly one of them")
     size = whole_number("limit", limit, MOST_ACTS)

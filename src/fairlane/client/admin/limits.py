@@ -26,7 +26,7 @@ _CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_li
 def limit_key(
     *, queue: str | None = None, tenant: str | int | None = None, task: str | None = None, name: str | None = None
 ) -> LimitKey:
-    """What a limit is about: one queue, task, tenant (`*`: every tenant; with a queue: in it) or the limit's own name."""
+    """What a limit is about: a queue, a task, a tenant (`*`: every tenant) in one queue or in all, or its own name."""
     if tenant is not None:
         if task is not None or name is not None:
             raise InvalidOption("tenant", tenant, "alone or with a queue, not with a task or a name")
@@ -43,7 +43,10 @@ def limit_key(
 
 
 class NamedLimit(Verbs):
-    """A limit that several tasks share: `smtp = app.limits.declare("smtp", rate="100/min")`, then `@app.task(limit=smtp)`."""
+    """A limit that several tasks share.
+
+    Declared by `smtp = app.limits.declare("smtp", rate="100/min")`, used by `@app.task(limit=smtp)`.
+    """
 
     __slots__ = ("limit",)
 
@@ -55,7 +58,10 @@ class NamedLimit(Verbs):
         return self.limit.name
 
     def _pause_for(self, span: float | timedelta) -> Steps[datetime]:
-        """Start nothing under this limit for a while, anywhere, as after a 429; until when. Never shortens a longer pause."""
+        """Start nothing under this limit for a while, anywhere, as after a 429; until when.
+
+        Never shortens a longer pause.
+        """
         op = PauseLimit(kind="named", name=self.name, for_s=seconds("for", span), by=_who())
         return (yield from ask(op)).until
 
@@ -66,7 +72,7 @@ class NamedLimit(Verbs):
 
 
 def limit_names(given: object) -> tuple[str, ...]:
-    """The named limits a task is under, from `limit=`: one or several, by name or as `app.limits.declare(…)` returned them."""
+    """The names in a task's `limit=`: one or several, each a name or what `app.limits.declare(…)` returned."""
     several: Iterable[object] = given if isinstance(given, (tuple, list)) else (given,)
     names = []
     for one in several:
@@ -110,9 +116,9 @@ class LimitAdmin(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[tuple[StoredLimit, ...]]:
-        """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere; -1: no limit.
+        """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere.
 
-        It takes the place of what was set for it before, and wins over what the code allows.
+        -1 is no limit. It takes the place of what was set for it before, and wins over what the code allows.
         """
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
         limit = Limit(

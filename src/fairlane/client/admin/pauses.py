@@ -28,7 +28,7 @@ from fairlane.core.ops import (
 from fairlane.errors import StillRunning
 
 QUIET_S = 3.0
-"""Nothing may run for this long before something counts as drained. A worker releases what it prefetched within two seconds of a pause."""
+"""Nothing runs for this long before it counts as drained: a worker releases prefetched jobs within two seconds."""
 
 _CHECKS = {"queue": check_queue_name, "type": check_task_name, "tenant": check_tenant}
 _WORDS: dict[PauseKind, str] = {"queue": "queue", "type": "task", "tenant": "tenant"}
@@ -60,7 +60,10 @@ class PausingVerbs(Verbs):
         return (yield from ask(op)).pauses
 
     def _resume(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
-        """Lift a pause; waiting workers are woken. What is not paused stays as it is. Returns all pauses still in force."""
+        """Lift a pause; waiting workers are woken.
+
+        What is not paused stays as it is. Returns all pauses still in force.
+        """
         op = ResumeClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
         return (yield from ask(op)).pauses
 
@@ -76,9 +79,10 @@ class PausingVerbs(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[None]:
-        """Pause it, then wait until nothing of it runs. Raises `StillRunning` if something does after `timeout`; it stays paused either way.
+        """Pause it, then wait until nothing of it runs.
 
-        That nothing runs any more is certain only after three seconds of quiet: these are waited for beyond `timeout`, too.
+        Raises `StillRunning` if something does after `timeout`; it stays paused either way. That nothing runs any
+        more is certain only after three seconds of quiet: these are waited for beyond `timeout`, too.
         """
         target = self._named(name)
         timeout_s = None if timeout is None else seconds("timeout", timeout)

@@ -1,4 +1,4 @@
-"""`app.schedules`: cron lines beside tasks and their arguments, declared by code or added by people. Each act is audited under `by`."""
+"""`app.schedules`: cron lines beside tasks and their arguments, declared by code or added by people."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class ScheduleAdmin(Verbs):
     def declare(
         self, name: str, *, args: Mapping[str, Any] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[AnyTask], AnyTask]:
-        """Declare a schedule of the task below: `@app.schedules.declare("nightly", cron="0 3 * * *", args={"full": True})`."""
+        """Declare a schedule of the task below it.
+
+        For instance `@app.schedules.declare("nightly", cron="0 3 * * *", args={"full": True})`.
+        """
         name = schedule_name(name)
 
         def declare(task: AnyTask) -> AnyTask:
@@ -101,7 +104,10 @@ class ScheduleAdmin(Verbs):
         notes: str | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Steps[Schedule]:
-        """Add a schedule at run time, or change one added before: `app.schedules.add("digest", task.bind(7), cron=…)`."""
+        """Add a schedule at run time, or change one added before.
+
+        For instance `app.schedules.add("digest", task.bind(7), cron="0 9 * * *")`.
+        """
         if isinstance(call, Task):
             call = call.bind()
         if not isinstance(call, Bound):
@@ -118,7 +124,10 @@ class ScheduleAdmin(Verbs):
         return schedule
 
     def _remove(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
-        """Take a schedule away; its jobs stay. One that code still declares comes back with the next worker: pause it instead."""
+        """Take a schedule away; its jobs stay.
+
+        One that code still declares comes back with the next worker: pause it instead.
+        """
         yield from self._require_own(schedule_name(name))
         return _found(name, (yield from ask(RemoveSchedule(name=name, by=check_key("by", by), notes=notes))))
 
@@ -152,7 +161,7 @@ class ScheduleAdmin(Verbs):
     run, arun = both(_run)
 
     def _require_own(self, name: str) -> Steps[None]:
-        """Inside one tenant's context another tenant's schedule is not touched; what everybody may touch is not looked for."""
+        """Refuse another tenant's schedule inside one tenant's context; outside of one nothing is read."""
         scope = in_scope(None)
         if scope.tenant is None:
             return
@@ -171,7 +180,7 @@ def declare_schedule(runtime: Runtime, name: str, call: Bound[Any], given: Mappi
 
 
 def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mapping[str, Any]) -> ScheduleSpec:
-    """A call and its timetable as a checked schedule; `using(…)` on the task says whose it is, how urgent and where."""
+    """A call and its timetable as a checked schedule; `using(…)` on the task sets tenant, priority and queue."""
     from fairlane.core.schedules.cron import Cron
 
     name = schedule_name(name)

@@ -43,7 +43,10 @@ def read_minutes(
     tenant: str | None = None,
     most_reads: int = MOST_READS,
 ) -> Steps[Minutes]:
-    """The minutes from `since` to before `until`. A minute that a full read cut in two is read again from its beginning."""
+    """The minutes from `since` to before `until`.
+
+    A minute that a full read cut in two is read again from its beginning.
+    """
     asked = ReadStats(since=since, until=until, type=type, queue=queue, tenant=tenant, limit=ROWS_A_READ)
     rows: list[StatRow] = []
     for _ in range(most_reads):
@@ -91,7 +94,10 @@ class StatisticsAdmin(Verbs):
         queue: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[Series]:
-        """Sums over steps of time, together or by type, queue or tenant: the last hour, unless `since` and `until` say otherwise."""
+        """Sums over steps of time, together or by type, queue or tenant.
+
+        Covers the last hour, unless `since` and `until` say otherwise.
+        """
         end = until or (yield from ask(Check())).now.astimezone(UTC)
         begin = (since or end - timedelta(hours=1)).replace(second=0, microsecond=0)
         if begin >= end or (end - begin) / timedelta(seconds=step_s) > MOST_STEPS:

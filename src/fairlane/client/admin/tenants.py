@@ -38,7 +38,7 @@ class TenantAdmin(PausingVerbs):
         self._find_principal: PrincipalHook | None = None
 
     def _list(self, *, after: str = "", tier: str | None = None, limit: int = 50) -> Steps[TenantPage]:
-        """One page of known tenants, by name; give a page's `next` as `after` to go on."""
+        """One page of known tenants, by name; give a page's `next` as `after` for the next one."""
         check_words("after", after)
         if tier is not None:
             check_words("tier", tier)
@@ -61,7 +61,10 @@ class TenantAdmin(PausingVerbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[TenantRecord]:
-        """Set a tenant's weight (its share next to the others; 1 unless set) or tier, at run time. Workers follow within seconds."""
+        """Set a tenant's weight (its share next to the others; 1 unless set) or tier, at run time.
+
+        Workers follow within seconds.
+        """
         tenant = check_tenant(name)
         in_scope(tenant)
         if weight is None and tier is None:
@@ -80,17 +83,21 @@ class TenantAdmin(PausingVerbs):
     set, aset = both(_set)
 
     def find_principal(self, hook: Hook) -> Hook:
-        """Register the function that finds a tenant's principal; plain or async. It is asked once for each attempt, when the job asks."""
+        """Register the function that finds a tenant's principal; plain or async.
+
+        It is asked once for each attempt, when the job asks.
+        """
         if self._find_principal is not None:
             raise InvalidOption("find_principal", hook, "one hook: another is registered already")
         self._find_principal = hook
         return hook
 
     def principal(self) -> Any:
-        """Who acts here, for the tenant in force: what the hook found. None without a hook, or for the application itself.
+        """Who acts here, for the tenant in force: what the hook found.
 
-        A tenant for which the hook finds nobody: `MissingPrincipal`, which puts the job off until there is one; with
-        `require_principal = false` the job continues and None is returned.
+        None without a hook, or for the application itself. A tenant for which the hook finds nobody:
+        `MissingPrincipal`, which puts the job off until there is one; with `require_principal = false` the job
+        continues and None is returned.
         """
         hook, tenant, job = self._asked()
         if hook is None or tenant is None:

@@ -187,7 +187,10 @@ class Preparer:
         return Raw(text)
 
     def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
-        """One job as a store will keep it: what the call said, then what surrounds it, then the task, queue and settings."""
+        """One job as a store keeps it.
+
+        What the call gives wins over what surrounds it, and that over the task, the queue and the settings.
+        """
         around = job_in_force.get()
         tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
@@ -236,7 +239,10 @@ class Preparer:
         )
 
     def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
-        """The call's own, else the one in force. A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`."""
+        """The call's own, else the one in force.
+
+        A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`.
+        """
         in_force = tenant_in_force.get()
         if named is None or around is None or in_force in (None, SYSTEM_TENANT, named):
             return named or in_force

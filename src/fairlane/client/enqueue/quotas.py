@@ -1,6 +1,7 @@
 """The limits that code declares, and what an enqueue is held to: tokens before it, refusals and warnings after it.
 
-The store is asked over the client's own connection, never the caller's: a shared row is never written in somebody else's transaction.
+The store is asked over the client's own connection, never the caller's: a shared row is never written in somebody
+else's transaction.
 """
 
 from __future__ import annotations
@@ -147,7 +148,10 @@ class TenantQuotas:
             raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
 
     def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
-        """Raise where a limit refused the call; else warn of limits that were reached, with an event where the store may be asked."""
+        """Raise where a limit refused the call; else warn of limits that were reached.
+
+        With `may_tell`, an event is written for each warning.
+        """
         if (hit := result.refused) is not None:
             raise TenantLimitReached(hit.tenant, hit.queue, hit.cause, hit.limit, hit.found)
         now_s = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Settings of alerts: rules changed or added, and who is told.
+"""Settings of alerts: rules changed or added, and where alerts are sent.
 
 [alerts.rules.queue_backlog]        a default rule, changed
 threshold = 5000
@@ -111,7 +111,10 @@ class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return rules_in_force(self.rules) if self.enabled else ()
 
     def require_extra(self) -> None:
-        """Raise `MissingExtra` where mail or webhooks are set and could not be sent: at the start, not when an alert fires."""
+        """Raise `MissingExtra` where mail or webhooks are set and could not be sent.
+
+        Called at the start of a process, not when an alert fires.
+        """
         if self.email is not None:
             require("aiosmtplib", "alerts.email", "alerts")
         if self.webhooks:

@@ -181,7 +181,8 @@ def _queues(value: Any) -> dict[str, QueuePolicy]:
 def _contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
     if settings.payload_warn_bytes > settings.payload_max_bytes:
         yield (
-            f"payload_warn_bytes = {settings.payload_warn_bytes} is above payload_max_bytes = {settings.payload_max_bytes}; "
+            f"payload_warn_bytes = {settings.payload_warn_bytes} is above "
+            f"payload_max_bytes = {settings.payload_max_bytes}; "
             "no payload could be warned about"
         )
     for pattern, queue in settings.routes.items():

@@ -48,7 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: Profile = "production"
     """`development` allows `purge()`."""
     fallback: Fallback = "refuse"
-    """When the store cannot be opened at start: refuse, or go on in memory with a warning."""
+    """When the store cannot be opened at start: refuse, or continue in memory with a warning."""
     sqlite_library: SqliteLibrary = "apsw"
     """Which SQLite library a process uses; two of them on one file can corrupt it."""
     statement_timeout_s: _Span = 10.0
@@ -57,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     default_tenant: str = SYSTEM_TENANT
     require_principal: bool = True
-    """A job that asks who it acts as is put off while its tenant has nobody; false: it is told None and goes on."""
+    """A job that asks who it acts as is put off while its tenant has nobody; false: it gets None and continues."""
     strict_payload: bool = False
     """Demand tenant, correlation id (a UUID), idempotency key and category on every job."""
     sensitive: SensitivePolicy = "refuse"
@@ -95,10 +95,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long dead letters are kept once closed; those pending review stay."""
     retain_stats_days: _Days = 30.0
     prune_schedules: bool = False
-    """A worker that starts removes schedules its code no longer declares. Only for applications whose workers all run the same code."""
+    """A starting worker removes schedules its code no longer declares: only where all workers run the same code."""
 
     alerts: AlertSettings = AlertSettings()
-    """Rules changed or added, and who is told: mail, webhooks."""
+    """Rules changed or added, and where alerts are sent: mail, webhooks."""
     metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
     """How many tenants, the busiest, have figures of their own in `/metrics`; the rest are together as `other`."""
 
