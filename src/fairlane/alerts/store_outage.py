@@ -29,7 +29,9 @@ class StoreOutage:
         outage_s = now_s - self._since_s
         if self._fired_s is None and outage_s > self._rule.threshold and outage_s >= self._rule.for_s:
             self._fired_s = now_s
-            message = message_of(self._alert(self._app.runtime.clock.now(), now_s, self._rule), self._rule)
+            now = self._app.runtime.clock.now()
+            alert = _alert(self._rule, now - timedelta(seconds=outage_s), now, outage_s, resolved_at=None, version=1)
+            message = message_of(alert, self._rule)
             assert message is not None
             await self._sinks.send_directly(message)
 
@@ -45,34 +47,25 @@ class StoreOutage:
         since = now - timedelta(seconds=now_s - since_s)
         if before is not None and before.resolved_at is not None and before.resolved_at > since:
             return
-        fired_at = now - timedelta(seconds=now_s - fired_s)
-        alert = Alert(
-            rule=self._rule.name,
-            about="",
-            state="resolved",
-            since=since,
-            fired_at=fired_at,
-            told_at=fired_at,
-            resolved_at=now,
-            value=round(now_s - since_s, 1),
-            severity=self._rule.severity,
-            version=1 if before is None else before.version + 1,
-        )
+        fired_at, version = now - timedelta(seconds=now_s - fired_s), 1 if before is None else before.version + 1
+        alert = _alert(self._rule, since, fired_at, now_s - since_s, resolved_at=now, version=version)
         saved = (await self._app.runtime.access.arun(SaveAlerts(alerts=(alert,)))).saved
         if saved and (message := message_of(alert, self._rule)) is not None:
             await self._sinks.send((message,))
 
-    def _alert(self, now: datetime, now_s: float, rule: Rule) -> Alert:
-        outage_s = now_s - (self._since_s or now_s)
-        return Alert(
-            rule=rule.name,
-            about="",
-            state="firing",
-            since=now - timedelta(seconds=outage_s),
-            fired_at=now,
-            told_at=now,
-            resolved_at=None,
-            value=round(outage_s, 1),
-            severity=rule.severity,
-            version=1,
-        )
+
+def _alert(
+    rule: Rule, since: datetime, fired_at: datetime, value_s: float, *, resolved_at: datetime | None, version: int
+) -> Alert:
+    return Alert(
+        rule=rule.name,
+        about="",
+        state="firing" if resolved_at is None else "resolved",
+        since=since,
+        fired_at=fired_at,
+        told_at=fired_at,
+        resolved_at=resolved_at,
+        value=round(value_s, 1),
+        severity=rule.severity,
+        version=version,
+    )

@@ -150,9 +150,8 @@ class EmbeddedWorker:
     def _abandon(self) -> None:
         """Stop every attempt: their leases are about to end."""
         assert self._engine is not None
-        now_s = self._app.runtime.clock.monotonic()
         for slot in self._engine.state.slots:
-            slot.stop("lease_lost", now_s)
+            slot.stop("lease_lost")
         for lane in self._engine.state.lanes:
             self._engine.state.give_back(lane, lambda _: True)
 

@@ -98,9 +98,8 @@ class Engine:
         """End the grace: interrupt and release what still runs."""
         self.stop()
         self._leave_within(0.0)
-        now_s = self.state.monotonic()
         for slot in self.state.slots:
-            slot.stop("shutdown", now_s)
+            slot.stop("shutdown")
 
     def _start_slots(self, threads: Threads) -> list[asyncio.Task[None]]:
         state, tasks = self.state, []

@@ -152,7 +152,6 @@ class Slot:
     """What runs here now. Its task awaits the attempt itself: cancelling the task stops the attempt at its `await`."""
 
     __slots__ = (
-        "asked_at_s",
         "began_s",
         "job",
         "lease",
@@ -160,7 +159,6 @@ class Slot:
         "reported",
         "stopping",
         "task",
-        "threaded",
         "timeout_s",
         "waits",
     )
@@ -175,21 +173,18 @@ class Slot:
         self.began_s = 0.0
         self.timeout_s = 0.0
         self.stopping: Reason | None = None
-        self.asked_at_s = 0.0
         self.reported = True
         """The store knows that this attempt has begun."""
-        self.threaded = False
-        """Runs in a thread, which a cancellation does not stop."""
         self.waits = False
         """Waits for a process of its own: nothing has run yet."""
 
     def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
-        self.stopping, self.reported, self.threaded, self.waits = None, lease.started, False, False
+        self.stopping, self.reported, self.waits = None, lease.started, False
         if self.line is not None:
             self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
 
-    def stop(self, reason: Reason, now_s: float) -> None:
+    def stop(self, reason: Reason) -> None:
         """Ask the attempt to stop, once; a lost lease outranks what was asked before."""
         if self.lease is None or self.task is None or (self.stopping is not None and reason != "lease_lost"):
             return
@@ -197,7 +192,6 @@ class Slot:
         if self.job is not None:
             self.job.stopping = reason
         if first:
-            self.asked_at_s = now_s
             # Raised at the `await` the attempt is suspended in, at its next step.
             self.task.cancel()
 

@@ -94,6 +94,4 @@ class ProgressWriter:
     def _lost(self, unwritten: PendingProgress) -> None:
         with self._lock:
             self.pending.pop((unwritten.seq, unwritten.attempt), None)
-        for slot in self._state.slots:
-            if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (unwritten.seq, unwritten.attempt):
-                slot.stop("lease_lost", self._state.monotonic())
+        self._state.lease_lost(unwritten.seq, unwritten.attempt)

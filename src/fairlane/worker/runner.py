@@ -182,7 +182,6 @@ class SlotRunner:
             if task.is_async:
                 result = await task.function(**arguments)
             else:
-                slot.threaded = True
                 result = await self._threads.run(task.function, arguments)
         except asyncio.CancelledError as error:
             if slot.stopping is None:

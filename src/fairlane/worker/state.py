@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from fairlane.client.app import Fairlane
-from fairlane.core.ids import WorkerId
+from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
@@ -126,6 +126,12 @@ class WorkerState:
         lane.held.clear()
         lane.held.extend(kept)
         self.kick.set()
+
+    def lease_lost(self, seq: Seq, attempt: int) -> None:
+        """Stop a running attempt that no longer belongs to this worker."""
+        for slot in self.slots:
+            if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (seq, attempt):
+                slot.stop("lease_lost")
 
     def _release(self, lane: LaneState, lease: Lease) -> None:
         lane.release(lease)

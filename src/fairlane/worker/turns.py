@@ -279,16 +279,14 @@ class TurnLoop:
                     state.give_back(lane, lambda lease: lease.seq in asked)
             for slot in state.slots:
                 if slot.lease is not None and slot.lease.seq in asked:
-                    slot.stop("cancel", now_s)
+                    slot.stop("cancel")
         for refusal in answer.refused:
             log.warning(
                 "attempt %d of job %d no longer belongs to this worker; its outcome does not count",
                 refusal.attempt,
                 refusal.seq,
             )
-            for slot in state.slots:
-                if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (refusal.seq, refusal.attempt):
-                    slot.stop("lease_lost", now_s)
+            state.lease_lost(refusal.seq, refusal.attempt)
         if answer.reclaimed:
             state.events.extend(loss_events(answer.reclaimed))
         self._registered = answer.registered

@@ -39,14 +39,8 @@ class Watchdog:
                 continue
             ran_s = now_s - slot.began_s
             if ran_s > slot.timeout_s:
-                slot.stop("timeout", now_s)
+                slot.stop("timeout")
             if ran_s > 2 * slot.timeout_s and (lease.seq, lease.attempt) not in self._reported:
                 # The store buries it as stuck; only the foreman can end it, with the whole process.
                 self._reported.add((lease.seq, lease.attempt))
                 log.error("job %s (%s) ignores its timeout of %g s", lease.id, lease.type, slot.timeout_s)
-
-    def stuck(self, now_s: float) -> int:
-        """Attempts past twice their timeout: their slots are lost until the process is recycled."""
-        return sum(
-            1 for slot in self._state.slots if slot.lease is not None and now_s - slot.began_s > 2 * slot.timeout_s
-        )

@@ -55,7 +55,6 @@ class Supervisor:
     def __init__(self, foreman: Foreman) -> None:
         self._foreman = foreman
         self.process: WorkerProcess | None = None
-        self.restarts = 0
         self._delay = RestartDelay()
         self._abandoned_since_s: float | None = None
         self._is_woken = asyncio.Event()
@@ -70,7 +69,6 @@ class Supervisor:
             self.process = None
             if not await self._replaces(process, ending):
                 return
-            self.restarts += 1
 
     def stop(self, *, now: bool) -> None:
         self._is_woken.set()
