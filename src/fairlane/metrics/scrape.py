@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
@@ -98,27 +99,17 @@ MOST_SCOPES = 100
 def exposition(app: Fairlane, *, tenant: str | int | None = None) -> bytes:
     """The metrics of this application, or of one tenant alone. Blocks; in async code use `aexposition`."""
     scrape = _scrape(app, tenant)
-    if not scrape.is_due():
-        return scrape.text
-    try:
-        run_steps(app.runtime.access, scrape.steps())
-    except StoreError:
-        scrape.store_failed()
-    finally:
-        scrape.is_reading = False
+    if scrape.is_due():
+        with scrape.reading():
+            run_steps(app.runtime.access, scrape.steps())
     return scrape.text
 
 
 async def aexposition(app: Fairlane, *, tenant: str | int | None = None) -> bytes:
     scrape = _scrape(app, tenant)
-    if not scrape.is_due():
-        return scrape.text
-    try:
-        await arun_steps(app.runtime.access, scrape.steps())
-    except StoreError:
-        scrape.store_failed()
-    finally:
-        scrape.is_reading = False
+    if scrape.is_due():
+        with scrape.reading():
+            await arun_steps(app.runtime.access, scrape.steps())
     return scrape.text
 
 
@@ -133,16 +124,16 @@ class Scrape(Collector):
         self._gauges: Gauges | None = None
         self._read_s = self._whole_s = float("-inf")
         self._lock = threading.Lock()
-        self.is_reading = False
+        self._is_reading = False
         self.text = b""
 
     def is_due(self) -> bool:
         """Whether the caller is to read the store. Meanwhile the others get the last text."""
         with self._lock:
             is_fresh = self._monotonic() - self._read_s < KEPT_S
-            if self.text and (is_fresh or self.is_reading):
+            if self.text and (is_fresh or self._is_reading):
                 return False
-            self.is_reading = True
+            self._is_reading = True
             return True
 
     def steps(self) -> Steps[None]:
@@ -166,11 +157,17 @@ class Scrape(Collector):
             self._gauges, self._read_s = gauges, began_s
             self.text = generate_latest(self)
 
-    def store_failed(self) -> None:
-        """The store did not answer: counters stay, gauges are left out."""
-        with self._lock:
-            self._gauges, self._read_s = None, self._monotonic()
-            self.text = generate_latest(self)
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around the steps: if the store does not answer, counters stay and gauges are left out."""
+        try:
+            yield
+        except StoreError:
+            with self._lock:
+                self._gauges, self._read_s = None, self._monotonic()
+                self.text = generate_latest(self)
+        finally:
+            self._is_reading = False
 
     def collect(self) -> Iterator[Metric]:
         gauges, totals = self._gauges, self._counters.totals
