@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from fairlane import (
     Job,
     QueuePolicy,
     Retry,
+    Schedule,
     Snapshot,
     SyncTask,
     Task,
@@ -24,6 +25,11 @@ from fairlane import (
     tenant,
     timeout,
 )
+from fairlane.client.admin.audit import ChainVerified
+from fairlane.client.admin.dead_letters import Reprocessed
+from fairlane.client.admin.explanation import Explanation
+from fairlane.client.admin.jobs import ManyActs
+from fairlane.client.admin.queues import QueueState
 from fairlane.core.job import Status
 from fairlane.core.ops import Pause
 
@@ -75,6 +81,11 @@ async def use() -> None:
     assert_type(await (await greet.aenqueue("Ada")).aresult(timeout=1), str)
     assert_type(await app.aenqueue_many([send.bind(1)]), list[Handle[list[str]]])
     assert_type(await app.jobs.acancel("id"), Job)
+    assert_type(await app.jobs.aget("id"), Job | None)
+    assert_type(await app.dead_letters.areprocess(7, payload={"a": 1}), Reprocessed)
+    assert_type(await app.queues.adrain("mail", timeout=5), None)
+    assert_type(await app.tenants.apause(5), tuple[Pause, ...])
+    assert_type(await app.asnapshot(), Snapshot)
     async with app:
         with tenant(123):
             await send.using(run_at=app.runtime.clock.now()).aenqueue(1)
@@ -115,6 +126,16 @@ def plain() -> None:
 
 
 assert_type(guarded.enqueue(7), Handle[None])
+assert_type(app.jobs.why("id"), Explanation)
+assert_type(app.jobs.act_on_many("cancel", ["id"], dry_run=True), ManyActs[Job])
+assert_type(app.queues.list(), tuple[QueueState, ...])
+assert_type(app.queues.depth("mail", tenant=1), int)
+assert_type(app.schedules.add("daily", tidy, cron="@daily", by="ada"), Schedule)
+assert_type(app.schedules.run("daily"), Handle[Any])
+assert_type(app.limits.clear(queue="mail"), bool)
+assert_type(app.limits.declare("smtp", rate="100/min").pause_for(5), datetime)
+assert_type(app.tokens.create("deploy", ["viewer"], ttl=timedelta(days=90)).secret, str)
+assert_type(app.audit.verify(kept=(7, "")), ChainVerified)
 assert_type(app.queues.pause("mail", by="ada"), tuple[Pause, ...])
 app.tenants.drain(5, timeout=60)
 

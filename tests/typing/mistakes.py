@@ -41,12 +41,20 @@ app.jobs.cancel(5)  # E: a job is not named by a number
 app.dead_letters.discard("x")  # E: a dead letter is not named by text
 app.task(breaker=5)  # E: a breaker is a name or a Breaker
 app.queues.pause(None)  # E: what is paused has a name
+app.queues.drain("mail", timeout="soon")  # E: ill-typed timeout
+app.schedules.add("daily", add, cron=5)  # E: ill-typed cron line
+app.limits.set(queue="mail", speed=5)  # E: unknown figure
+app.jobs.act_on_many("explode", [])  # E: not a verb
+app.cancel("id")  # E: verbs stand behind their noun
+page: int = app.jobs.list()  # E: a listing is a page
 app.resource(scope="tenant")  # E: not a scope
 app.jobs.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
 
 
 async def use() -> None:
     await send.aenqueue("7")  # E: ill-typed argument of the async twin
+    await app.jobs.cancel("id")  # E: the sync verb of a group is not awaited
+    await app.jobs.acancel(5)  # E: ill-typed argument of the async twin of a group
     await add.enqueue(1)  # E: the sync verb is not awaited
     wrong: int = await (await send.aenqueue(7)).aresult()  # E: the result is text
     print(wrong)
