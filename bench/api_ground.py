@@ -103,15 +103,13 @@ def serve(dsn: str) -> None:
 
     from fairlane import Fairlane
     from fairlane.api import create_api
-    from fairlane.api.auth.credentials import prepared
 
     app = Fairlane(dsn)
 
     @app.task(name="mail.send")
     def send(user_id: int, template: str = "") -> None: ...
 
-    secret, op = prepared(app, "token", "bench", ("operator", "staff", "manager"), by="bench")
-    app.runtime.access.run(op)
+    secret = app.tokens.create("bench", ("operator", "staff", "manager"), by="bench").secret
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_api(app), log_level="warning", access_log=False))
 

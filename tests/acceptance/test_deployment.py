@@ -18,7 +18,7 @@ import yaml
 
 from fairlane.cli.commands.dashboard import GRACE_S as WEB_GRACE_S
 from fairlane.cli.main import COMMANDS
-from fairlane.cli.times import span
+from fairlane.cli.options import read_span
 from fairlane.worker.foreman.foreman import RETIRE_S
 from fairlane.worker.foreman.process import KILL_AFTER_S
 from fairlane.worker.foreman.supervisor import LAST_S
@@ -51,7 +51,7 @@ SECRET = re.compile(
 
 
 def seconds(text: str) -> float:
-    return span(text).total_seconds()
+    return read_span(text).total_seconds()
 
 
 def value_of(command: list[str], option: str) -> str:

@@ -13,7 +13,6 @@ import pytest
 
 from fairlane import DuplicateJob, Fairlane, InvalidPayload, NonRetryable, PayloadValidator
 from fairlane.api import create_api
-from fairlane.api.auth.credentials import prepared
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Renew, Turn, Want
@@ -54,8 +53,7 @@ def claim(app: Fairlane, number: int, limit: int = 1) -> tuple[Lease, ...]:
 
 def manager(app: Fairlane, method: str, path: str, **request: Any) -> httpx.Response:
     """A manager's request to the API."""
-    secret, op = prepared(app, "token", "mira", ("staff", "manager"), by="test")
-    app.runtime.access.run(op)
+    secret = app.tokens.create("mira", ("staff", "manager"), by="test").secret
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(create_api(app))

@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from fairlane import Fairlane, FakeClock, NonRetryable
 from fairlane.api import create_api
 from fairlane.api.auth.admission import FailedGuesses
-from fairlane.api.auth.credentials import prepared
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import (
@@ -117,7 +116,7 @@ class ShopHouse:
 
     def furnish(self) -> Self:
         self.app.jobs.purge()
-        self.api.state.house.door.failures = FailedGuesses(self.app.runtime.clock)
+        self.api.state.fairlane.authenticator.failures = FailedGuesses(self.app.runtime.clock)
         self._worker = WorkerId(self.app.runtime.new_job_id())
         self._claims = 0
         self.own, self.foreign = Mine(self, OWN, "note-of-acme"), Mine(self, FOREIGN, CANARY)
@@ -144,14 +143,10 @@ class ShopHouse:
     def token(
         self, roles: Sequence[str], tenant: str | None = None, ttl_s: float | None = None, name: str = "ada"
     ) -> str:
-        secret, op = prepared(self.app, "token", name, roles, tenant=tenant, ttl_s=ttl_s, by="eve")
-        self.app.runtime.access.run(op)
-        return secret
+        return self.app.tokens.create(name, roles, tenant=tenant, ttl=ttl_s, by="eve").secret
 
     def link(self, roles: Sequence[str] = ("viewer",), tenant: str | None = None, ttl_s: float = 600.0) -> str:
-        secret, op = prepared(self.app, "link", "lea", roles, tenant=tenant, ttl_s=ttl_s, by="eve")
-        self.app.runtime.access.run(op)
-        return secret
+        return self.app.tokens.create_link("lea", roles, tenant=tenant, ttl=ttl_s, by="eve").secret
 
     def revoked(self) -> str:
         secret = self.token(EVERY_ROLE, name="gone")

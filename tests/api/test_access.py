@@ -11,12 +11,11 @@ from starlette.requests import Request
 
 from fairlane.api import Person, create_api
 from fairlane.api.auth.admission import BURST, MOST_ADDRESSES, REFILL_S, FailedGuesses
-from fairlane.api.auth.credentials import has_the_shape, hash_of, new_secret
-from fairlane.api.auth.sessions import COOKIE, LOOPBACK_COOKIE, SESSION_S
-from fairlane.core.chance import SystemChance
+from fairlane.api.auth.sessions import COOKIE, LOOPBACK_COOKIE
+from fairlane.client.admin.tokens import SESSION_S, has_shape_of_secret, hash_of
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import FindCredential, ListCredentials, Op
-from tests.api.house import EVERY_ROLE, OWN, ShopHouse
+from tests.api.house import CANARY, EVERY_ROLE, OWN, ShopHouse
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -27,13 +26,13 @@ def logged_in(house: ShopHouse, roles: tuple[str, ...] = ("operator",)) -> str:
 
 
 def test_a_secret_has_256_bits_and_only_its_hash_is_kept(house: ShopHouse) -> None:
-    secret = new_secret(SystemChance())
-    assert has_the_shape(secret)
+    secret = house.token(("viewer",))
+    assert has_shape_of_secret(secret)
     assert len(secret) == 46
-    assert new_secret(SystemChance()) != secret
+    assert house.token(("viewer",)) != secret
     answer = house.call("POST", "/api/jobs/tokens/", house.token(("admin",)), json={"name": "ci", "roles": ["viewer"]})
     made = answer.json()
-    assert has_the_shape(made["token"])
+    assert has_shape_of_secret(made["token"])
     assert made["token"].startswith(made["credential"]["prefix"])
     listed = house.call("GET", "/api/jobs/tokens/", house.token(("admin",)))
     assert made["token"] not in listed.text
@@ -301,3 +300,14 @@ def test_a_token_cannot_be_given_a_role_that_is_none(house: ShopHouse) -> None:
 def test_roles_are_what_they_are_said_to_be(house: ShopHouse) -> None:
     me = house.call("GET", "/api/jobs/me/", house.token(EVERY_ROLE)).json()
     assert me["roles"] == list(EVERY_ROLE)
+
+
+def test_a_caller_bound_to_the_tenant_system_sees_nothing_of_others(house: ShopHouse) -> None:
+    token = house.token(EVERY_ROLE, "system")
+    for path in ("", "schedules/", "audit/", "events/", "tenants/", "admin/dlq/"):
+        answer = house.call("GET", f"/api/jobs/{path}", token)
+        assert answer.status_code == 200, path
+        assert CANARY not in answer.text, path
+    assert house.call("GET", f"/api/jobs/{house.foreign.ready}/", token).status_code == 404
+    assert house.call("POST", f"/api/jobs/{house.foreign.ready}/cancel/", token).status_code == 404
+    assert house.call("GET", f"/api/jobs/tenants/{OWN}/", token).status_code == 404

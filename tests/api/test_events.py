@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from fairlane.api import Person, sse
 from fairlane.api.sse import EventFeed
-from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential, only
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential
 from tests.api.asgi import Stream
 from tests.api.house import CANARY, FOREIGN, OWN, ShopHouse
 
@@ -116,9 +116,7 @@ def test_a_slow_reader_is_kept_within_bounds_and_misses_nothing(house: ShopHouse
 
     async def story() -> None:
         begin = last_id(house)
-        stream = sse.lines(
-            house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=always, beat_s=0.01
-        )
+        stream = sse.lines(house.app, feed, None, after=begin, kinds=frozenset(), is_still_good=always, beat_s=0.01)
         await anext(stream)
         tell(house, "first")
         text = (await _until(stream, b"first")).decode()
@@ -153,7 +151,7 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
     async def story() -> None:
         nonlocal good
         stream = sse.lines(
-            house.app, feed, only(OWN), after=None, kinds=frozenset(), is_still_good=is_still_good, beat_s=0.001
+            house.app, feed, OWN, after=None, kinds=frozenset(), is_still_good=is_still_good, beat_s=0.001
         )
         await _until(stream, b": still here\n\n: still here\n\n")
         good = False
@@ -177,7 +175,7 @@ def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHous
         begin = last_id(house)
         for _ in range(many if is_late else 1):
             tell(house, "before")
-        stream = sse.lines(house.app, feed, ALL_TENANTS, after=begin, kinds=frozenset(), is_still_good=is_still_good)
+        stream = sse.lines(house.app, feed, None, after=begin, kinds=frozenset(), is_still_good=is_still_good)
         await _until(stream, b"before")
         for _ in range(0 if is_late else many):
             tell(house, "secret")
@@ -190,7 +188,7 @@ def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHous
 
 
 def test_a_revoked_token_is_noticed_by_the_door(house: ShopHouse) -> None:
-    door = house.api.state.house.door
+    door = house.api.state.fairlane.authenticator
     token = house.token(("viewer",))
 
     async def story() -> None:
@@ -277,7 +275,7 @@ def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatc
     monkeypatch.setattr(house.app.runtime.access, "arun", counting)
 
     async def story() -> None:
-        watchers = [await feed.join(ALL_TENANTS) for _ in range(20)]
+        watchers = [await feed.join(None) for _ in range(20)]
         assert asked == 1
         for watcher in watchers:
             feed.leave(watcher)
@@ -303,7 +301,7 @@ def test_watching_is_said_now_and_then_and_not_with_every_look(
     monkeypatch.setattr(house.app.runtime.access, "arun", listening)
 
     async def story() -> None:
-        watcher = await feed.join(ALL_TENANTS)
+        watcher = await feed.join(None)
         await enough.wait()
         feed.leave(watcher)
         assert [look for look, watch in enumerate(said[:25]) if watch] == [0, 10, 20]

@@ -30,7 +30,7 @@ def test_head_answers_like_get_without_a_body(house: ShopHouse, name: str) -> No
     assert "x-frame-options" in found.headers
     if name == "watch_events":  # read from the past alone, it never ends
         assert found.headers["content-type"].startswith("text/event-stream")
-        assert not house.api.state.house.feed._watchers, "nobody watches"
+        assert not house.api.state.fairlane.feed._watchers, "nobody watches"
     else:
         assert set(found.headers) == set(wanted.headers)
         assert found.headers["content-type"] == wanted.headers["content-type"]

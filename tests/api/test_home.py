@@ -46,11 +46,11 @@ def test_who_may_see_everything_finds_everything(house: ShopHouse) -> None:
 
 def test_every_place_asks_what_its_route_declares() -> None:
     declared = {
-        route.path: (route.declared.right, route.declared.is_house_wide)
+        route.path: (route.declared.right, route.declared.for_all_tenants)
         for route in OPERATIONS.values()
         if route.methods == {"GET"}
     }
-    assert {f"/{place.path}": (place.right, place.is_house_wide) for place in PLACES}.items() <= declared.items()
+    assert {f"/{place.path}": (place.right, place.for_all_tenants) for place in PLACES}.items() <= declared.items()
 
 
 def test_the_page_holds_no_mark_up_out_of_names(house: ShopHouse) -> None:

@@ -20,8 +20,8 @@ OPERATIONS: dict[str, GatedRoute] = {
     route.operation_id or "": route for route in gated_routes(create_api(Fairlane("memory://")))
 }
 GATED = {name: route for name, route in OPERATIONS.items() if route.declared.right is not Right.OPEN}
-TENANTS_OWN = {name: route for name, route in GATED.items() if not route.declared.is_house_wide}
-HOUSE_WIDE = {name: route for name, route in GATED.items() if route.declared.is_house_wide}
+TENANTS_OWN = {name: route for name, route in GATED.items() if not route.declared.for_all_tenants}
+HOUSE_WIDE = {name: route for name, route in GATED.items() if route.declared.for_all_tenants}
 NAMES_A_FOREIGN_THING = {
     "enqueue_job", "show_job", "explain_job", "show_queued_job", "cancel_job", "retry_job", "fail_job", "bury_job", "reset_job",
     "show_dead_letter", "reprocess_dead_letter", "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",

@@ -19,10 +19,9 @@ import psutil
 import pytest
 
 from fairlane import Fairlane
-from fairlane.cli.demo.crew import Crew
-from fairlane.cli.demo.interrupts import Interrupts
+from fairlane.cli.demo.crew import Crew, Interrupts
 from fairlane.cli.demo.story import ACCOUNTS, CODES, FLOOD, TENANTS
-from fairlane.cli.exits import Failed
+from fairlane.cli.output import Failed
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.job import STATUSES
 from tests.cli.conftest import Run

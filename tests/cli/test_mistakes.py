@@ -70,7 +70,7 @@ MISTAKES = [
     (["enqueue", "mail.send", "--app", "../jobs.py"], 2, "module:name"),
     (["enqueue", "mail.send", "--app", "json:app"], 2, "holds no Fairlane"),
     (["enqueue", "mail.send", "--app", "json:dumps"], 2, "not a Fairlane"),
-    (["migrate"], 2, "up, status, check"),
+    (["migrate"], 2, "up, contract, status, check"),
     (["migrate", "--sql", "up"], 2, "behind `up`"),
     (["demo", "--seconds", "0"], 2, "0.1"),
 ]

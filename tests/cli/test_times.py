@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fairlane.cli import output
-from fairlane.cli.times import instant_ahead, instant_back, span
+from fairlane.cli.options import instant_ahead, instant_back, read_span
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from fairlane.cli.times import instant_ahead, instant_back, span
     ],
 )
 def test_a_span_is_read(typed: str, meant: timedelta) -> None:
-    assert span(typed) == meant
+    assert read_span(typed) == meant
 
 
 @pytest.mark.parametrize(
@@ -35,19 +35,19 @@ def test_a_span_is_read(typed: str, meant: timedelta) -> None:
 )
 def test_what_is_no_span_is_refused_with_examples(typed: str) -> None:
     with pytest.raises(click.BadParameter, match="1h30m"):
-        span(typed)
+        read_span(typed)
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=9_000)))
 def test_a_span_as_it_is_shown_can_be_typed_again(length: timedelta) -> None:
-    again = span(output.span(length))
+    again = read_span(output.span(length))
     off = abs(again - length)
     assert off <= timedelta(seconds=1) or off < length / 24
 
 
 @given(st.text(max_size=12))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
-    for reader in (span, instant_ahead, instant_back):
+    for reader in (read_span, instant_ahead, instant_back):
         try:
             reader(text)
         except click.BadParameter:

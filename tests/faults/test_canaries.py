@@ -141,8 +141,8 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
     assert [answer.status_code for answer in acts] == [200, 200, 200, 201, 422, 422, 401]
     shown = [
         CliRunner().invoke(cli, [*command, "--url", leaks.url]).output.encode()
-        for command in (["pause", "--queue", "slow", "--by", "eve", "--notes", notes["notes"]], ["jobs", "show", str(dead.id)],
-                        ["jobs", "show", str(job.id)], ["dlq", "show", str(letter)], ["audit", "list"], ["tokens", "list"], ["config"])
+        for command in (["queues", "pause", "slow", "--by", "eve", "--notes", notes["notes"]], ["jobs", "show", str(dead.id)],
+                        ["jobs", "show", str(job.id)], ["dead-letters", "show", str(letter)], ["audit", "list"], ["tokens", "list"], ["config"])
     ]  # fmt: skip
     events = str(app.runtime.access.run(ReadEvents(scope=ALL_TENANTS, limit=1000)).events).encode()
     places = {

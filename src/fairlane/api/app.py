@@ -12,24 +12,22 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from fairlane.api.auth.admission import Door
+from fairlane.api.auth.admission import Authenticator
 from fairlane.api.auth.caller import UsersHook
 from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
 from fairlane.api.openapi import describe
 from fairlane.api.problems import handle_problems
-from fairlane.api.request import House
+from fairlane.api.request import ApiState
 from fairlane.api.router import Routes, gated_routes
 from fairlane.api.routes import (
     alerts,
     audit,
     breakers,
     dead_letters,
-    dead_letters_many,
     enqueue,
     events,
     health,
     home,
-    job_acts,
     jobs,
     limits,
     metrics,
@@ -53,8 +51,6 @@ EVERY_ROUTE: tuple[Routes, ...] = (
     enqueue.routes,
     jobs.routes,
     jobs.admin_routes,
-    job_acts.routes,
-    dead_letters_many.routes,  # before `{id}/`, which would take "groups" for one
     dead_letters.routes,
     queues.routes,
     queues.admin_routes,
@@ -82,12 +78,12 @@ def create_api(
     `users` lets in people your own application knows: it looks at the request and gives a `Person`, or None. Every path begins with
     `base_path`. The store stays open when the API stops: it belongs to the application.
     """
-    house = House(app, Door(app, users), EventFeed(app, poll_s=event_poll_s))
+    state = ApiState(app, Authenticator(app, users), EventFeed(app, poll_s=event_poll_s))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        house.feed.stop()
+        state.feed.stop()
 
     api = FastAPI(
         title="Fairlane",
@@ -100,7 +96,7 @@ def create_api(
         lifespan=lifespan,
         middleware=[Middleware(part) for part in (EndingSlash, HeadAsGet, AllowedMethods, CarefulHeaders)],
     )
-    api.state.house = house
+    api.state.fairlane = state
     handle_problems(api)
     for routes in EVERY_ROUTE:
         routes.add_to(api, base_path.rstrip("/"))

@@ -1,26 +1,53 @@
-"""The kinds of text a request may hold, each said once; the client's own checks stand behind them."""
+"""The fields of requests and answers: kinds of text, filters, pages, and selections from the Structs of core.
+
+shape(…)      an answer with the fields of a Struct, some left out or added
+Selection(…)  an answer with fields of a Struct and of Structs inside it, some under other names
+where(…)      a filter as query parameters; `Matching` is the same filter in a body
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+import msgspec
+from fastapi import Depends, Query
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    create_model,
+)
+from pydantic_core import CoreSchema, core_schema
 
+from fairlane.core.ids import Seq
+from fairlane.core.job import STATUSES
+from fairlane.core.ops import MAX_PAGE
 from fairlane.core.payload.redaction import without_secrets
+
+F = TypeVar("F", bound=Struct)
 
 _NAME = r"^[a-zA-Z0-9_.:-]{1,128}$"
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
 
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
-"""Of a task, a queue, a breaker, a schedule, a limit."""
+"""The name of a task, a queue, a breaker, a schedule or a limit."""
 TenantName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=_PRINTABLE)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_PRINTABLE)]
 """A correlation id, an idempotency key, a person."""
 Words = Annotated[
     str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00]+$"), AfterValidator(without_secrets)
 ]
-"""What people write for people; a secret among it is kept nowhere."""
+"""Free text for people; secrets in it are blanked before it is stored."""
 
 
 def _within_reach(at: datetime) -> datetime:
@@ -35,12 +62,12 @@ RowId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
 class Body(BaseModel):
-    """What a request may say. A field nobody knows is a slip, and refused."""
+    """The body of a request. An unknown field is refused: it is most likely a slip."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Act(Body):
+class ActBody(Body):
     """An act, and why."""
 
     notes: Words | None = Field(
@@ -48,7 +75,141 @@ class Act(Body):
     )
 
 
-class Seen(BaseModel):
-    """What an answer shows, read from the values of the core."""
+async def _notes(body: ActBody | None = None) -> str | None:
+    return None if body is None else body.notes
 
-    model_config = ConfigDict(from_attributes=True)
+
+Notes = Annotated[str | None, Depends(_notes)]
+"""The notes of an act that takes nothing else; its body may be left out."""
+
+PageSize = Annotated[int, Query(alias="limit", ge=1, le=MAX_PAGE, description="Rows on a page.")]
+Cursor = Annotated[
+    str | None,
+    Query(pattern=r"^[0-9]{1,18}$", description="Go on here: the `next_cursor` of the page before.", examples=["41"]),
+]
+NextCursor = Annotated[
+    str | None, Meta(description="Pass as `cursor` for the next page; null: there is none.", examples=["41"])
+]
+
+
+def seq_at(cursor: str | None) -> Seq | None:
+    return None if cursor is None else Seq(int(cursor))
+
+
+def next_cursor(next: int | None) -> str | None:
+    return None if next is None else str(next)
+
+
+def shape(name: str, of: type[Struct] | None = None, /, *, without: Iterable[str] = (), **more: Any) -> Any:
+    """The type of an answer: the fields of a Struct but for those `without`, and `more` fields by name and type."""
+    left_out = {*without, *more}
+    fields = [] if of is None else [(f.name, f.type) for f in msgspec.structs.fields(of) if f.name not in left_out]
+    return _defined(name, of, [*fields, *more.items()])
+
+
+def many(of: Any, description: str = "") -> Any:
+    """The type of a list of answers."""
+    listed: Any = tuple.__class_getitem__((of, ...))
+    return Annotated[listed, Meta(description=description)] if description else listed
+
+
+class Selection:
+    """An answer made of fields of a Struct, each by its path: `"job.tenant"`, or `job_id="job.id"` under another name.
+
+    `more` are fields that the Struct does not have, by name and type; `of` takes their values.
+    """
+
+    def __init__(self, name: str, of: type[Struct], *paths: str, more: Mapping[str, Any] | None = None, **renamed: str):
+        self._paths = {**renamed, **{path.rpartition(".")[2]: path for path in paths}}
+        self._get = {field: attrgetter(path) for field, path in self._paths.items()}
+        fields = [(field, _type_at(of, path)) for field, path in self._paths.items()]
+        self.type: Any = _defined(name, of, [*fields, *(more or {}).items()])
+
+    def of(self, value: Struct, **more: Any) -> Any:
+        return self.type(**{field: get(value) for field, get in self._get.items()}, **more)
+
+
+def _defined(name: str, of: type[Struct] | None, fields: list[tuple[str, Any]]) -> Any:
+    doc = None if of is None else of.__doc__
+    return msgspec.defstruct(
+        name, fields, kw_only=True, frozen=True, namespace={"__doc__": doc, "__selected_from__": of}
+    )
+
+
+def _type_at(of: type[Struct], path: str) -> Any:
+    found: Any = of
+    for part in path.split("."):
+        found = next(field.type for field in msgspec.structs.fields(found) if field.name == part)
+    return found
+
+
+class Where(NamedTuple, Generic[F]):
+    """Which jobs or dead letters: those of a tenant that match a filter."""
+
+    tenant: str | None
+    filter: F
+
+
+_NAMES = {"queue", "type", "category"}
+_ASKED_AS = {"statuses": "status"}
+
+
+def where(of: type[F]) -> Callable[..., Any]:
+    """A dependency that reads a filter from the query: every given field must match, within `status` any."""
+    accepted = _accepted(of)
+
+    async def read(**given: Any) -> Where[F]:
+        return _where(of, given)
+
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in accepted.items()
+    ]
+    read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return read
+
+
+class Matching:
+    """Reads a `Where` from an object in a body: `Annotated[Where[JobFilter], Matching(JobFilter)]`."""
+
+    def __init__(self, of: type[Struct]) -> None:
+        self._of = of
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fields: Any = {name: (kind, None) for name, kind in _accepted(self._of).items()}
+        model = create_model(self._of.__name__, __base__=Body, __doc__=self._of.__doc__, **fields)
+        return core_schema.no_info_after_validator_function(
+            lambda given: _where(self._of, given.__dict__), handler.generate_schema(model)
+        )
+
+
+def _asked(of: type[Struct]) -> dict[str, FieldInfo]:
+    """The fields of a filter by the names requests use."""
+    return {_ASKED_AS.get(field.name, field.name): field for field in msgspec.structs.fields(of)}
+
+
+def _accepted(of: type[Struct]) -> dict[str, Any]:
+    return {
+        "tenant": TenantName | None,
+        **{name: _request_type(name, field.type) for name, field in _asked(of).items()},
+    }
+
+
+def _request_type(name: str, of: Any) -> Any:
+    """A field of a filter as strict as a request has to be: text that is a name or a key, instants with a time zone."""
+    parts = get_args(of)
+    if parts[1:] == (...,):
+        listed: Any = list.__class_getitem__(parts[0])
+        return Annotated[listed | None, Query(max_length=len(STATUSES), description="Any of these.")]
+    if str in parts:
+        return (Name if name in _NAMES else Key) | None
+    return Instant | None if datetime in parts else of
+
+
+def _where(of: type[F], given: Mapping[str, Any]) -> Where[F]:
+    chosen = {
+        field.name: tuple(dict.fromkeys(given[name])) if isinstance(given[name], list) else given[name]
+        for name, field in _asked(of).items()
+        if given[name] is not None
+    }
+    return Where(given["tenant"], of(**chosen))

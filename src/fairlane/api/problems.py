@@ -1,6 +1,6 @@
-"""What went wrong, as problem details (RFC 9457) with the stable codes of `fairlane.errors`.
+"""Errors as problem details (RFC 9457), with the stable codes of `fairlane.errors`.
 
-No problem ever holds a value of a payload: it says where, and what was expected.
+No problem ever holds a value of a payload: it names the field and what was expected.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from msgspec import Struct, json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from fairlane import errors
 from fairlane.api.auth.sessions import forget_cookie
@@ -29,10 +29,11 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
     (errors.DuplicateJob, 409),
     (errors.IdConflict, 409),
     (errors.QueueFull, 429),
-    (errors.PermissionDenied, 403),
+    (errors.PermissionDenied, 404),
     (errors.JobNotFound, 404),
     (errors.DeadLetterNotFound, 404),
     (errors.ScheduleNotFound, 404),
+    (errors.CredentialNotFound, 404),
     (errors.InvalidState, 409),
     (errors.StillRunning, 409),
     (errors.StoreRefused, 422),
@@ -40,29 +41,32 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
 )
 
 
-class FieldError(BaseModel):
+class FieldError(Struct, frozen=True):
     """One thing wrong with a request."""
 
-    where: str = Field(examples=["body.payload"])
-    message: str = Field(examples=["Field required"])
+    where: str
+    """The part of the request, as in `body.payload`."""
+    message: str
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request was refused. Nothing was changed."""
 
-    type: str = Field(examples=["urn:fairlane:problem:job_not_found"])
-    title: str = Field(examples=["Not Found"])
-    status: int = Field(examples=[404])
-    code: str = Field(description="Stable: for programs to tell problems apart.", examples=["job_not_found"])
-    detail: str = Field(examples=["no job 018f… here: never enqueued, past retention, or another tenant's"])
-    errors: list[FieldError] | None = Field(
-        default=None, description="Each thing wrong with the request, where there are several."
-    )
-    existing_job_id: str | None = Field(default=None, description="409 for a taken key: the job that holds it.")
-    retry_after_s: float | None = Field(
-        default=None, description="429 and 503: when to try again, as in the header Retry-After."
-    )
-    role: str | None = Field(default=None, description="403: the role that is missing.")
+    type: str
+    """As in `urn:fairlane:problem:job_not_found`."""
+    title: str
+    status: int
+    code: str
+    """Stable: for programs to tell problems apart."""
+    detail: str
+    errors: list[FieldError] | None = None
+    """Each thing wrong with the request, where there are several."""
+    existing_job_id: str | None = None
+    """409 for a taken key: the job that holds it."""
+    retry_after_s: float | None = None
+    """429 and 503: when to try again, as in the header Retry-After."""
+    role: str | None = None
+    """403: the role that is missing."""
 
 
 class Problem(Exception):
@@ -101,9 +105,7 @@ class Problem(Exception):
             headers["WWW-Authenticate"] = "Bearer"
         if self.details.retry_after_s is not None:
             headers["Retry-After"] = str(max(math.ceil(self.details.retry_after_s), 1))
-        response = JSONResponse(
-            self.details.model_dump(exclude_none=True), self.status, headers=headers, media_type=MEDIA_TYPE
-        )
+        response = Response(json.encode(self.details), self.status, headers=headers, media_type=MEDIA_TYPE)
         if self.ends_session:
             # A browser that goes on sending a dead session would be taken for somebody who guesses.
             forget_cookie(request, response)
@@ -126,7 +128,7 @@ def problem_of(error: errors.FairlaneError) -> Problem:
         case errors.InvalidArguments():
             detail = f'arguments do not fit task "{error.task}"; it is called as {error.task}{error.signature}'
             return Problem(
-                status, error.code, detail, errors=[FieldError(where="payload", message=_told(error.problem))]
+                status, error.code, detail, errors=[FieldError(where="payload", message=_without_value(error.problem))]
             )
         case errors.InvalidOption():
             return Problem(status, error.code, f"{error.option}: expected {error.expected}")
@@ -134,6 +136,9 @@ def problem_of(error: errors.FairlaneError) -> Problem:
             return Problem(status, error.code, "the store cannot keep this data; nothing was changed")
         case errors.StoreError():
             return Problem(status, error.code, "the store cannot be used now", retry_after_s=5.0)
+        case errors.PermissionDenied():
+            # What is another tenant's is not there: to say more would tell that it exists.
+            return Problem(status, "tenant_not_found", "no such tenant here; nothing was changed")
         case errors.ConfigError():
             return Problem(status, error.code, "the application's settings do not allow this")
         case _:
@@ -174,8 +179,8 @@ def handle_problems(api: FastAPI) -> None:
     api.add_exception_handler(Exception, of_anything)
 
 
-def _told(problem: str) -> str:
-    """What is wrong with an argument, without its value: an enum's or a model's error shows it."""
+def _without_value(problem: str) -> str:
+    """What is wrong with an argument, without its value, which an error of an enum or a model would show."""
     where, _, what = problem.rpartition(": ")
     harmless = problem.startswith(("missing: ", "unknown: ")) or what.startswith(("Expected ", "Object "))
     return problem[:500] if harmless else f"{where[:200]}: not accepted" if where else "not accepted"

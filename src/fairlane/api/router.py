@@ -1,11 +1,14 @@
-"""Routes that declare their right. One that does not cannot be built; one that does checks it before anything else."""
+"""Routes that declare the right they ask for. Each checks its caller first, reads a bounded body next, and renders its answer by msgspec."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -13,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairlane.api.auth.rights import Right
-from fairlane.api.body_limits import body_limits, read_body
 from fairlane.api.problems import MEDIA_TYPE, FieldError, Problem
+from fairlane.api.request import read_body, state_of
+from fairlane.client.context import all_tenants, bound_to
 from fairlane.errors import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,12 +38,15 @@ _MEANINGS = {
 }
 
 
-class Declared(NamedTuple):
-    """What a route asks of its callers."""
+class RouteDeclaration(NamedTuple):
+    """What a route asks of its callers, and what it answers."""
 
     right: Right
-    is_house_wide: bool
-    """It concerns all tenants: nobody bound to one may use it."""
+    for_all_tenants: bool
+    """It concerns all tenants: a caller bound to one is refused."""
+    answer: Any
+    """The type of its answer; None: it makes its own response."""
+    status: int
 
 
 class UndeclaredRoute(TypeError):
@@ -51,8 +58,8 @@ class GatedRoute(APIRoute):
     """Lets its caller in, reads the body within its limits, and only then parses anything."""
 
     @property
-    def declared(self) -> Declared:
-        found: Declared | None = getattr(self.endpoint, _DECLARED, None)
+    def declared(self) -> RouteDeclaration:
+        found: RouteDeclaration | None = getattr(self.endpoint, _DECLARED, None)
         if found is None:
             raise UndeclaredRoute(self.path)
         return found
@@ -62,19 +69,23 @@ class GatedRoute(APIRoute):
         known = frozenset(_query_names(self.dependant))
 
         async def gated(request: Request) -> Response:
-            house = request.app.state.house
-            request.state.caller = await house.door.admit(request, declared.right, is_house_wide=declared.is_house_wide)
+            state = state_of(request)
+            caller = await state.authenticator.admit(request, declared.right, for_all_tenants=declared.for_all_tenants)
+            request.state.caller = caller
             _refuse_unknown(request, known)
-            if self.body_field is None:
+            if self.body_field is not None:
+                request = _with_body(request, await read_body(request, state.app.runtime.settings.limits))
+            with all_tenants() if caller is None or caller.tenant is None else bound_to(caller.tenant):
                 return await handle(request)
-            body = await read_body(request, body_limits(house.app.runtime.settings.limits))
-
-            async def receive() -> dict[str, Any]:
-                return {"type": "http.request", "body": body, "more_body": False}
-
-            return await handle(Request(request.scope, receive))
 
         return gated
+
+
+def _with_body(request: Request, body: bytes) -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(request.scope, receive)
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
@@ -104,17 +115,17 @@ class Routes:
         self.tag, self.base = tag, base
         self._written: list[tuple[str, str, Callable[..., Any], dict[str, Any]]] = []
 
-    def get(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("GET", path, right, house_wide, attributes)
+    def get(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("GET", path, right, all_tenants, attributes)
 
-    def post(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("POST", path, right, house_wide, attributes)
+    def post(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("POST", path, right, all_tenants, attributes)
 
-    def put(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("PUT", path, right, house_wide, attributes)
+    def put(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("PUT", path, right, all_tenants, attributes)
 
-    def delete(self, path: str, right: Right, *, house_wide: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("DELETE", path, right, house_wide, attributes)
+    def delete(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("DELETE", path, right, all_tenants, attributes)
 
     def add_to(self, api: FastAPI, base_path: str) -> None:
         for method, path, endpoint, attributes in self._written:
@@ -129,19 +140,48 @@ class Routes:
             )
 
     def _route(
-        self, method: str, path: str, right: Right, house_wide: bool, attributes: dict[str, Any]
+        self, method: str, path: str, right: Right, all_tenants: bool, attributes: dict[str, Any]
     ) -> Callable[[F], F]:
         def declare(endpoint: F) -> F:
-            setattr(endpoint, _DECLARED, Declared(right, house_wide))
+            given = {"status_code": 200, **attributes}
+            answer = given.pop("answer", None) or _answer_of(endpoint)
             problems = _problems_of(method, self.base + path, right)
-            given = {**attributes, "responses": {**problems, **attributes.get("responses", {})}}
+            given["responses"] = {**problems, **attributes.get("responses", {})}
+            given["response_model"] = None
             given.setdefault("operation_id", endpoint.__name__)
             given.setdefault("summary", (endpoint.__doc__ or "").strip().partition("\n")[0])
             given.setdefault("description", (endpoint.__doc__ or "").strip().partition("\n")[2].strip())
-            self._written.append((method, path, endpoint, given))
+            declaration = RouteDeclaration(right, all_tenants, answer, given["status_code"])
+            self._written.append((method, path, _rendering(endpoint, declaration), given))
             return endpoint
 
         return declare
+
+
+def _answer_of(endpoint: Callable[..., Any]) -> Any:
+    """The type an endpoint says it returns, unless that is a response."""
+    found = get_type_hints(endpoint)["return"]
+    return None if inspect.isclass(found) and issubclass(found, Response) else found
+
+
+def _rendering(endpoint: Callable[..., Any], declaration: RouteDeclaration) -> Callable[..., Any]:
+    """The endpoint, whose value becomes a response with exactly the fields of its declared answer."""
+
+    @functools.wraps(endpoint)
+    async def respond(*args: Any, **given: Any) -> Response:
+        found = await endpoint(*args, **given)
+        if isinstance(found, Response):
+            return found
+        return answered(found, declaration.answer, declaration.status)
+
+    setattr(respond, _DECLARED, declaration)
+    return respond
+
+
+def answered(value: object, answer: Any, status: int = 200) -> Response:
+    """A response with the fields that the type `answer` has, as JSON."""
+    shown = msgspec.convert(value, answer, from_attributes=True)
+    return Response(msgspec.json.encode(shown), status, media_type="application/json")
 
 
 def gated_routes(api: FastAPI) -> list[GatedRoute]:

@@ -1,11 +1,9 @@
-"""Events as they happen: the store is asked once for the whole process, and every watcher gets a copy.
+"""Server-sent events: the store is asked once for the whole process, and every reader gets a copy.
 
-    store ──ReadEvents(watch)── EventFeed ──┬── Watcher (a few hundred events at most) ── one reader
+    store ──app.events── EventFeed ──┬── Watcher (a few hundred events at most) ── one reader
                                             └── Watcher …
 
-A reader too slow for its watcher loses nothing: it is behind, and catches up from the store.
-
-Server-sent events: the lines of one reader's stream.
+A reader too slow for its watcher loses nothing: it catches up from the store.
 """
 
 from __future__ import annotations
@@ -18,24 +16,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from fairlane.client.app import Fairlane
-from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
+from fairlane.client.context import all_tenants
+from fairlane.core.ops import Event
 from fairlane.errors import StoreError
 
 POLL_S = 1.0
 WATCH_S = 10.0
-"""How often a poll also says that somebody watches: that is a write, which the store remembers for thrice as long."""
+"""How often a poll also registers that somebody watches: that is a write, which the store remembers for three times as long."""
 PAGE = 1_000
 MOST_BUFFERED = 500
 MOST_WATCHERS = 200
 BEYOND = 2**62
-"""Behind every event there will be: only asks how far they have come."""
+"""An id behind every event: reading from it only gives the last id so far."""
 
 
 class Watcher:
-    """What one reader has still to see."""
+    """The events one reader has still to see."""
 
-    def __init__(self, scope: Scope, kinds: frozenset[str], most: int) -> None:
-        self._scope, self._kinds, self._most = scope, kinds, most
+    def __init__(self, tenant: str | None, kinds: frozenset[str], most: int) -> None:
+        self._tenant, self._kinds, self._most = tenant, kinds, most
         self._waiting: deque[Event] = deque()
         self._woken = asyncio.Event()
         self.is_behind = False
@@ -62,7 +61,7 @@ class Watcher:
         self._woken.set()
 
     async def take(self, within_s: float) -> list[Event]:
-        """What has come in; nothing after so many seconds without any."""
+        """The events that came in; none after `within_s` seconds without any."""
         if not self._waiting and not self.is_behind and not self.is_over:
             self._woken.clear()
             try:
@@ -74,7 +73,7 @@ class Watcher:
         return taken
 
     def _wants(self, event: Event) -> bool:
-        if self._scope.tenant is not None and event.tenant != self._scope.tenant:
+        if self._tenant is not None and event.tenant != self._tenant:
             return False
         return not self._kinds or event.kind in self._kinds
 
@@ -92,13 +91,15 @@ class EventFeed:
     def is_full(self) -> bool:
         return len(self._watchers) >= MOST_WATCHERS
 
-    async def join(self, scope: Scope, kinds: frozenset[str] = frozenset()) -> Watcher:
+    async def join(self, tenant: str | None, kinds: frozenset[str] = frozenset()) -> Watcher:
         """A watcher that gets every event committed from now on; earlier ones are in the store."""
-        watcher = Watcher(scope, kinds, self._most_buffered)
+        watcher = Watcher(tenant, kinds, self._most_buffered)
         self._watchers.add(watcher)
         if self._task is None or self._task.done():
             self._ready = asyncio.Event()
-            self._task = asyncio.create_task(self._run(), name="fairlane event feed")
+            # A task keeps the context it is made in: this one reads for callers of all tenants.
+            with all_tenants():
+                self._task = asyncio.create_task(self._run(), name="fairlane event feed")
         try:
             await self._ready.wait()
         except BaseException:
@@ -118,18 +119,18 @@ class EventFeed:
             watcher.end()
 
     async def _run(self) -> None:
-        last, said_s = -1, -math.inf
+        last, watched_s = -1, -math.inf
         try:
             while True:
                 now_s = self._app.runtime.clock.monotonic()
-                watch = now_s - said_s >= WATCH_S
+                watch = now_s - watched_s >= WATCH_S
                 try:
-                    op = ReadEvents(scope=ALL_TENANTS, after=BEYOND if last < 0 else last, limit=PAGE, watch=watch)
-                    page = await self._app.runtime.access.arun(op)
+                    after = BEYOND if last < 0 else last
+                    page = await self._app.events.alist(after=after, limit=PAGE, watch=watch)
                 except StoreError:
                     await asyncio.sleep(self._poll_s)
                     continue
-                said_s = now_s if watch else said_s
+                watched_s = now_s if watch else watched_s
                 for event in page.events:
                     for watcher in self._watchers:
                         watcher.offer(event)
@@ -144,14 +145,14 @@ class EventFeed:
 
 
 BEAT_S = 15.0
-"""A comment is sent after so much silence: proxies keep the connection, and a revoked credential ends it."""
+"""A comment is sent after this much silence: proxies keep the connection, and a revoked credential ends it."""
 STREAM_PAGE = 200
 
 
 async def lines(
     app: Fairlane,
     feed: EventFeed,
-    scope: Scope,
+    tenant: str | None,
     *,
     after: int | None,
     kinds: frozenset[str],
@@ -159,7 +160,7 @@ async def lines(
     beat_s: float = BEAT_S,
 ) -> AsyncIterator[bytes]:
     """Events behind `after` (None: from now on), each once and in order, for as long as somebody reads."""
-    watcher = await feed.join(scope, kinds)
+    watcher = await feed.join(tenant, kinds)
     asked_s = app.runtime.clock.monotonic()
 
     async def may_go_on(*, is_silent: bool = False) -> bool:
@@ -173,14 +174,10 @@ async def lines(
 
     try:
         yield b": these are Fairlane's events\n\n"
-        last = (
-            (await app.runtime.access.arun(ReadEvents(scope=scope, after=2**62, limit=1))).last
-            if after is None
-            else after
-        )
+        last = after if after is not None else (await app.events.alist(after=BEYOND, limit=1, tenant=tenant)).last
         while not watcher.is_over:
             watcher.catch_up()
-            while page := await _behind(app, scope, last, kinds):
+            while page := await _behind(app, tenant, last, kinds):
                 if not await may_go_on():
                     return
                 for event in page:
@@ -206,6 +203,5 @@ def line_of(event: Event) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, kind.encode(), msgspec.json.encode(event))
 
 
-async def _behind(app: Fairlane, scope: Scope, last: int, kinds: frozenset[str]) -> tuple[Event, ...]:
-    op = ReadEvents(scope=scope, after=last, kinds=tuple(sorted(kinds)), limit=STREAM_PAGE)
-    return (await app.runtime.access.arun(op)).events
+async def _behind(app: Fairlane, tenant: str | None, last: int, kinds: frozenset[str]) -> tuple[Event, ...]:
+    return (await app.events.alist(after=last, kinds=tuple(sorted(kinds)), tenant=tenant, limit=STREAM_PAGE)).events

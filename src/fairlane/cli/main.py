@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from fairlane.cli.exits import INTERRUPTED, USAGE, explained
-from fairlane.cli.lazy import Entry, LazyGroup
-from fairlane.cli.output import one_line
+from fairlane.cli.options import SuggestingGroup
+from fairlane.cli.output import INTERRUPTED, USAGE, explained, one_line
 from fairlane.errors import FairlaneError
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in the help of the group."""
+
+    place: str
+    """`module:name`."""
+    help: str
+
 
 COMMANDS = {
     "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
@@ -20,14 +29,17 @@ COMMANDS = {
     "dashboard": Entry("fairlane.cli.commands.dashboard:dashboard", "Serve the HTTP API."),
     "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
     "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
-    "dlq": Entry("fairlane.cli.commands.dead_letters:dlq", "Review dead letters: jobs that failed for the last time."),
-    "queues": Entry("fairlane.cli.commands.queues:queues", "Count jobs by queue and status."),
+    "dead-letters": Entry(
+        "fairlane.cli.commands.dead_letters:dead_letters",
+        "Review dead letters (dlq): jobs that failed for the last time.",
+    ),
+    "queues": Entry(
+        "fairlane.cli.commands.queues:queues", "Count jobs by queue and status; pause, resume or drain one."
+    ),
+    "tasks": Entry("fairlane.cli.commands.tasks:tasks", "Pause, resume or drain the jobs of a task."),
     "schedules": Entry(
         "fairlane.cli.commands.schedules:schedules", "List schedules, look at one, add, pause, run or remove it."
     ),
-    "pause": Entry("fairlane.cli.commands.pauses:pause", "Stop claiming jobs of a queue, a task or a tenant."),
-    "resume": Entry("fairlane.cli.commands.pauses:resume", "Let a queue, a task or a tenant be claimed again."),
-    "drain": Entry("fairlane.cli.commands.pauses:drain", "Pause something and wait until nothing of it runs."),
     "pauses": Entry("fairlane.cli.commands.pauses:pauses", "List what is paused, by whom and why."),
     "tenants": Entry(
         "fairlane.cli.commands.tenants:tenants", "List tenants, look at one, set its share, pause, resume or drain it."
@@ -52,7 +64,32 @@ COMMANDS = {
         "fairlane.cli.commands.config:config", "Show each setting and where it came from, without passwords."
     ),
 }
+ALIASES = {"dlq": "dead-letters"}
 NAME = "fairlane"
+
+
+class LazyGroup(SuggestingGroup):
+    """A group whose commands are imported when they are called: `--help` stays quick."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, Entry], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.entries.get(ALIASES.get(cmd_name, cmd_name))
+        if entry is None:
+            return None
+        module, _, name = entry.place.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
 
 
 class Root(LazyGroup):

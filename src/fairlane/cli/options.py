@@ -1,22 +1,62 @@
-"""Options that many commands share, each written once."""
+"""What many commands share: groups, options, readers of spans and instants, and acts on one thing or on several."""
 
 from __future__ import annotations
 
+import difflib
 import getpass
+import re
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from fairlane.cli.exits import USAGE, Failed
-from fairlane.cli.output import Printer
+from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal, one_line
 from fairlane.cli.target import At
-from fairlane.core.payload.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from fairlane.client.admin.jobs import ManyActs
+    from fairlane.client.app import Fairlane
+
+T = TypeVar("T")
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SuggestingGroup(click.Group):
+    """A group that lists its commands in the order they were written, and answers a mistyped one with the nearest.
+
+    With `default` that command runs where none is named: `fairlane queues` is `fairlane queues list`.
+    """
+
+    def __init__(self, *args: Any, default: str | None = None, **attributes: Any) -> None:
+        if default is not None:
+            attributes["no_args_is_help"] = False
+        super().__init__(*args, **attributes)
+        self.default = default
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        if self.default is not None and not is_named:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            step = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(known)}"
+            raise click.UsageError(f'{ctx.command_path} has no command "{name}"; {step}', ctx)
+        return super().resolve_command(ctx, args)
 
 
 def at_store(command: F) -> F:
@@ -57,7 +97,7 @@ def in_scope(command: F) -> F:
             raise click.UsageError("--tenant and --all-tenants contradict each other", click.get_current_context())
         return command(*args, tenant=None if all_tenants else tenant, **kwargs)
 
-    run = click.option("--all-tenants", is_flag=True, help="Look at all tenants: the default, said out loud.")(run)
+    run = click.option("--all-tenants", is_flag=True, help="Look at all tenants: the default.")(run)
     return click.option(  # type: ignore[return-value]
         "--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Look at this tenant only."
     )(run)
@@ -68,6 +108,8 @@ def acts(command: F) -> F:
 
     @wraps(command)
     def run(*args: Any, by: str | None, notes: str | None, **kwargs: Any) -> Any:
+        from fairlane.core.payload.redaction import without_secrets
+
         notes = None if notes is None else without_secrets(notes)
         return command(*args, by=_user() if by is None else by, notes=notes, **kwargs)
 
@@ -75,16 +117,6 @@ def acts(command: F) -> F:
     return click.option(  # type: ignore[return-value]
         "--by", envvar="FAIRLANE_BY", show_envvar=True, help="Who acts; your login name if left out."
     )(run)
-
-
-def listing(command: F) -> F:
-    """The word `list` may follow a command that only lists, as it follows the others."""
-
-    @wraps(command)
-    def run(*args: Any, word: str | None, **kwargs: Any) -> Any:
-        return command(*args, **kwargs)
-
-    return click.argument("word", required=False, metavar="[list]", type=click.Choice(["list"]))(run)  # type: ignore[return-value]
 
 
 def paged(command: F) -> F:
@@ -111,3 +143,111 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:
         raise Failed("this system does not say who you are: pass --by or set FAIRLANE_BY", USAGE) from error
+
+
+_PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d|w)", re.ASCII)
+_SPAN = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+_LONGEST_S = 36_500 * 86_400.0
+"""A hundred years: past this an instant may not fit a calendar."""
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def read_span(text: str) -> timedelta:
+    """`90s`, `5m`, `1h30m`, or plain seconds."""
+    found = _read_span(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r}: expected a span such as 90s, 5m, 1h30m or 2d")
+    return found
+
+
+def instant_ahead(text: str) -> datetime | timedelta:
+    """An instant with its zone, or a span from now: `in 5m`, `+5m`, `5m`."""
+    return _instant(text, sign=1, example="in 5m")
+
+
+def instant_back(text: str) -> datetime | timedelta:
+    """An instant with its zone, or a span before now: `5m ago`, `-5m`, `5m`."""
+    return _instant(text, sign=-1, example="5m ago")
+
+
+def _read_span(text: str) -> timedelta | None:
+    text = text.strip().lower()
+    if _NUMBER.fullmatch(text):
+        seconds = float(text)
+    elif _SPAN.fullmatch(text):
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    else:
+        return None
+    return timedelta(seconds=seconds) if seconds <= _LONGEST_S else None
+
+
+def _instant(text: str, sign: int, example: str) -> datetime | timedelta:
+    relative = _relative(text.strip().lower(), sign)
+    if relative is not None:
+        return relative
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise click.BadParameter(f'{text!r}: expected an instant such as 2030-01-01T09:00Z, or "{example}"') from None
+    if at.utcoffset() is None:
+        raise click.BadParameter(
+            f"{text!r}: expected a time zone too, as in {at.isoformat()}Z or {at.isoformat()}+02:00"
+        )
+    return at
+
+
+def _relative(text: str, sign: int) -> timedelta | None:
+    if text == "now":
+        return timedelta(0)
+    if text.startswith(("+", "in ")):
+        text, sign = text.removeprefix("+").removeprefix("in "), 1
+    elif text.startswith("-"):
+        text, sign = text.removeprefix("-"), -1
+    elif text.endswith(" ago"):
+        text, sign = text.removesuffix(" ago"), -1
+    found = _read_span(text)
+    return None if found is None else sign * found
+
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
+
+
+def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """What an act on one thing or on several takes: their ids, options of its own, and those of all such acts."""
+
+    def decorate(command: F) -> F:
+        for option in (prints, at_store, in_scope, acts, _yes, *reversed(options), ids):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def act_on_several(
+    question: str,
+    act: Callable[[Fairlane], ManyActs[T]],
+    *,
+    several: bool,
+    name: str,
+    line: Callable[[T], str],
+    yes: bool,
+    at: At,
+    out: Printer,
+) -> None:
+    """Ask if there are several, then act on each. One that is refused stops no other; the first refusal decides the exit code."""
+    if several:
+        confirmed(question, yes=yes)
+    with at.client() as client:
+        acts = act(client)
+    if not several and acts.refused:
+        raise Failed(acts.refused[0].message, exit_code_of_refusal(acts.refused[0].code))
+    for refusal in acts.refused:
+        out.note(f"fairlane: {one_line(refusal.message)}")
+    if out.as_json:
+        out.data({name: acts.done, "refused": acts.refused})
+    else:
+        for done in acts.done:
+            out.line(line(done))
+    if acts.refused:
+        raise click.exceptions.Exit(exit_code_of_refusal(acts.refused[0].code))

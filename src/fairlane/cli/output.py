@@ -1,26 +1,39 @@
-"""Printing: data on stdout as a table, as lines or as JSON; everything else on stderr.
+"""What commands print: data on stdout as a table, as lines or as JSON, everything else on stderr; and how they end.
 
-Values as people read them: instants, spans, counts, and text that cannot harm a terminal.
+Tables and `--json` show the same values of core. JSON holds them whole, payloads and results as the JSON they hold.
 
-What commands print as JSON: values as they are, payloads and results as the JSON they hold.
+Exit codes:
+0 done   1 failed   2 usage or settings   3 not found   4 conflict   5 denied   69 store unreachable   130 interrupted
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
-from msgspec import Raw
 
-from fairlane.core.job import Job
+from fairlane.errors import (
+    BadInput,
+    CredentialNotFound,
+    DeadLetterNotFound,
+    DuplicateJob,
+    FairlaneError,
+    IdConflict,
+    InvalidState,
+    JobNotFound,
+    ScheduleNotFound,
+    SqliteLibraryMismatch,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
+    from msgspec import Struct
     from rich.console import Console
 
 
@@ -85,8 +98,28 @@ STYLES = {
 """Colour only repeats what the word says."""
 
 
+Column = str | tuple[str, str | Callable[[Any], object]]
+"""A field of a record, as in `"job.tenant"`; or a title, and a field or what makes a cell of the record."""
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else ""
+        case datetime():
+            return instant(value)
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ",".join(str(item) for item in value)
+        case _:
+            return str(value)
+
+
 class Printer:
-    """Where a command's words go. Rich tables on a terminal, plain columns anywhere else."""
+    """Where the output of a command goes. Rich tables on a terminal, plain columns anywhere else."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -122,6 +155,12 @@ class Printer:
         for row in [[title.upper() for title in titles], *cells]:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
+    def records(self, columns: Sequence[Column], records: Iterable[Any]) -> None:
+        """A table of values of core, a column for each field named."""
+        titled = [(column.replace("_", " "), column) if isinstance(column, str) else column for column in columns]
+        readers = [attrgetter(field) if isinstance(field, str) else field for _, field in titled]
+        self.table([title for title, _ in titled], [[_cell(read(record)) for read in readers] for record in records])
+
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """One `name  value` line each; empty values are left out."""
         shown = [(name, printable(str(value))) for name, value in pairs if value is not None and str(value)]
@@ -156,8 +195,17 @@ class Printer:
 
 def document(value: object) -> Any:
     """A value of core as plain data. Stored JSON text stays exactly as it is, large numbers included."""
+    import msgspec
+
+    from fairlane.core.job import Job
+    from fairlane.core.payload.codec import stored_json
+
     if isinstance(value, Job):
-        return {**_fields(value), "payload": _stored(value.payload), "result": _stored(value.result)}
+        return {
+            **_fields(value),
+            "payload": stored_json(value.payload),
+            "result": value.result and stored_json(value.result),
+        }
     if isinstance(value, msgspec.Struct):
         return _fields(value)
     if isinstance(value, (list, tuple)):
@@ -168,29 +216,70 @@ def document(value: object) -> Any:
 
 
 def encoded(value: object, *, indented: bool) -> bytes:
+    import msgspec
+
     text = msgspec.json.encode(document(value))
     return msgspec.json.format(text, indent=2) if indented else text
 
 
 def indented(text: str) -> str:
     """Stored JSON text for reading; what is no JSON stays as it is."""
+    import msgspec
+
     try:
         return msgspec.json.format(text.encode(), indent=2).decode()
     except (msgspec.MsgspecError, UnicodeError):
         return text
 
 
-def _fields(value: msgspec.Struct) -> dict[str, Any]:
+def _fields(value: Struct) -> dict[str, Any]:
     return {name: document(getattr(value, name)) for name in value.__struct_fields__}
 
 
-def _stored(text: str | None) -> Raw | str | None:
-    """Rows may have been written straight by SQL: what is no JSON is shown as the text it is."""
-    if text is None:
-        return None
-    try:
-        raw = text.encode()
-        msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return text.encode(errors="backslashreplace").decode()
-    return Raw(raw)
+FAILED, USAGE, NOT_FOUND, CONFLICT, DENIED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 5, 69, 130
+
+_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (JobNotFound, NOT_FOUND),
+    (DeadLetterNotFound, NOT_FOUND),
+    (ScheduleNotFound, NOT_FOUND),
+    (CredentialNotFound, NOT_FOUND),
+    (DuplicateJob, CONFLICT),
+    (IdConflict, CONFLICT),
+    (InvalidState, CONFLICT),
+    (StoreUnavailable, UNREACHABLE),
+    (SqliteLibraryMismatch, USAGE),
+    (BadInput, USAGE),
+    (PermissionError, DENIED),
+)
+_LACKS_RIGHTS = "42501"
+
+
+class Failed(click.ClickException):
+    """Ends the command with a code of ours and one line."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(one_line(message))
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance as well
+
+
+def exit_code_of(error: Exception) -> int:
+    if any(getattr(cause, "sqlstate", None) == _LACKS_RIGHTS for cause in _behind(error)):
+        return DENIED
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def exit_code_of_refusal(code: str) -> int:
+    """The exit code for an error of this stable code."""
+    return next((exit_code for kind, exit_code in _CODES if getattr(kind, "code", None) == code), FAILED)
+
+
+def explained(error: FairlaneError | OSError) -> Failed:
+    """The same error as the command's one line."""
+    return Failed(str(error), exit_code_of(error))
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -25,6 +25,8 @@ from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurren
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
+is_bound: ContextVar[bool] = ContextVar("fairlane_is_bound", default=False)
+"""Work for the tenant `system` may see all tenants, unless it is bound to it."""
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
 
 
@@ -172,13 +174,25 @@ def tenant(name: str | int) -> Iterator[str]:
 
 
 @contextmanager
-def all_tenants() -> Iterator[None]:
-    """What is done inside is done for all tenants, whatever tenant's context this runs in."""
-    token = tenant_in_force.set(None)
+def bound_to(name: str) -> Iterator[None]:
+    """What is done inside sees and touches this tenant's things alone, even where that is `system`: for callers of the HTTP API."""
+    token, bound_token = tenant_in_force.set(check_tenant(name)), is_bound.set(True)
     try:
         yield
     finally:
         tenant_in_force.reset(token)
+        is_bound.reset(bound_token)
+
+
+@contextmanager
+def all_tenants() -> Iterator[None]:
+    """What is done inside is done for all tenants, whatever tenant's context this runs in."""
+    token, bound_token = tenant_in_force.set(None), is_bound.set(False)
+    try:
+        yield
+    finally:
+        tenant_in_force.reset(token)
+        is_bound.reset(bound_token)
 
 
 def current_job() -> CurrentJob:
@@ -207,7 +221,7 @@ def in_scope(tenant: str | int | None) -> Scope:
     """The scope of a call that names this tenant, or none, in the context it is made in."""
     named = None if tenant is None else check_tenant(tenant)
     in_force = tenant_in_force.get()
-    if in_force is None or in_force == SYSTEM_TENANT:
+    if in_force is None or (in_force == SYSTEM_TENANT and not is_bound.get()):
         return ALL_TENANTS if named is None else only(named)
     if named is not None and named != in_force:
         raise PermissionDenied(f'tenant "{named}"', in_force)

@@ -1,11 +1,7 @@
-"""The door: finds out who makes a request, and whether they may.
+"""Admits the callers of a request, or raises the problem that keeps them out.
 
 wrong guesses from this address?  429     a good token, session or host user?  401
 a change through a cookie, from another page?  403     the roles the route asks for?  403
-
-When credentials were last used, told to the store now and then.
-
-A limit on wrong guesses, for each address they come from.
 """
 
 from __future__ import annotations
@@ -20,14 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fairlane.api.auth.caller import Caller, UsersHook, caller_for, caller_of
-from fairlane.api.auth.credentials import has_the_shape, hash_of, is_of
-from fairlane.api.auth.origin import SAFE_METHODS, is_from_our_own_page
 from fairlane.api.auth.rights import Right, missing_role
-from fairlane.api.auth.sessions import secret_in
+from fairlane.api.auth.sessions import SAFE_METHODS, is_from_our_own_page, secret_in
 from fairlane.api.problems import Problem
+from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.client.app import Fairlane
 from fairlane.core.clock import Clock
-from fairlane.core.ops import FindCredential, SeeCredentials
 
 BURST = 20
 """Wrong guesses before an address has to wait."""
@@ -72,40 +66,42 @@ def _network(address: str) -> str:
     return str(parsed)
 
 
-EVERY_S = 60.0
-MOST = 1_000
+LAST_USE_EVERY_S = 60.0
+MOST_USED = 1_000
 
 
 class LastUse:
+    """Writes to the store when credentials were last used, now and then and not at every use."""
+
     def __init__(self, app: Fairlane) -> None:
         self._app = app
-        self._seen: set[UUID] = set()
-        self._told_s: float | None = None
+        self._used: set[UUID] = set()
+        self._written_s: float | None = None
 
     async def note(self, id: UUID) -> None:
-        """Told at once for the first one, then at most once in `EVERY_S`; what is beyond `MOST` meanwhile is forgotten."""
-        if len(self._seen) < MOST:
-            self._seen.add(id)
+        """Write at once for the first one, then at most once in `LAST_USE_EVERY_S`; beyond `MOST_USED` meanwhile they are forgotten."""
+        if len(self._used) < MOST_USED:
+            self._used.add(id)
         now_s = self._app.runtime.clock.monotonic()
-        if self._told_s is not None and now_s - self._told_s < EVERY_S:
+        if self._written_s is not None and now_s - self._written_s < LAST_USE_EVERY_S:
             return
-        seen, self._seen, self._told_s = tuple(self._seen), set(), now_s
-        await self._app.runtime.access.arun(SeeCredentials(ids=seen))
+        used, self._used, self._written_s = tuple(self._used), set(), now_s
+        await self._app.tokens.anote_use(used)
 
 
 NOBODY = "unauthenticated"
 _BEARER = "bearer "
 
 
-class Door:
-    """Lets callers in, or raises the problem that keeps them out. Nothing is read of the body before."""
+class Authenticator:
+    """Finds out who asks, before anything of the body is read."""
 
     def __init__(self, app: Fairlane, users: UsersHook | None = None) -> None:
         self._app, self._users = app, users
         self._last_use = LastUse(app)
         self.failures = FailedGuesses(app.runtime.clock)
 
-    async def admit(self, request: Request, right: Right, *, is_house_wide: bool) -> Caller | None:
+    async def admit(self, request: Request, right: Right, *, for_all_tenants: bool) -> Caller | None:
         """The caller; None where the route is open to everybody."""
         if right is Right.OPEN:
             return None
@@ -115,18 +111,18 @@ class Door:
         role = missing_role(caller.roles, right)
         if role is not None:
             raise Problem(403, "role_missing", f'this needs the role "{role}"; nothing was changed', role=role)
-        if is_house_wide and caller.tenant is not None:
+        if for_all_tenants and caller.tenant is not None:
             raise Problem(
                 403, "tenant_bound", "this concerns all tenants, and you are bound to one; nothing was changed"
             )
         return caller
 
     async def caller(self, request: Request) -> Caller:
-        """Whoever asks; a problem with status 401 or 429 where that is nobody."""
+        """Whoever asks; raises a problem with status 401 or 429 where that is nobody."""
         bearer = request.headers.get("authorization")
         if bearer is not None:
             secret = bearer[len(_BEARER) :].strip() if bearer[: len(_BEARER)].lower() == _BEARER else ""
-            if self._users is not None and not has_the_shape(secret):
+            if self._users is not None and not has_shape_of_secret(secret):
                 return await self._by_hook(request)  # a token of the host application's own
             return await self._by_secret(request, "token", secret)
         cookie = secret_in(request)
@@ -145,19 +141,15 @@ class Door:
             except (Problem, HTTPException):
                 return False
             return (now.name, now.tenant, {*now.roles}) == (caller.name, caller.tenant, {*caller.roles})
-        found = (await self._app.runtime.access.arun(FindCredential(kind=caller.by, hash=caller.hash))).credential
-        return found is not None
+        return await self._app.tokens.ais_good(caller.by, caller.hash)
 
     async def _by_secret(self, request: Request, kind: Literal["token", "session"], secret: str) -> Caller:
         address = address_of(request)
         self.refuse_guessers(address)
-        if has_the_shape(secret):
-            hashed = hash_of(secret)
-            op = FindCredential(kind=kind, hash=hashed)
-            found = (await self._app.runtime.access.arun(op)).credential
-            if found is not None and is_of(found, secret):
-                await self._last_use.note(found.id)
-                return caller_of(found, hashed)
+        found = await self._app.tokens.afind(kind, secret)
+        if found is not None:
+            await self._last_use.note(found.id)
+            return caller_of(found, hash_of(secret))
         self.failures.note(address)
         raise _nobody(f"this {kind} is not known, has expired or was revoked", ends_session=kind == "session")
 

@@ -1,4 +1,4 @@
-"""Who asks, and whose jobs they may see: the one place where a credential becomes a scope."""
+"""Who asks: the caller of a request, from a credential or from the host application's own users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from fairlane.core.names import check_key, check_tenant
-from fairlane.core.ops import Credential, Scope
+from fairlane.core.ops import Credential
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,10 +40,6 @@ class Caller(Struct, frozen=True, kw_only=True):
     credential_id: UUID | None = None
     hash: str | None = None
     expires_at: datetime | None = None
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.tenant)
 
     @property
     def rides_on_a_cookie(self) -> bool:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from fairlane.client.admin.tokens import ROLES
+
 
 class Right(StrEnum):
     """What a route declares. There is no default: a route without one cannot be built."""
@@ -25,8 +27,7 @@ class Right(StrEnum):
     TOKENS = "tokens"
 
 
-VIEWER, OPERATOR, STAFF, MANAGER, ADMIN = "viewer", "operator", "staff", "manager", "admin"
-ROLES = (VIEWER, OPERATOR, STAFF, MANAGER, ADMIN)
+VIEWER, OPERATOR, STAFF, MANAGER, ADMIN = ROLES
 
 
 def missing_role(roles: Iterable[str], right: Right) -> str | None:

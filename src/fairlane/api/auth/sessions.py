@@ -1,55 +1,24 @@
-"""Sessions: a browser's cookie, given in exchange for a one-time link."""
+"""What a browser sends by itself: the cookie of its session, and where its requests come from."""
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairlane.api.auth.caller import Caller, caller_of
-from fairlane.api.auth.credentials import PREFIX_LENGTH, has_the_shape, hash_of, new_secret
-from fairlane.api.auth.origin import is_on_loopback
-from fairlane.client.app import Fairlane
-from fairlane.core.ops import IssueCredential, RedeemLink, RevokeCredential
+from fairlane.client.admin.tokens import SESSION_S
 
 COOKIE = "__Host-fairlane"
 LOOPBACK_COOKIE = "fairlane_session"
 """Browsers take the `__Host-` prefix over TLS only, which nobody has on their own machine."""
-SESSION_S = 12 * 3600.0
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def secret_in(request: Request) -> str | None:
     name = LOOPBACK_COOKIE if _is_plain(request) else COOKIE
     return request.cookies.get(name)
-
-
-async def opened(app: Fairlane, link: str) -> tuple[Caller, str] | None:
-    """Use a link up: the session it is good for and the session's secret; None: it is good for nothing (any more)."""
-    if not has_the_shape(link):
-        return None
-    found = (await app.runtime.access.arun(RedeemLink(hash=hash_of(link)))).credential
-    if found is None:
-        return None
-    secret = new_secret(app.runtime.chance)
-    issued = await app.runtime.access.arun(
-        IssueCredential(
-            id=app.runtime.new_job_id(),
-            kind="session",
-            name=found.name,
-            prefix=secret[:PREFIX_LENGTH],
-            hash=hash_of(secret),
-            roles=found.roles,
-            tenant=found.tenant,
-            ttl_s=SESSION_S,
-            by=found.name,
-        )
-    )
-    assert issued.credential is not None
-    return caller_of(issued.credential, hash_of(secret)), secret
-
-
-async def closed(app: Fairlane, caller: Caller) -> None:
-    if caller.by == "session" and caller.credential_id is not None:
-        await app.runtime.access.arun(RevokeCredential(id=caller.credential_id, by=caller.name))
 
 
 def set_cookie(request: Request, response: Response, secret: str) -> None:
@@ -73,3 +42,35 @@ def forget_cookie(request: Request, response: Response) -> None:
 
 def _is_plain(request: Request) -> bool:
     return request.url.scheme != "https" and is_on_loopback(request)
+
+
+def is_from_our_own_page(request: Request) -> bool:
+    """True only where the browser says so: its `Sec-Fetch-Site`, or failing that an `Origin` that is this very host."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    return _is_this_host(request, request.headers.get("origin"))
+
+
+def is_from_another_site(request: Request) -> bool:
+    """The browser says that it is; programs, which say nothing, are not."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        return site not in {"same-origin", "none"}
+    return origin is not None and not _is_this_host(request, origin)
+
+
+def is_on_loopback(request: Request) -> bool:
+    """Asked from this machine for this machine by name, without TLS: no network is between."""
+    client = request.client.host if request.client is not None else ""
+    return client in _LOOPBACK_NAMES and request.url.hostname in _LOOPBACK_NAMES
+
+
+def _is_this_host(request: Request, origin: str | None) -> bool:
+    host = request.headers.get("host")
+    if not origin or not host:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False

@@ -1,122 +1,204 @@
-"""Dead letters, one at a time, behind the managers' gates."""
+"""Dead letters, behind the managers' gates: one at a time, by groups that failed alike, and many at a bounded rate.
+
+Answers use the words of the contract that existing consoles speak: `dlq_id`, `job_type`, `error_message`, `created_at`.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Query
-from pydantic import BaseModel, Field
+from fastapi import Depends
+from msgspec import Meta, Struct
+from pydantic import Field
 
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Act, RowId, TenantName
-from fairlane.api.filters import DeadLettersWhere, dead_letters_where
-from fairlane.api.models.dead_letters import (
-    DeadLetterList,
-    DeadLetterSeen,
-    Reprocessed,
-    Reviewed,
-    item,
-    seen,
+from fairlane.api.fields import (
+    ActBody,
+    Cursor,
+    Key,
+    Matching,
+    NextCursor,
+    Notes,
+    PageSize,
+    RowId,
+    Selection,
+    Where,
+    many,
+    next_cursor,
+    seq_at,
+    shape,
+    where,
 )
-from fairlane.api.paging import Cursor, PageSize, next_cursor, seq_at
-from fairlane.api.reprocessing import reprocess
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
-from fairlane.core.ids import Seq
-from fairlane.core.job import DEAD_LETTER_STATUSES
-from fairlane.core.ops import GetDeadLetter, GetStats, PageDeadLetters
+from fairlane.api.routes.jobs import DONE, PAYLOAD, ManyBody, done
+from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterVerb
+from fairlane.client.admin.jobs import MOST_ACTS
+from fairlane.core.ids import JobId
+from fairlane.core.job import Attempt, DeadLetter
+from fairlane.core.ops import DeadLetterFilter, DeadLetterGroups
+from fairlane.core.payload.codec import stored_json
 from fairlane.errors import DeadLetterNotFound
 
 routes = Routes("admin: dead letters", "/api/jobs/admin/dlq/")
 
-Where = Annotated[DeadLettersWhere, Depends(dead_letters_where)]
+Filter = Annotated[Where[DeadLetterFilter], Depends(where(DeadLetterFilter))]
+PerSecond = Annotated[float, Field(ge=0.01, le=1000, allow_inf_nan=False)]
+
+_IN_LISTINGS = (
+    *("job.tenant", "job.queue", "job.category", "status", "job.idempotency_key", "job.correlation_id"),
+    *("error_class", "error_type", "fingerprint", "acknowledged_by", "acknowledged_at", "closed_by", "closed_at"),
+    *("resolution_notes", "reprocess_count", "reprocessed_as"),
+)
+_RENAMED: dict[str, Any] = {
+    "dlq_id": "id",
+    "job_id": "job.id",
+    "job_type": "job.type",
+    "error_message": "reason",
+    "attempt_count": "job.attempts",
+    "original_created_at": "job.enqueued_at",
+    "created_at": "died_at",
+}
+_WHOLE = (
+    *("job.payload_version", "job.refs", "job.headers", "job.parent_id", "job.created_by", "job.max_attempts"),
+    *("job.scheduled_at", "job.run_at", "job.started_at", "job.finished_at"),
+)
+ITEM = Selection("DeadLetterItem", DeadLetter, *_IN_LISTINGS, **_RENAMED)
+WHOLE = Selection(
+    "WholeDeadLetter",
+    DeadLetter,
+    *_IN_LISTINGS,
+    *_WHOLE,
+    **_RENAMED,
+    more={"payload": PAYLOAD, "attempts": tuple[Attempt, ...]},
+)
+TOTAL = Annotated[int, Meta(description="How many match on all pages, counted up to 100,000.")]
+ITEMS = shape("DeadLetterList", dlq_items=many(ITEM.type), total_count=TOTAL, next_cursor=NextCursor)
+REVIEWED = shape("Reviewed", message=str, dlq_id=int, item=ITEM.type)
+COUNTS = shape("DeadLetterCounts", total_count=int, pending_review=int, retried=int, resolved=int, discarded=int)
 
 
-class DeadLetterCounts(BaseModel):
-    total_count: int
-    pending_review: int
-    retried: int
-    resolved: int
-    discarded: int
+class ReprocessedAnswer(Struct, frozen=True, kw_only=True):
+    message: str
+    dlq_id: int
+    new_job_id: JobId
+    new_idempotency_key: str
+    """The old key with `_retry_` and a number behind it."""
 
 
-class Reprocessing(Act):
+class ReprocessBody(ActBody):
     payload: dict[str, Any] | None = Field(
         default=None, description="Run with this one instead; the dead letter keeps its own. Checked as at an enqueue."
     )
     delay_s: Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)] | None = Field(
-        default=None, description="Run so much later."
+        default=None, description="Run after this delay."
     )
 
 
-@routes.get("", Right.MANAGE)
-async def list_dead_letters(
-    here: Here,
-    where: Where,
-    tenant: Annotated[TenantName | None, Query(description="Look at one tenant only.")] = None,
-    limit: PageSize = 50,
-    cursor: Cursor = None,
-) -> DeadLetterList:
+class GroupBody(ManyBody):
+    per_second: PerSecond = Field(
+        default=PER_SECOND, description="For `reprocess`: how many of the new jobs become due a second."
+    )
+
+
+class ManyDeadLettersBody(GroupBody):
+    act: DeadLetterVerb
+    ids: list[RowId] | None = Field(default=None, max_length=MOST_ACTS, description="These.")
+    where: Annotated[Where[DeadLetterFilter], Matching(DeadLetterFilter)] | None = Field(
+        default=None, description="Or those that match."
+    )
+
+
+@routes.get("", Right.MANAGE, answer=ITEMS)
+async def list_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List dead letters, newest first."""
-    op = PageDeadLetters(scope=here.narrowed(tenant), where=where.filter(), before=seq_at(cursor), limit=limit)
-    page = await here.ask(op)
-    return DeadLetterList(
-        dlq_items=[item(letter) for letter in page.dead_letters],
-        total_count=page.total,
-        next_cursor=next_cursor(page.next),
-    )
+    tenant, before = ctx.narrowed(where.tenant), seq_at(cursor)
+    page = await ctx.app.dead_letters.alist(where=where.filter, tenant=tenant, before=before, limit=limit)
+    items = [ITEM.of(letter) for letter in page.dead_letters]
+    return {"dlq_items": items, "total_count": page.total, "next_cursor": next_cursor(page.next)}
 
 
-@routes.get("statistics/", Right.MANAGE)
-async def count_dead_letters(here: Here) -> DeadLetterCounts:
+@routes.get("statistics/", Right.MANAGE, answer=COUNTS)
+async def count_dead_letters(ctx: Context) -> object:
     """Count dead letters by status, each up to 100,000."""
-    found = (await here.ask(GetStats(scope=here.scope))).dead_letters
-    counts = {status: found.get(status, 0) for status in DEAD_LETTER_STATUSES}
-    return DeadLetterCounts(total_count=sum(counts.values()), **counts)
+    counts = await ctx.app.dead_letters.acounts()
+    return {"total_count": sum(counts.values())} | {str(status): number for status, number in counts.items()}
 
 
-@routes.get("{id}/", Right.MANAGE)
-async def show_dead_letter(here: Here, id: RowId) -> DeadLetterSeen:
+@routes.get("groups/", Right.MANAGE)
+async def group_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50) -> DeadLetterGroups:
+    """Group dead letters that failed alike, largest group first; those pending review, unless a status is asked for."""
+    tenant = ctx.narrowed(where.tenant)
+    return DeadLetterGroups(groups=await ctx.app.dead_letters.agroups(where=where.filter, tenant=tenant, limit=limit))
+
+
+@routes.post("groups/{fingerprint}/reprocess/", Right.MANAGE, answer=DONE)
+async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None = None) -> object:
+    """Reprocess everything pending review that failed alike, spread over time."""
+    asked = body or GroupBody()
+    where = DeadLetterFilter(status="pending_review", fingerprint=fingerprint)
+    acts = await ctx.app.dead_letters.aact_on_many(
+        "reprocess", where=where, per_second=asked.per_second, **asked.about(ctx.by)
+    )
+    return done(acts, asked)
+
+
+@routes.post("many/", Right.MANAGE, answer=DONE)
+async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object:
+    """Do the same to many dead letters, given by id or by filter; with `dry_run` only count them."""
+    acts = await ctx.app.dead_letters.aact_on_many(
+        body.act,
+        body.ids,
+        where=body.where and body.where.filter,
+        tenant=body.where and body.where.tenant,
+        per_second=body.per_second,
+        **body.about(ctx.by),
+    )
+    return done(acts, body)
+
+
+@routes.get("{id}/", Right.MANAGE, answer=WHOLE.type)
+async def show_dead_letter(ctx: Context, id: RowId) -> object:
     """Look at one dead letter, with its payload and every attempt."""
-    detail = await here.ask(GetDeadLetter(scope=here.scope, id=Seq(id)))
+    detail = await ctx.app.dead_letters.aget(id)
     if detail is None:
         raise DeadLetterNotFound(id)
-    return seen(detail)
+    letter = detail.dead_letter
+    return WHOLE.of(letter, payload=stored_json(letter.job.payload), attempts=detail.attempts)
 
 
 @routes.post("{id}/reprocess/", Right.MANAGE)
-async def reprocess_dead_letter(here: Here, id: RowId, body: Reprocessing | None = None) -> Reprocessed:
+async def reprocess_dead_letter(ctx: Context, id: RowId, body: ReprocessBody | None = None) -> ReprocessedAnswer:
     """Make a new job of a dead one. Safe when clicked twice: one job lives at a time."""
-    asked = body or Reprocessing()
-    job, repeated = await reprocess(here, Seq(id), notes=asked.notes, payload=asked.payload, delay_s=asked.delay_s)
-    return Reprocessed(
-        message="DLQ item was reprocessed already" if repeated else "DLQ item reprocessed successfully",
+    asked = body or ReprocessBody()
+    made = await ctx.app.dead_letters.areprocess(
+        id, payload=asked.payload, delay=asked.delay_s, by=ctx.by, notes=asked.notes
+    )
+    return ReprocessedAnswer(
+        message="DLQ item was reprocessed already" if made.repeated else "DLQ item reprocessed successfully",
         dlq_id=id,
-        new_job_id=job.id,
-        new_idempotency_key=job.idempotency_key,
+        new_job_id=made.job.id,
+        new_idempotency_key=made.job.idempotency_key,
     )
 
 
-@routes.post("{id}/discard/", Right.MANAGE)
-async def discard_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
+@routes.post("{id}/discard/", Right.MANAGE, answer=REVIEWED)
+async def discard_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Close a dead letter as not worth another try."""
-    letter = await here.app.dead_letters.adiscard(id, by=here.by, notes=_notes(body), tenant=here.tenant)
-    return Reviewed(message="DLQ item discarded", dlq_id=id, item=item(letter))
+    return _reviewed("discarded", await ctx.app.dead_letters.adiscard(id, by=ctx.by, notes=notes))
 
 
-@routes.post("{id}/resolve/", Right.MANAGE)
-async def resolve_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
+@routes.post("{id}/resolve/", Right.MANAGE, answer=REVIEWED)
+async def resolve_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Close a dead letter as dealt with."""
-    letter = await here.app.dead_letters.aresolve(id, by=here.by, notes=_notes(body), tenant=here.tenant)
-    return Reviewed(message="DLQ item resolved", dlq_id=id, item=item(letter))
+    return _reviewed("resolved", await ctx.app.dead_letters.aresolve(id, by=ctx.by, notes=notes))
 
 
-@routes.post("{id}/acknowledge/", Right.MANAGE)
-async def acknowledge_dead_letter(here: Here, id: RowId, body: Act | None = None) -> Reviewed:
+@routes.post("{id}/acknowledge/", Right.MANAGE, answer=REVIEWED)
+async def acknowledge_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Say that you look after a dead letter; the first name stays."""
-    letter = await here.app.dead_letters.aacknowledge(id, by=here.by, notes=_notes(body), tenant=here.tenant)
-    return Reviewed(message="DLQ item acknowledged", dlq_id=id, item=item(letter))
+    return _reviewed("acknowledged", await ctx.app.dead_letters.aacknowledge(id, by=ctx.by, notes=notes))
 
 
-def _notes(body: Act | None) -> str | None:
-    return None if body is None else body.notes
+def _reviewed(act: str, letter: DeadLetter) -> object:
+    return {"message": f"DLQ item {act}", "dlq_id": letter.id, "item": ITEM.of(letter)}

@@ -1,21 +1,20 @@
-"""Putting jobs in. Only registered tasks, by all the application's rules."""
+"""Enqueueing: jobs of registered tasks alone, by all the rules of the application."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from msgspec import Struct
+from pydantic import Field
 from starlette.responses import Response
 
 from fairlane.alerts.sinks import BUILT_IN
 from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Body, Instant, Key, Name, TenantName
-from fairlane.api.problems import Problem
-from fairlane.api.request import Here
-from fairlane.api.router import Routes
-from fairlane.core.ids import JobId
-from fairlane.core.ops import GetJob
+from fairlane.api.request import Context
+from fairlane.api.router import Routes, answered
+from fairlane.client.context import in_scope
 from fairlane.errors import JobNotFound, UnknownTask
 
 routes = Routes("jobs", "/api/jobs/")
@@ -23,7 +22,7 @@ routes = Routes("jobs", "/api/jobs/")
 Span = Annotated[float, Field(ge=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 
 
-class NewJob(Body):
+class JobBody(Body):
     type: Name = Field(description="The task's name.", examples=["email_ingestion_fetch"])
     payload: dict[str, Any] = Field(
         default={}, description="The task's arguments by name.", examples=[{"connection_id": 456}]
@@ -46,30 +45,29 @@ class NewJob(Body):
     )
 
 
-class EnqueuedJob(BaseModel):
+class EnqueuedJob(Struct, frozen=True, kw_only=True):
     id: UUID
-    duplicate: bool = Field(description="The key was taken: this is the job that was there, nothing was enqueued.")
+    duplicate: bool
+    """The key was taken: this is the job that was there, nothing was enqueued."""
 
 
 @routes.post(
     "",
     Right.ACT,
     status_code=201,
-    responses={200: {"model": EnqueuedJob, "description": "the key was taken: the job that was there"}},
+    answer=EnqueuedJob,
+    responses={200: {"description": "the key was taken: the job that was there"}},
 )
-async def enqueue_job(here: Here, body: NewJob, response: Response) -> EnqueuedJob:
+async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     """Enqueue one job; it is stored when this answers.
 
     429 with Retry-After where the store, the tenant's queue or its rate is full. Who enqueues signs it as `created_by`.
     """
-    if here.tenant is not None and body.tenant not in {None, here.tenant}:
-        raise Problem(404, "tenant_not_found", "no such tenant here; nothing was enqueued")
-    if body.parent_id is not None:
-        found = await here.ask(GetJob(scope=here.scope, id=JobId(body.parent_id)))
-        if found is None:
-            raise JobNotFound(body.parent_id)
+    tenant = in_scope(body.tenant).tenant
+    if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
+        raise JobNotFound(body.parent_id)
     options = {
-        "tenant": here.tenant or body.tenant,
+        "tenant": tenant,
         "queue": body.queue,
         "priority": body.priority,
         "delay": body.delay_s,
@@ -83,14 +81,13 @@ async def enqueue_job(here: Here, body: NewJob, response: Response) -> EnqueuedJ
         "refs": body.refs or None,
         "headers": body.headers or None,
         "on_duplicate": body.on_duplicate,
-        "created_by": here.by,
+        "created_by": ctx.by,
     }
     if body.type in BUILT_IN:
         # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
-        raise UnknownTask(body.type, [name for name in here.app.tasks if name not in BUILT_IN])
-    task = here.app.tasks.require(body.type)
+        raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
+    task = ctx.app.tasks.require(body.type)
     chosen: Any = {name: value for name, value in options.items() if value is not None}
     handle = await task.using(**chosen).aenqueue(**body.payload)
-    if handle.duplicate:
-        response.status_code = 200
-    return EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
+    enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
+    return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Query
-from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Name, Seen
+from fairlane.api.fields import Name
 from fairlane.api.problems import Problem
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.api.sse import lines
-from fairlane.core.ops import ReadEvents
+from fairlane.core.ops import EventPage
 
 routes = Routes("events", "/api/jobs/events/")
 
@@ -24,27 +22,13 @@ After = Annotated[int | None, Query(ge=0, le=2**62, description="Go on behind th
 Kinds = Annotated[list[Name] | None, Query(alias="kind", max_length=50, description="Only these kinds.")]
 
 
-class EventSeen(Seen):
-    id: int
-    at: datetime
-    kind: str = Field(examples=["job_limit_warning"])
-    tenant: str | None
-    data: dict[str, Any] = Field(examples=[{"organization": "acme", "queue": "bulk"}])
-
-
-class EventList(BaseModel):
-    events: list[EventSeen]
-    last: int = Field(description="Pass as `after` to go on, once the events here are dealt with.")
-
-
 @routes.get("", Right.READ)
 async def list_events(
-    here: Here, after: After = None, kind: Kinds = None, limit: Annotated[int, Query(ge=1, le=1000)] = 200
-) -> EventList:
-    """Read events back, oldest first."""
-    page = await here.ask(ReadEvents(scope=here.scope, after=after or 0, kinds=tuple(kind or ()), limit=limit))
-    events = [EventSeen.model_validate(event) for event in page.events]
-    return EventList(events=events, last=events[-1].id if events else max(after or 0, page.last))
+    ctx: Context, after: After = None, kind: Kinds = None, limit: Annotated[int, Query(ge=1, le=1000)] = 200
+) -> EventPage:
+    """Read events back, oldest first; `last` is the `after` of the next request."""
+    page = await ctx.app.events.alist(after=after or 0, kinds=tuple(kind or ()), limit=limit)
+    return EventPage(events=page.events, last=page.events[-1].id if page.events else max(after or 0, page.last))
 
 
 @routes.get(
@@ -55,26 +39,26 @@ async def list_events(
 )
 async def watch_events(
     request: Request,
-    here: Here,
+    ctx: Context,
     after: After = None,
     kind: Kinds = None,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,18}$")] = None,
 ) -> StreamingResponse:
     """Watch events as they happen (server-sent events).
 
-    Goes on behind `Last-Event-ID` or `after` where given, else begins now. A slow reader loses nothing and costs no memory: it is
-    served from the store. It ends when the credential does, or when the host application no longer says the same of its user.
+    Begins behind `Last-Event-ID` or `after` where given, else now. A slow reader loses nothing and costs no memory: it is
+    served from the store. The stream ends when the credential does, or when the host application's hook gives another answer for its user.
     """
-    feed = here.house.feed
+    feed = ctx.state.feed
     if feed.is_full:
         raise Problem(429, "too_many_watchers", "this process serves as many streams as it can", retry_after_s=10.0)
     begin = int(last_event_id) if last_event_id is not None else after
     stream = lines(
-        here.app,
+        ctx.app,
         feed,
-        here.scope,
+        ctx.caller.tenant,
         after=begin,
         kinds=frozenset(kind or ()),
-        is_still_good=lambda: here.house.door.is_still_good(here.caller, request),
+        is_still_good=lambda: ctx.state.authenticator.is_still_good(ctx.caller, request),
     )
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

@@ -1,4 +1,4 @@
-"""Where a browser arrives after logging in: who one is here, and what there is to look at."""
+"""Where a browser arrives after logging in: who one is ctx, and what there is to look at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse
 
 from fairlane.api.auth.caller import Caller
 from fairlane.api.auth.rights import Right, missing_role
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
 
 routes = Routes("session", "")
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     title: str
     path: str
     right: Right = Right.READ
-    is_house_wide: bool = False
+    for_all_tenants: bool = False
 
 
 PLACES = (
@@ -28,11 +28,11 @@ PLACES = (
     Place("Dead letters", "api/jobs/admin/dlq/", Right.MANAGE),
     Place("Dead letters, put together by what went wrong", "api/jobs/admin/dlq/groups/", Right.MANAGE),
     Place("Schedules", "api/jobs/schedules/"),
-    Place("Alerts", "api/jobs/alerts/", is_house_wide=True),
-    Place("Workers", "api/jobs/workers/", is_house_wide=True),
+    Place("Alerts", "api/jobs/alerts/", for_all_tenants=True),
+    Place("Workers", "api/jobs/workers/", for_all_tenants=True),
     Place("Statistics", "api/jobs/statistics/"),
     Place("Audit", "api/jobs/audit/"),
-    Place("Tokens", "api/jobs/tokens/", Right.TOKENS, is_house_wide=True),
+    Place("Tokens", "api/jobs/tokens/", Right.TOKENS, for_all_tenants=True),
     Place("Who you are", "api/jobs/me/"),
     Place("The API described, as OpenAPI", "api/openapi.json"),
 )
@@ -52,9 +52,9 @@ _LEAVE = """
 
 
 @routes.get("/", Right.READ, response_class=HTMLResponse)
-async def show_home(here: Here) -> HTMLResponse:
-    """Show who you are and where to go from here."""
-    caller = here.caller
+async def show_home(ctx: Context) -> HTMLResponse:
+    """Show who you are and where to go from ctx."""
+    caller = ctx.caller
     places = "\n".join(f'<li><a href="{place.path}">{escape(place.title)}</a></li>' for place in open_to(caller))
     tenant = "All tenants' jobs are yours to see." if caller.tenant is None else f"You see those of {caller.tenant}."
     return HTMLResponse(
@@ -72,5 +72,5 @@ def open_to(caller: Caller) -> list[Place]:
     return [
         place
         for place in PLACES
-        if missing_role(caller.roles, place.right) is None and not (place.is_house_wide and caller.tenant is not None)
+        if missing_role(caller.roles, place.right) is None and not (place.for_all_tenants and caller.tenant is not None)
     ]

@@ -1,123 +1,229 @@
-"""Jobs to look at: by filter, by id, and why one waits. The same listing stands behind the managers' gates as `admin/queue`."""
+"""Jobs: listing them, looking at one, why one waits, and acts on one or many.
+
+Listings never hold payloads, headers or results. The same listing stands behind the managers' gates as `admin/queue`.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import Depends, Query
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Depends
+from msgspec import Meta
+from pydantic import Field
 
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Seen, TenantName
-from fairlane.api.filters import JobsWhere, jobs_where
-from fairlane.api.models.jobs import JobInFull, JobList, JobSummary, in_full, summary
-from fairlane.api.paging import Cursor, PageSize, next_cursor, seq_at
-from fairlane.api.request import Here, Visit
+from fairlane.api.fields import (
+    ActBody,
+    Cursor,
+    Matching,
+    NextCursor,
+    Notes,
+    PageSize,
+    Selection,
+    Where,
+    Words,
+    many,
+    next_cursor,
+    seq_at,
+    shape,
+    where,
+)
+from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
-from fairlane.core.ids import JobId
-from fairlane.core.limits import LimitKind
-from fairlane.core.ops import GetJob, JobFilter, PageJobs
+from fairlane.client.admin.explanation import Explanation
+from fairlane.client.admin.jobs import MOST_ACTS, JobVerb, ManyActs, RefusedAct
+from fairlane.core.job import Job
+from fairlane.core.ops import JobDetail, JobFilter
+from fairlane.core.payload.codec import stored_json
+from fairlane.core.payload.redaction import value_without_secrets
 from fairlane.errors import JobNotFound
 
 routes = Routes("jobs", "/api/jobs/")
 admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/")
 
-Where = Annotated[JobsWhere, Depends(jobs_where)]
-Tenant = Annotated[TenantName | None, Query(description="Look at one tenant only.")]
+Filter = Annotated[Where[JobFilter], Depends(where(JobFilter))]
+Delay = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
+
+PAYLOAD = Annotated[Any, Meta(description="JSON; the text itself where it is none.", examples=[{"connection_id": 456}])]
+RESULT = Annotated[
+    Any, Meta(description="What its task returned, as JSON, without secrets unless the task allows them.")
+]
+
+JOB = shape("JobSummary", Job, without=("payload", "payload_version", "headers", "result"))
+JOBS = shape("JobList", jobs=many(JOB), next_cursor=NextCursor)
+WHOLE_JOB = shape("WholeJob", Job, payload=PAYLOAD, result=RESULT)
+CHILDREN = many(JOB, "Jobs that it enqueued, newest first, 50 at most.")
+DETAIL = shape("JobDetail", JobDetail, job=WHOLE_JOB, children=CHILDREN)
+WHY = Selection(
+    "Why",
+    Explanation,
+    *("reasons", "waiting.place", "waiting.ahead", "waiting.more_urgent", "waiting.tenants", "waiting.limits"),
+    *("waiting.waiting_limit", "waiting.workers", "waiting.knowing"),
+    more={"job": JOB},
+)
 
 
-class RateSeen(Seen):
-    count: int
-    period_s: float
+DONE = shape(
+    "ActsDone",
+    dry_run=bool,
+    matched=Annotated[int, Meta(description="How many were meant by this request.")],
+    total_count=Annotated[
+        int | None, Meta(description="By filter, dry run: how many match in all, where that is counted.")
+    ],
+    done=int,
+    refused=many(
+        shape("RefusedTarget", RefusedAct, without=("message",)),
+        "Those that were not there, or not in a state the act starts from.",
+    ),
+    next_cursor=NextCursor,
+)
 
 
-class LimitStateSeen(Seen):
-    """One limit the job is under, and how far it is used."""
-
-    kind: LimitKind
-    name: str
-    queue: str
-    running: int | None
-    leases: int
-    rate: RateSeen | None
-    starts: int
-    free_at: datetime | None
+class FailBody(ActBody):
+    reason: Words = Field(examples=["External service unavailable"])
+    retry_delay_s: Delay | None = Field(default=None, description="Run again after this delay; left out: it is dead.")
 
 
-class Why(BaseModel):
-    reasons: list[str] = Field(
-        description="What keeps it, the strongest first.", examples=[["it is ready: 12 of its tenant before it"]]
+class BuryBody(ActBody):
+    reason: Words = Field(examples=["Permanent validation error"])
+
+
+class ManyBody(ActBody):
+    """An act on many, and whether they are only to be counted."""
+
+    dry_run: bool = Field(default=False, description="Change nothing; say how many it would be.")
+    most: Annotated[int, Field(ge=1, le=MOST_ACTS)] = Field(
+        default=MOST_ACTS, description="By filter: at most this many in one request."
     )
-    place: str = Field(examples=["ready"])
-    ahead: int = Field(description="Jobs before it in its own line, counted up to 1,000.")
-    more_urgent: int
-    tenants: int = Field(description="Other tenants that take turns with it.")
-    limits: list[LimitStateSeen]
-    waiting_limit: int | None
-    workers: int = Field(description="Live workers that serve its queue.")
-    knowing: int = Field(description="Of these, workers that know its task.")
-    job: JobSummary
+    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] | None = Field(
+        default=None, description="By filter: go on here, with the `next_cursor` of the request before."
+    )
+
+    def about(self, by: str) -> dict[str, Any]:
+        """What every act on many takes."""
+        before = seq_at(self.cursor)
+        return {"dry_run": self.dry_run, "limit": self.most, "before": before, "by": by, "notes": self.notes}
 
 
-@routes.get("", Right.READ)
-async def list_jobs(
-    here: Here, where: Where, tenant: Tenant = None, limit: PageSize = 50, cursor: Cursor = None
-) -> JobList:
+class ManyJobsBody(ManyBody):
+    act: JobVerb
+    ids: list[UUID] | None = Field(default=None, max_length=MOST_ACTS, description="These.")
+    where: Annotated[Where[JobFilter], Matching(JobFilter)] | None = Field(
+        default=None, description="Or those that match."
+    )
+    reason: Words | None = Field(default=None, description="For `fail` and `bury`.")
+    retry_delay_s: Delay | None = Field(default=None, description="For `fail`.")
+
+
+@routes.get("", Right.READ, answer=JOBS)
+async def list_jobs(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List jobs, newest first."""
-    return await _page(here, where, tenant, limit, cursor)
+    return await _page(ctx, where, limit, cursor)
 
 
-@routes.get("{id:uuid}/", Right.READ)
-async def show_job(here: Here, id: UUID) -> JobInFull:
-    """Look at one job: its payload, its attempts, its children."""
-    return await _in_full(here, id)
-
-
-@routes.get("{id:uuid}/why/", Right.READ)
-async def explain_job(here: Here, id: UUID) -> Why:
-    """Say why a job waits."""
-    told = await here.app.jobs.awhy(id, tenant=here.tenant)
-    waiting = told.waiting
-    return Why(
-        reasons=list(told.reasons),
-        place=waiting.place,
-        ahead=waiting.ahead,
-        more_urgent=waiting.more_urgent,
-        tenants=waiting.tenants,
-        limits=[LimitStateSeen.model_validate(limit) for limit in waiting.limits],
-        waiting_limit=waiting.waiting_limit,
-        workers=waiting.workers,
-        knowing=waiting.knowing,
-        job=summary(waiting.job),
-    )
-
-
-@admin_routes.get("", Right.MANAGE)
-async def list_queue(
-    here: Here, where: Where, tenant: Tenant = None, limit: PageSize = 50, cursor: Cursor = None
-) -> JobList:
+@admin_routes.get("", Right.MANAGE, answer=JOBS)
+async def list_queue(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List jobs with filters, for managers."""
-    return await _page(here, where, tenant, limit, cursor)
+    return await _page(ctx, where, limit, cursor)
 
 
-@admin_routes.get("{id:uuid}/", Right.MANAGE)
-async def show_queued_job(here: Here, id: UUID) -> JobInFull:
+@routes.get("{id:uuid}/", Right.READ, answer=DETAIL)
+async def show_job(ctx: Context, id: UUID) -> object:
+    """Look at one job: its payload, its attempts, its children."""
+    return await _detail(ctx, id)
+
+
+@admin_routes.get("{id:uuid}/", Right.MANAGE, answer=DETAIL)
+async def show_queued_job(ctx: Context, id: UUID) -> object:
     """Look at one job, for managers."""
-    return await _in_full(here, id)
+    return await _detail(ctx, id)
 
 
-async def _page(here: Visit, where: JobsWhere, tenant: str | None, limit: int, cursor: str | None) -> JobList:
-    op = PageJobs(scope=here.narrowed(tenant), where=where.filter(), before=seq_at(cursor), limit=limit)
-    page = await here.ask(op)
-    return JobList(jobs=[summary(job) for job in page.jobs], next_cursor=next_cursor(page.next))
+@routes.get("{id:uuid}/why/", Right.READ, answer=WHY.type)
+async def explain_job(ctx: Context, id: UUID) -> object:
+    """Say why a job waits."""
+    explanation = await ctx.app.jobs.awhy(id)
+    return WHY.of(explanation, job=explanation.waiting.job)
 
 
-async def _in_full(here: Visit, id: UUID) -> JobInFull:
-    detail = await here.ask(GetJob(scope=here.scope, id=JobId(id)))
+@routes.post("{id:uuid}/cancel/", Right.ACT, answer=JOB)
+async def cancel_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+    """End a waiting job as cancelled; ask a running one to stop."""
+    return await ctx.app.jobs.acancel(id, by=ctx.by, notes=notes)
+
+
+@routes.post("{id:uuid}/retry/", Right.ACT, answer=JOB)
+async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+    """Run a dead job again, as a new one. Safe when clicked twice."""
+    return await ctx.app.jobs.aretry(id, by=ctx.by, notes=notes)
+
+
+@routes.post("{id:uuid}/fail/", Right.ACT, answer=JOB)
+async def fail_job(ctx: Context, id: UUID, body: FailBody) -> Job:
+    """Fail an unfinished job by hand, charging an attempt."""
+    return await ctx.app.jobs.afail(id, body.reason, retry_delay=body.retry_delay_s, by=ctx.by, notes=body.notes)
+
+
+@routes.post("{id:uuid}/bury/", Right.ACT, answer=JOB)
+async def bury_job(ctx: Context, id: UUID, body: BuryBody) -> Job:
+    """Send an unfinished job to the dead letters."""
+    return await ctx.app.jobs.abury(id, body.reason, by=ctx.by, notes=body.notes)
+
+
+@routes.post("{id:uuid}/reset/", Right.ACT, answer=JOB)
+async def reset_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+    """Take a running job from its worker: it is ready again, uncharged."""
+    return await ctx.app.jobs.areset(id, by=ctx.by, notes=notes)
+
+
+@routes.post("many/", Right.ACT, answer=DONE)
+async def act_on_jobs(ctx: Context, body: ManyJobsBody) -> object:
+    """Do the same to many jobs, given by id or by filter; with `dry_run` only count them."""
+    acts = await ctx.app.jobs.aact_on_many(
+        body.act,
+        body.ids,
+        where=body.where and body.where.filter,
+        tenant=body.where and body.where.tenant,
+        reason=body.reason,
+        retry_delay=body.retry_delay_s,
+        **body.about(ctx.by),
+    )
+    return done(acts, body)
+
+
+def done(acts: ManyActs[Any], body: ManyBody) -> object:
+    """What an act on many did, as answers show it."""
+    return {
+        "dry_run": body.dry_run,
+        "matched": acts.matched,
+        "total_count": acts.total,
+        "done": len(acts.done),
+        "refused": acts.refused,
+        "next_cursor": next_cursor(acts.next),
+    }
+
+
+async def _page(ctx: RequestContext, where: Where[JobFilter], limit: int, cursor: str | None) -> object:
+    tenant, before = ctx.narrowed(where.tenant), seq_at(cursor)
+    page = await ctx.app.jobs.alist(where=where.filter, tenant=tenant, before=before, limit=limit)
+    return {"jobs": page.jobs, "next_cursor": next_cursor(page.next)}
+
+
+async def _detail(ctx: RequestContext, id: UUID) -> object:
+    detail = await ctx.app.jobs.adetail(id)
     if detail is None:
         raise JobNotFound(id)
-    children = await here.ask(PageJobs(scope=here.scope, where=JobFilter(parent_id=JobId(id))))
-    task = here.app.tasks.get(detail.job.type)
-    return in_full(detail, children, (task and task.definition.sensitive) or here.app.runtime.settings.sensitive)
+    children = await ctx.app.jobs.alist(parent=id)
+    return {**msgspec.structs.asdict(detail), "job": _whole(ctx, detail.job), "children": children.jobs}
+
+
+def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
+    """A job with its payload and result. Payloads were held to the task's rule for secrets when they were stored, results are here."""
+    task = ctx.app.tasks.get(job.type)
+    policy = (task and task.definition.sensitive) or ctx.app.runtime.settings.sensitive
+    result: Any = None if job.result is None else stored_json(job.result)
+    if policy != "allow" and result is not None:
+        result = value_without_secrets(msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result)
+    return {**msgspec.structs.asdict(job), "payload": stored_json(job.payload), "result": result}

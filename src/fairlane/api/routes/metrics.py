@@ -7,7 +7,7 @@ from starlette.responses import Response
 from fairlane.api.auth.rights import Right
 from fairlane.api.fields import TenantName
 from fairlane.api.problems import Problem
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.metrics import CONTENT_TYPE, aexposition
 
@@ -22,15 +22,15 @@ class Exposition(Response):
 _TEXT = {200: {"description": "Prometheus's text format", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
-@routes.get("", Right.READ, house_wide=True, response_class=Exposition, responses=_TEXT)
-async def show_metrics(here: Here) -> Response:
+@routes.get("", Right.READ, all_tenants=True, response_class=Exposition, responses=_TEXT)
+async def show_metrics(ctx: Context) -> Response:
     """Show the metrics of everything; the busiest tenants by name."""
-    return Exposition(await aexposition(here.app))
+    return Exposition(await aexposition(ctx.app))
 
 
 @tenant_routes.get("{name:path}/metrics/", Right.READ, response_class=Exposition, responses=_TEXT)
-async def show_tenant_metrics(here: Here, name: TenantName) -> Response:
+async def show_tenant_metrics(ctx: Context, name: TenantName) -> Response:
     """Show the metrics of one tenant."""
-    if here.tenant not in {None, name}:
+    if ctx.caller.tenant not in {None, name}:
         raise Problem(404, "tenant_not_found", "no such tenant here")
-    return Exposition(await aexposition(here.app, tenant=name))
+    return Exposition(await aexposition(ctx.app, tenant=name))

@@ -2,69 +2,49 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Act, Seen, TenantName
-from fairlane.api.problems import Problem
-from fairlane.api.request import Here, Visit
+from fairlane.api.fields import ActBody, TenantName, many, shape
+from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
-from fairlane.core.names import check_queue_name, check_task_name, check_tenant
-from fairlane.core.ops import ListPauses, Pause, PauseClaims, PauseKind, ResumeClaims
+from fairlane.client.admin.pauses import PausingVerbs
+from fairlane.core.ops import Pause, PauseKind
 
 routes = Routes("pauses", "/api/jobs/pauses/")
 
-_CHECKS = {"queue": check_queue_name, "type": check_task_name, "tenant": check_tenant}
+PAUSES = shape("PauseList", pauses=many(Pause))
 
 
-class PauseSeen(Seen):
-    kind: PauseKind
-    name: str = Field(examples=["bulk"])
-    by: str
-    at: datetime
-    notes: str | None
-
-
-class PauseList(BaseModel):
-    pauses: list[PauseSeen]
-
-
-class Pausing(Act):
+class PauseBody(ActBody):
     kind: PauseKind
     name: TenantName = Field(description="Of the queue, the task or the tenant.", examples=["bulk"])
 
-
-@routes.get("", Right.READ)
-async def list_pauses(here: Here) -> PauseList:
-    """List what is paused, by whom and why."""
-    return _visible(here, (await here.ask(ListPauses())).pauses)
+    def verbs(self, ctx: RequestContext) -> PausingVerbs:
+        return {"queue": ctx.app.queues, "type": ctx.app.tasks, "tenant": ctx.app.tenants}[self.kind]
 
 
-@routes.post("", Right.ACT)
-async def pause_claims(here: Here, body: Pausing) -> PauseList:
+@routes.get("", Right.READ, answer=PAUSES)
+async def list_pauses(ctx: Context) -> object:
+    """List what is paused, by whom and why; for a caller bound to a tenant: whether that tenant is."""
+    return await _visible(ctx)
+
+
+@routes.post("", Right.ACT, answer=PAUSES)
+async def pause_claims(ctx: Context, body: PauseBody) -> object:
     """Stop claiming jobs of a queue, a task or a tenant. Who is bound to a tenant may pause that tenant."""
-    name = _checked(here, body)
-    answer = await here.ask(PauseClaims(kind=body.kind, name=name, by=here.by, notes=body.notes))
-    return _visible(here, answer.pauses)
+    await body.verbs(ctx).apause(body.name, by=ctx.by, notes=body.notes)
+    return await _visible(ctx)
 
 
-@routes.post("lift/", Right.ACT)
-async def resume_claims(here: Here, body: Pausing) -> PauseList:
+@routes.post("lift/", Right.ACT, answer=PAUSES)
+async def resume_claims(ctx: Context, body: PauseBody) -> object:
     """Let a queue, a task or a tenant be claimed again."""
-    name = _checked(here, body)
-    answer = await here.ask(ResumeClaims(kind=body.kind, name=name, by=here.by, notes=body.notes))
-    return _visible(here, answer.pauses)
+    await body.verbs(ctx).aresume(body.name, by=ctx.by, notes=body.notes)
+    return await _visible(ctx)
 
 
-def _checked(here: Visit, body: Pausing) -> str:
-    if here.tenant is not None and (body.kind, body.name) != ("tenant", here.tenant):
-        raise Problem(404, "not_found", "nothing of that name is yours; nothing was changed")
-    return _CHECKS[body.kind](body.name)
-
-
-def _visible(here: Visit, pauses: tuple[Pause, ...]) -> PauseList:
-    mine = here.tenant
-    shown = [pause for pause in pauses if mine is None or (pause.kind, pause.name) == ("tenant", mine)]
-    return PauseList(pauses=[PauseSeen.model_validate(pause) for pause in shown])
+async def _visible(ctx: RequestContext) -> object:
+    # The client shows every tenant which queues are paused, with names of people: they are not for other tenants.
+    found = await ctx.app.pauses.alist()
+    return {"pauses": [pause for pause in found if ctx.caller.tenant is None or pause.kind == "tenant"]}

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from html import escape
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import Query
-from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlane.api.auth import sessions
 from fairlane.api.auth.admission import address_of
-from fairlane.api.auth.caller import Caller
-from fairlane.api.auth.origin import is_from_another_site
+from fairlane.api.auth.caller import Caller, caller_of
 from fairlane.api.auth.rights import Right
+from fairlane.api.fields import shape
 from fairlane.api.problems import Problem
-from fairlane.api.request import Here, ThisHouse
-from fairlane.api.router import Routes
+from fairlane.api.request import Context, State
+from fairlane.api.router import Routes, answered
+from fairlane.client.admin.tokens import hash_of
+from fairlane.client.context import all_tenants
 
 routes = Routes("session", "")
 api_routes = Routes("session", "/api/jobs/")
@@ -42,14 +42,7 @@ _LEFT = """<!doctype html>
 """
 
 
-class Me(BaseModel):
-    """Who you are to this API."""
-
-    name: str = Field(examples=["ada"])
-    roles: list[str] = Field(examples=[["staff", "manager"]])
-    tenant: str | None = Field(description="You are bound to this tenant; null: to none.")
-    by: str = Field(description="What let you in: token, session or host.", examples=["session"])
-    expires_at: datetime | None
+ME = shape("Me", Caller, without=("credential_id", "hash"))
 
 
 @routes.get("/login", Right.OPEN, response_class=HTMLResponse)
@@ -64,27 +57,26 @@ async def ask_to_log_in(link: Link) -> HTMLResponse:
 @routes.post(
     "/login", Right.OPEN, responses={303: {"description": "logged in: go on to the page of links"}, 403: {}, 401: {}}
 )
-async def log_in(request: Request, house: ThisHouse, link: Link) -> Response:
+async def log_in(request: Request, state: State, link: Link) -> Response:
     """Exchange a one-time link for a session.
 
     Browsers are sent on to a page of links, programs that accept JSON are told who they are now. The cookie is out of reach of scripts and
     other sites.
     """
-    if is_from_another_site(request):
+    if sessions.is_from_another_site(request):
         raise Problem(403, "cross_site", "a page of another site asked for this; nothing was changed")
     address = address_of(request)
-    house.door.refuse_guessers(address)
-    opened = await sessions.opened(house.app, link)
+    state.authenticator.refuse_guessers(address)
+    opened = await state.app.tokens.aredeem_link(link)
     if opened is None:
-        house.door.failures.note(address)
+        state.authenticator.failures.note(address)
         raise Problem(401, "link_used_up", "this link was used already, has expired or is not known; ask for a new one")
-    caller, secret = opened
     response: Response
     if "application/json" in request.headers.get("accept", ""):
-        response = JSONResponse(_me(caller).model_dump(mode="json"))
+        response = answered(caller_of(opened.credential, hash_of(opened.secret)), ME)
     else:
         response = RedirectResponse("./", status_code=303)
-    sessions.set_cookie(request, response, secret)
+    sessions.set_cookie(request, response, opened.secret)
     return response
 
 
@@ -94,26 +86,18 @@ async def log_in(request: Request, house: ThisHouse, link: Link) -> Response:
     status_code=204,
     responses={200: {"description": "logged out, as a page", "content": {"text/html": {"schema": {"type": "string"}}}}},
 )
-async def log_out(request: Request, here: Here) -> Response:
+async def log_out(request: Request, ctx: Context) -> Response:
     """End this session everywhere. Browsers are told so by a page."""
-    await sessions.closed(here.app, here.caller)
+    if ctx.caller.by == "session" and ctx.caller.credential_id is not None:
+        with all_tenants():  # a session that is bound to a tenant ends as well
+            await ctx.app.tokens.arevoke(ctx.caller.credential_id, by=ctx.by)
     is_browser = "text/html" in request.headers.get("accept", "")
     response = HTMLResponse(_LEFT) if is_browser else Response(status_code=204)
     sessions.forget_cookie(request, response)
     return response
 
 
-@api_routes.get("me/", Right.READ)
-async def show_me(here: Here) -> Me:
+@api_routes.get("me/", Right.READ, answer=ME)
+async def show_me(ctx: Context) -> Caller:
     """Say who you are and what you may do."""
-    return _me(here.caller)
-
-
-def _me(caller: Caller) -> Me:
-    return Me(
-        name=caller.name,
-        roles=list(caller.roles),
-        tenant=caller.tenant,
-        by=caller.by,
-        expires_at=caller.expires_at,
-    )
+    return ctx.caller

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from msgspec import Struct
 
 from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Instant, Name, TenantName
-from fairlane.api.problems import Problem
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.core.histogram import percentile_s
-from fairlane.core.ops import Check, ReadStats, StatRow
+from fairlane.core.ops import StatRow
 
 routes = Routes("statistics", "/api/jobs/statistics/")
 
 GroupedBy = Literal["none", "type", "queue", "tenant"]
-MOST_POINTS = 10_000
-MOST_STEPS = 1_500
 
 
-class SpansSeen(BaseModel):
+class Percentiles(Struct, frozen=True, kw_only=True):
     """Seconds; read off histograms by powers of two of milliseconds."""
 
     count: int
@@ -33,33 +30,36 @@ class SpansSeen(BaseModel):
     p99_s: float | None
 
 
-class Point(BaseModel):
+class Point(Struct, frozen=True, kw_only=True):
     start_at: datetime
-    group: str | None = Field(description="The type, queue or tenant; null: all together.")
+    group: str | None
+    """The type, queue or tenant; null: all together."""
     enqueued: int
     completed: int
-    failed: int = Field(description="Attempts that failed and are tried again.")
+    failed: int
+    """Attempts that failed and are tried again."""
     dead: int
     cancelled: int
-    error_rate: float | None = Field(description="Failed and dead among those that completed, failed or died.")
-    per_second: float = Field(description="Completed a second.")
-    wait: SpansSeen
-    run: SpansSeen
+    error_rate: float | None
+    """Failed and dead among those that completed, failed or died."""
+    per_second: float
+    """Completed a second."""
+    wait: Percentiles
+    run: Percentiles
 
 
-class Series(BaseModel):
+class StatisticsSeries(Struct, frozen=True, kw_only=True):
     since: datetime
     until: datetime
     step_s: float
     points: list[Point]
-    is_cut: bool = Field(
-        description="There was too much: only the beginning of the span is here. Ask for less at once."
-    )
+    is_cut: bool
+    """There was too much: only the beginning of the span is here. Ask for less at once."""
 
 
 @routes.get("", Right.READ)
 async def show_statistics(
-    here: Here,
+    ctx: Context,
     since: Annotated[Instant | None, Query(description="An hour before `until` if left out.")] = None,
     until: Annotated[Instant | None, Query(description="Now if left out.")] = None,
     step_s: Annotated[int, Query(ge=60, le=86_400)] = 60,
@@ -67,26 +67,19 @@ async def show_statistics(
     type: Name | None = None,
     queue: Name | None = None,
     tenant: TenantName | None = None,
-) -> Series:
+) -> StatisticsSeries:
     """Show throughput, error rate and percentiles over time, together or by type, queue or tenant."""
-    end = until or (await here.ask(Check())).now.astimezone(UTC)
-    begin = (since or end - timedelta(hours=1)).replace(second=0, microsecond=0)
-    step = timedelta(seconds=step_s)
-    if begin >= end or (end - begin) / step > MOST_STEPS:
-        raise Problem(422, "invalid_option", f"since, until, step_s: expected 1 to {MOST_STEPS:,} steps")
-    asked = ReadStats(
-        since=begin,
-        until=end,
-        type=type,
-        queue=queue,
-        tenant=here.narrowed(tenant).tenant,
-        limit=MOST_POINTS,
+    found = await ctx.app.statistics.aseries(
+        since=since,
+        until=until,
         step_s=step_s,
         by=None if by == "none" else by,
+        type=type,
+        queue=queue,
+        tenant=ctx.narrowed(tenant),
     )
-    rows = (await here.ask(asked)).rows
-    points = [_point(row, by, step_s) for row in rows]
-    return Series(since=begin, until=end, step_s=step_s, points=points, is_cut=len(rows) == MOST_POINTS)
+    points = [_point(row, by, step_s) for row in found.rows]
+    return StatisticsSeries(since=found.since, until=found.until, step_s=step_s, points=points, is_cut=found.is_cut)
 
 
 def _point(row: StatRow, by: GroupedBy, step_s: int) -> Point:
@@ -101,14 +94,14 @@ def _point(row: StatRow, by: GroupedBy, step_s: int) -> Point:
         cancelled=row.cancelled,
         error_rate=(row.failed + row.dead) / ended if ended else None,
         per_second=row.completed / step_s,
-        wait=_spans(row.wait_us, row.wait_buckets),
-        run=_spans(row.run_us, row.run_buckets),
+        wait=_percentiles(row.wait_us, row.wait_buckets),
+        run=_percentiles(row.run_us, row.run_buckets),
     )
 
 
-def _spans(total_us: int, buckets: dict[int, int]) -> SpansSeen:
+def _percentiles(total_us: int, buckets: dict[int, int]) -> Percentiles:
     count = sum(buckets.values())
-    return SpansSeen(
+    return Percentiles(
         count=count,
         mean_s=total_us / count / 1e6 if count else None,
         p50_s=percentile_s(buckets, 0.50),

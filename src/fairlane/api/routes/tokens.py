@@ -1,110 +1,82 @@
-"""Tokens for programs and one-time links for people: made, listed, revoked."""
+"""Tokens for programs and one-time links for people: making, listing and revoking them."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from msgspec import Meta, Struct
+from pydantic import Field
 
-from fairlane.api.auth.credentials import LINK_S, LONGEST_LINK_S, MAX_TTL_S, issue
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Act, Key, Seen, TenantName
-from fairlane.api.problems import Problem
-from fairlane.api.request import Here
+from fairlane.api.fields import ActBody, Key, TenantName
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
-from fairlane.core.ops import ListCredentials, RevokeCredential
+from fairlane.client.admin.tokens import LINK_S, LONGEST_LINK_S, MAX_TTL_S
+from fairlane.core.ops import Credential, CredentialKind, CredentialPage
 
 routes = Routes("tokens", "/api/jobs/tokens/")
 
 Role = Literal["viewer", "operator", "staff", "manager", "admin"]
-Roles = Annotated[list[Role], Field(min_length=1, max_length=5, examples=[["staff", "manager"]])]
+Secret = Annotated[str, Meta(description="The secret. It is shown this once.", examples=["fl_…"])]
 
 
-class CredentialSeen(Seen):
-    """A credential; its secret is kept nowhere."""
-
-    id: UUID
-    kind: Literal["token", "link", "session"]
-    name: str = Field(description="Whose it is; signs what is done with it.", examples=["deploy"])
-    prefix: str = Field(description="How its secret begins.", examples=["fl_3Nq9ZkWb"])
-    roles: list[str]
-    tenant: str | None
-    created_by: str
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-class NewToken(Act):
+class TokenBody(ActBody):
     name: Key = Field(description="The program, or the person it is for.", examples=["deploy"])
-    roles: Roles
+    roles: Annotated[list[Role], Field(min_length=1, max_length=5, examples=[["staff", "manager"]])]
     tenant: TenantName | None = Field(default=None, description="Bind it to one tenant.")
     ttl_s: Annotated[float, Field(gt=0, le=MAX_TTL_S, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds it is good for; left out: until it is revoked."
     )
 
 
-class NewLink(Act):
-    name: Key = Field(description="The person it is for.", examples=["ada"])
-    roles: Roles
-    tenant: TenantName | None = Field(default=None, description="Bind the session to one tenant.")
+class LinkBody(TokenBody):
     ttl_s: Annotated[float, Field(gt=0, le=LONGEST_LINK_S, allow_inf_nan=False)] = Field(
         default=LINK_S, description="Seconds the link is good for; the session it opens lasts half a day."
     )
 
 
-class MadeToken(BaseModel):
-    token: str = Field(description="The secret. It is shown this once.", examples=["fl_…"])
-    credential: CredentialSeen
+class NewToken(Struct, frozen=True, kw_only=True):
+    token: Secret
+    credential: Credential
 
 
-class MadeLink(BaseModel):
-    link: str = Field(description="The secret. It is shown this once.", examples=["fl_…"])
-    path: str = Field(description="Where to open it, below this API's address.", examples=["/login?link=fl_…"])
-    credential: CredentialSeen
+class NewLink(Struct, frozen=True, kw_only=True):
+    link: Secret
+    path: Annotated[str, Meta(description="Where to open it, below this API's address.", examples=["/login?link=fl_…"])]
+    credential: Credential
 
 
-class Credentials(BaseModel):
-    credentials: list[CredentialSeen]
-
-
-@routes.get("", Right.TOKENS, house_wide=True)
+@routes.get("", Right.TOKENS, all_tenants=True)
 async def list_tokens(
-    here: Here,
-    kind: Literal["token", "link", "session"] = "token",
+    ctx: Context,
+    kind: CredentialKind = "token",
     also_bad: Annotated[bool, Query(description="Revoked and expired ones, too.")] = False,
-) -> Credentials:
+) -> CredentialPage:
     """List tokens, links or sessions, newest first: 200 at most."""
-    page = await here.ask(ListCredentials(kind=kind, also_bad=also_bad))
-    return Credentials(credentials=[CredentialSeen.model_validate(one) for one in page.credentials])
+    return CredentialPage(credentials=await ctx.app.tokens.alist(kind, also_bad=also_bad))
 
 
-@routes.post("", Right.TOKENS, house_wide=True, status_code=201)
-async def create_token(here: Here, body: NewToken) -> MadeToken:
+@routes.post("", Right.TOKENS, all_tenants=True, status_code=201)
+async def create_token(ctx: Context, body: TokenBody) -> NewToken:
     """Make a token; its secret is shown once and kept nowhere."""
-    secret, credential = await issue(
-        here.app, "token", body.name, body.roles, tenant=body.tenant, ttl_s=body.ttl_s, by=here.by, notes=body.notes
+    made = await ctx.app.tokens.acreate(
+        body.name, body.roles, tenant=body.tenant, ttl=body.ttl_s, by=ctx.by, notes=body.notes
     )
-    return MadeToken(token=secret, credential=CredentialSeen.model_validate(credential))
+    return NewToken(token=made.secret, credential=made.credential)
 
 
-@routes.post("links/", Right.TOKENS, house_wide=True, status_code=201)
-async def create_link(here: Here, body: NewLink) -> MadeLink:
+@routes.post("links/", Right.TOKENS, all_tenants=True, status_code=201)
+async def create_link(ctx: Context, body: LinkBody) -> NewLink:
     """Make a one-time link by which a person logs in."""
-    secret, credential = await issue(
-        here.app, "link", body.name, body.roles, tenant=body.tenant, ttl_s=body.ttl_s, by=here.by, notes=body.notes
+    made = await ctx.app.tokens.acreate_link(
+        body.name, body.roles, tenant=body.tenant, ttl=body.ttl_s, by=ctx.by, notes=body.notes
     )
-    return MadeLink(link=secret, path=f"/login?link={secret}", credential=CredentialSeen.model_validate(credential))
+    return NewLink(link=made.secret, path=f"/login?link={made.secret}", credential=made.credential)
 
 
-@routes.delete("{id:uuid}/", Right.TOKENS, house_wide=True)
-async def revoke_credential(here: Here, id: UUID) -> CredentialSeen:
+@routes.delete("{id:uuid}/", Right.TOKENS, all_tenants=True)
+async def revoke_credential(ctx: Context, id: UUID) -> Credential:
     """Revoke a token, a link or a session: from now on it is good for nothing."""
-    act = await here.ask(RevokeCredential(id=id, by=here.by))
-    if act.credential is None:
-        raise Problem(404, "credential_not_found", f"no credential {id} here")
-    return CredentialSeen.model_validate(act.credential)
+    return await ctx.app.tokens.arevoke(id, by=ctx.by)

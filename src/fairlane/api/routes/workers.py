@@ -1,40 +1,16 @@
-"""Workers: who is at work."""
+"""Workers: the processes that run jobs."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from uuid import UUID
-
-from pydantic import BaseModel, Field
-
 from fairlane.api.auth.rights import Right
-from fairlane.api.fields import Seen
-from fairlane.api.request import Here
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
+from fairlane.core.ops import Workers
 
 routes = Routes("workers", "/api/jobs/workers/")
 
 
-class WorkerSeen(Seen):
-    id: UUID
-    name: str
-    registered_at: datetime
-    renewed_at: datetime
-    expires_at: datetime
-    queues: list[str] = Field(description="Empty: every queue.")
-    types: list[str]
-    waiting: bool
-    leases: int
-    figures: dict[str, float] = Field(description="What it last said of itself: memory, lane utilisation, …")
-
-
-class WorkerList(BaseModel):
-    now: datetime
-    workers: list[WorkerSeen]
-
-
-@routes.get("", Right.READ, house_wide=True)
-async def list_workers(here: Here) -> WorkerList:
+@routes.get("", Right.READ, all_tenants=True)
+async def list_workers(ctx: Context) -> Workers:
     """List every registered worker."""
-    found = await here.app.workers.alist()
-    return WorkerList(now=found.now, workers=[WorkerSeen.model_validate(worker) for worker in found.workers])
+    return await ctx.app.workers.alist()

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.exits import NOT_FOUND, Failed
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.output import Printer, span
+from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.output import NOT_FOUND, Failed, Printer, span
 from fairlane.cli.target import At
 from fairlane.errors import nearest
 
@@ -54,7 +52,7 @@ def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
         if name not in known:
             raise Failed(f'no breaker named "{name}" has been used, so it is closed.{nearest(name, known)}', NOT_FOUND)
         breaker = client.breakers.reset(name, by=by, notes=notes)
-    _say(breaker, out)
+    _report(breaker, out)
 
 
 @breakers.command("open")
@@ -69,10 +67,10 @@ def force(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
         breaker = client.breakers.open(name, by=by, notes=notes)
     if name not in known:
         out.note(f'no breaker named "{name}" had been used before.{nearest(name, known)}')
-    _say(breaker, out)
+    _report(breaker, out)
 
 
-def _say(breaker: Breaker, out: Printer) -> None:
+def _report(breaker: Breaker, out: Printer) -> None:
     if out.as_json:
         out.data(breaker)
     else:

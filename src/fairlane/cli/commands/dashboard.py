@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.exits import Failed
 from fairlane.cli.options import acts
+from fairlane.cli.output import Failed
 from fairlane.cli.target import At, without_fallback
 from fairlane.extras import needed_for
 
@@ -58,7 +58,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 # It waits for every answer to end before the API hears that it stops; streams end only when told to.
-                api.state.house.feed.stop()
+                api.state.fairlane.feed.stop()
                 await super().shutdown(sockets)
 
         config = uvicorn.Config(
@@ -93,21 +93,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _has_credentials(app: Fairlane) -> bool:
-    from fairlane.core.ops import ListCredentials
-
-    op = app.runtime.access.run
-    return bool(op(ListCredentials(kind="token", limit=1)).credentials) or bool(
-        op(ListCredentials(kind="link", limit=1)).credentials
-    )
+    return bool(app.tokens.list("token") or app.tokens.list("link"))
 
 
 def _link(app: Fairlane, by: str, notes: str | None) -> str:
-    from fairlane.api.auth.credentials import LINK_S, prepared
-    from fairlane.api.auth.rights import ROLES
+    from fairlane.client.admin.tokens import ROLES
 
-    secret, op = prepared(app, "link", by, ROLES, ttl_s=LINK_S, by=by, notes=notes or "printed by fairlane dashboard")
-    app.runtime.access.run(op)
-    return secret
+    return app.tokens.create_link(by, ROLES, by=by, notes=notes or "printed by fairlane dashboard").secret
 
 
 def _listening(host: str, port: int) -> socket.socket:

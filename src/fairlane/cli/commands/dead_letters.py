@@ -1,47 +1,66 @@
-"""`fairlane dlq`: review dead letters."""
+"""`fairlane dead-letters`: list, groups, show, reprocess, discard, resolve, acknowledge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.acting import act_on_several, of_several
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import at_store, in_scope, paged, prints
-from fairlane.cli.output import Printer, count
+from fairlane.cli.commands.jobs import job_facts, show_attempts
+from fairlane.cli.options import SuggestingGroup, act_on_several, at_store, in_scope, of_several, paged, prints
+from fairlane.cli.output import Column, Printer, count, instant, plural, shortened, span
 from fairlane.cli.target import At
+from fairlane.core.job import DeadLetter, Job
 from fairlane.errors import DeadLetterNotFound
 
 if TYPE_CHECKING:
-    from fairlane.client.app import Fairlane
-    from fairlane.core.job import DeadLetter, Job
+    from datetime import datetime
+
+    from fairlane.client.admin.dead_letters import DeadLetterVerb
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TITLES = ("id", "status", "tenant", "type", "died", "acknowledged by", "error", "reason")
+GROUP_COLUMNS: tuple[Column, ...] = (
+    *("fingerprint", "type", "count", "tenants", ("first", "first_at"), ("last", "last_at"), ("error", "error_type")),
+    ("reason", lambda group: shortened(group.reason)),
+)
 
 ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
 
 
-@click.group(cls=SuggestingGroup)
-def dlq() -> None:
-    """Review dead letters: jobs that failed for the last time."""
+@click.group("dead-letters", cls=SuggestingGroup)
+def dead_letters() -> None:
+    """Review dead letters (dlq): jobs that failed for the last time."""
 
 
-@dlq.command("list")
-@click.option("--status", help="pending_review, retried, resolved or discarded.")
-@click.option("--acknowledged/--unacknowledged", default=None, help="Somebody looks after it, or nobody.")
-@click.option("--queue", help="From this queue.")
-@click.option("--type", help="Of this task.")
-@click.option("--error-class", help="transient, retryable, non_retryable or rate_limited.")
-@click.option("--error-type", help="Of this exception.")
-@click.option("--fingerprint", help="Alike: with this fingerprint.")
-@click.option("--correlation-id", help="Belonging together under this id.")
+def _filters(command: F) -> F:
+    """What dead letters may be chosen by."""
+    for option in reversed(
+        (
+            click.option("--status", help="pending_review, retried, resolved or discarded."),
+            click.option("--acknowledged/--unacknowledged", default=None, help="Somebody looks after it, or nobody."),
+            click.option("--queue", help="From this queue."),
+            click.option("--type", help="Of this task."),
+            click.option("--error-class", help="transient, retryable, non_retryable or rate_limited."),
+            click.option("--error-type", help="Of this exception."),
+            click.option("--fingerprint", help="Alike: with this fingerprint."),
+            click.option("--correlation-id", help="Belonging together under this id."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dead_letters.command("list")
+@_filters
 @paged
 @in_scope
 @at_store
 @prints
 def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At, out: Printer, **filters: Any) -> None:
     """List dead letters, newest first."""
-    from fairlane.cli.showing import DEAD_LETTER_TITLES, dead_letter_row
     from fairlane.core.ops import COUNT_CAP
 
     given = {name: value for name, value in filters.items() if value is not None}
@@ -52,23 +71,21 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
         out.data(page)
         return
     if page.dead_letters:
-        out.table(DEAD_LETTER_TITLES, [dead_letter_row(letter, now) for letter in page.dead_letters])
-        out.note(f"{count(page.total, COUNT_CAP)} in all; `fairlane dlq show ID` tells more")
+        out.table(TITLES, [_row(letter, now) for letter in page.dead_letters])
+        out.note(f"{count(page.total, COUNT_CAP)} in all; `fairlane dead-letters show ID` shows one whole")
     else:
         out.note("no dead letter matches" if given or tenant else "there are no dead letters")
     if page.next is not None:
         out.note(f"there are more: go on with --before {page.next}")
 
 
-@dlq.command()
+@dead_letters.command()
 @click.argument("id", type=click.IntRange(1, 2**63 - 1))
 @in_scope
 @at_store
 @prints
 def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
     """Show one dead letter, its job and all its attempts."""
-    from fairlane.cli.showing import dead_letter_facts, job_facts, show_attempts
-
     with at.client() as client:
         detail = client.dead_letters.get(id, tenant=tenant)
     if detail is None:
@@ -76,57 +93,109 @@ def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
     if out.as_json:
         out.data(detail)
         return
-    out.facts(dead_letter_facts(detail.dead_letter))
+    out.facts(_facts(detail.dead_letter))
     out.line("")
     out.facts(job_facts(detail.dead_letter.job))
     show_attempts(out, detail.attempts)
 
 
-@dlq.command()
+@dead_letters.command()
+@_filters
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
+@in_scope
+@at_store
+@prints
+def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any) -> None:
+    """Group dead letters that failed alike, largest group first; those pending review, unless a status is asked for."""
+    with at.client() as client:
+        found = client.dead_letters.groups(tenant=tenant, limit=limit, **filters)
+    if out.as_json:
+        out.data({"groups": found})
+    elif found:
+        out.records(GROUP_COLUMNS, found)
+    else:
+        out.note("no dead letter matches")
+
+
+@dead_letters.command()
 @of_several(ids)
-def reprocess(ids: tuple[int, ...], **given: Any) -> None:
+def reprocess(**given: Any) -> None:
     """Make a new job of a dead one. While that job lives, it is the answer to a second call."""
-
-    def said(job: Job) -> str:
-        return f"{job.id}  {job.type}  {job.status}"
-
-    act_on_several(
-        "reprocess",
-        "dead letter",
-        ids,
-        lambda client, letter, about: client.dead_letters.reprocess(letter, **about).job,
-        name="jobs",
-        say=said,
-        **given,
-    )
+    _act("reprocess", name="jobs", **given)
 
 
-@dlq.command()
+@dead_letters.command()
 @of_several(ids)
-def discard(ids: tuple[int, ...], **given: Any) -> None:
+def discard(**given: Any) -> None:
     """Close dead letters as not worth another try."""
-    _act("discard", ids, lambda client, letter, about: client.dead_letters.discard(letter, **about), **given)
+    _act("discard", **given)
 
 
-@dlq.command()
+@dead_letters.command()
 @of_several(ids)
-def resolve(ids: tuple[int, ...], **given: Any) -> None:
+def resolve(**given: Any) -> None:
     """Close dead letters as dealt with."""
-    _act("resolve", ids, lambda client, letter, about: client.dead_letters.resolve(letter, **about), **given)
+    _act("resolve", **given)
 
 
-@dlq.command("ack")
+@dead_letters.command()
 @of_several(ids)
-def acknowledge(ids: tuple[int, ...], **given: Any) -> None:
+def acknowledge(**given: Any) -> None:
     """Say that you look after dead letters; the first name stays."""
-    _act("acknowledge", ids, lambda client, letter, about: client.dead_letters.acknowledge(letter, **about), **given)
+    _act("acknowledge", **given)
 
 
 def _act(
-    verb: str, ids: tuple[int, ...], act: Callable[[Fairlane, int, dict[str, Any]], DeadLetter], **given: Any
+    verb: DeadLetterVerb,
+    ids: tuple[int, ...],
+    yes: bool,
+    at: At,
+    out: Printer,
+    name: str = "dead_letters",
+    **about: Any,
 ) -> None:
-    def said(letter: DeadLetter) -> str:
-        name = f", acknowledged by {letter.acknowledged_by}" if verb == "acknowledge" else ""
-        return f"{letter.id}  {letter.job.type}  {letter.status}{name}"
+    def line(done: DeadLetter | Job) -> str:
+        if isinstance(done, Job):
+            return f"{done.id}  {done.type}  {done.status}"
+        who = f", acknowledged by {done.acknowledged_by}" if verb == "acknowledge" else ""
+        return f"{done.id}  {done.job.type}  {done.status}{who}"
 
-    act_on_several(verb, "dead letter", ids, act, name="dead_letters", say=said, **given)
+    act_on_several(
+        f"{verb.capitalize()} {plural(len(ids), 'dead letter')}?",
+        lambda client: client.dead_letters.act_on_many(verb, ids, **about),
+        several=len(ids) > 1,
+        name=name,
+        line=line,
+        yes=yes,
+        at=at,
+        out=out,
+    )
+
+
+def _row(letter: DeadLetter, now: datetime) -> tuple[object, ...]:
+    return (
+        letter.id,
+        letter.status,
+        letter.job.tenant,
+        letter.job.type,
+        f"{span(now - letter.died_at)} ago",
+        letter.acknowledged_by,
+        letter.error_type,
+        shortened(letter.reason),
+    )
+
+
+def _facts(letter: DeadLetter) -> Iterator[tuple[str, object]]:
+    yield "dead letter", letter.id
+    yield "review", letter.status
+    yield "died", instant(letter.died_at)
+    yield "reason", letter.reason
+    yield "error", f"{letter.error_type} ({letter.error_class})"
+    yield "fingerprint", letter.fingerprint
+    if letter.acknowledged_by is not None:
+        yield "acknowledged", f"by {letter.acknowledged_by}, {instant(letter.acknowledged_at)}"
+    if letter.closed_by is not None:
+        yield "closed", f"by {letter.closed_by}, {instant(letter.closed_at)}"
+    yield "notes", letter.resolution_notes
+    if letter.reprocess_count:
+        yield "reprocessed", f"{letter.reprocess_count} times, last as {letter.reprocessed_as}"

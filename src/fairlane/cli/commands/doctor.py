@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.exits import FAILED
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import Printer, plural
+from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.cli.doctor.finding import Finding
+    from fairlane.cli.doctor.setup import Finding
 
 
 @click.command()

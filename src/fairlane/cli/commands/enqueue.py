@@ -1,20 +1,21 @@
-"""`fairlane enqueue`: put one job in."""
+"""`fairlane enqueue`: put one job in, its payload typed as `name=value` pairs, as one JSON object, or on stdin."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
-from fairlane.cli.options import at_store, prints
+from fairlane.cli.options import at_store, instant_ahead, prints, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
-from fairlane.cli.times import instant_ahead, span
-
-if TYPE_CHECKING:
-    from fairlane.client.app import Fairlane
-    from fairlane.client.handle import Handle
+from fairlane.core.payload.codec import decode
+from fairlane.core.payload.json_scan import ScanLimits
+from fairlane.errors import InvalidOption
 
 
 @click.command()
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Whose job it is.")
 @click.option("--queue", help="Another queue than its own.")
 @click.option("--priority", help="A label such as high, or a number: smaller first.")
-@click.option("--delay", type=span, metavar="SPAN", help="Run this much later: 90s, 5m, 1h30m.")
+@click.option("--delay", type=read_span, metavar="SPAN", help="Run this much later: 90s, 5m, 1h30m.")
 @click.option("--at", "run_at", type=instant_ahead, metavar="WHEN", help='Run then: 2030-01-01T09:00Z, or "in 5m".')
 @click.option("--key", "idempotency_key", help="Idempotency key: one job per tenant and key.")
 @click.option("--dedup-key", help="One unfinished job per tenant, type and key.")
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", is_flag=True, help="Wait until it has ended and print its result; needs a worker that knows it."
 )
-@click.option("--wait-for", type=span, metavar="SPAN", help="The same, but no longer than this.")
+@click.option("--wait-for", type=read_span, metavar="SPAN", help="The same, but no longer than this.")
 @click.option("--raw", is_flag=True, help="By name alone: do not look the type up in the application.")
 @at_store
 @prints
@@ -68,7 +69,10 @@ def enqueue(
         options["delay"], run_at = run_at, None
     application = None if raw else at.application()
     with at.client(creates=True) as client:
-        handle = _enqueued(client, application, type, pairs, payload, {**options, "run_at": run_at})
+        rules = None if application is None else application.runtime
+        arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
+        options |= {"run_at": run_at, "priority": read_priority(options["priority"])}
+        handle = client.tasks.enqueue(type, arguments, rules=rules, **options)
         if handle.duplicate:
             out.note("the key is taken: this is the job that was there already, nothing new was enqueued")
         waits = wait or wait_for is not None
@@ -81,31 +85,38 @@ def enqueue(
             out.line(str(handle.id))
 
 
-def _enqueued(
-    client: Fairlane,
-    application: Fairlane | None,
-    type: str,
-    pairs: tuple[str, ...],
-    payload: str | None,
-    options: dict[str, Any],
-) -> Handle[Any]:
-    from fairlane.cli.by_name import TaskByName
-    from fairlane.cli.payloads import read_payload
-    from fairlane.client.enqueue.enqueuer import Enqueuer
-    from fairlane.client.enqueue.options import Options
-    from fairlane.client.task import Definition
+STDIN = "-"
 
-    preparer = (application or client).runtime.preparer
-    task: Definition[Any]
-    task = TaskByName(type, preparer) if application is None else application.tasks.require(type).definition
-    arguments = read_payload(type, pairs, payload, preparer.settings.limits)
-    if application is not None:
-        arguments = task.signature.bind((), arguments)
-    if (options["priority"] or "").isdecimal():
-        options["priority"] = int(options["priority"])
-    chosen = Options().changed(
-        {name: value for name, value in options.items() if value is not None}, preparer.priorities
-    )
-    # The job is made by the application's rules and goes to the store the operator named.
-    enqueuer = Enqueuer(client.runtime, None if application is None else application.runtime)
-    return enqueuer.one(task, chosen, arguments)
+
+def read_payload(task: str, pairs: Sequence[str], text: str | None, limits: ScanLimits) -> dict[str, Any]:
+    """The payload, checked as one that was written by a stranger. Refused with every problem at once."""
+    if text is not None and pairs:
+        raise click.UsageError("give the payload once: as name=value, or with --payload", click.get_current_context())
+    if text is None:
+        return _from_pairs(pairs)
+    raw = sys.stdin.buffer.read(limits.max_bytes + 1) if text == STDIN else text
+    return decode(raw, task=task, limits=limits)
+
+
+def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    payload: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidOption("argument", pair, "name=value, as in user_id=7")
+        if name in payload:
+            raise InvalidOption("argument", pair, f"{name} once only")
+        payload[name] = _value(value)
+    return payload
+
+
+def _value(text: str) -> Any:
+    """JSON where it is JSON (`7`, `true`, `[1, 2]`, `"7"`), else the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return text
+
+
+def read_priority(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fairlane.cli.exits import Failed
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import Printer, one_line
+from fairlane.cli.output import Failed, Printer, one_line
 from fairlane.cli.target import At
 
 ANSWER_S = 5.0

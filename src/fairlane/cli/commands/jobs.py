@@ -1,26 +1,43 @@
-"""`fairlane jobs`: list, show, cancel, fail, bury, reset."""
+"""`fairlane jobs`: list, show, why, cancel, retry, fail, bury, reset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
+from click.core import ParameterSource
 
-from fairlane.cli.acting import act_on_several, of_several, read_job_id
-from fairlane.cli.filters import JOB_FILTERS, for_client, merged, read_words
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import at_store, in_scope, paged, prints
-from fairlane.cli.output import Printer
+from fairlane.cli.options import (
+    SuggestingGroup,
+    act_on_several,
+    at_store,
+    in_scope,
+    instant_back,
+    of_several,
+    paged,
+    prints,
+    read_span,
+)
+from fairlane.cli.output import Printer, indented, instant, one_line, plural, shortened, span
 from fairlane.cli.target import At
-from fairlane.cli.times import instant_back, span
-from fairlane.errors import JobNotFound
+from fairlane.core.job import FINAL
+from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:
-    from fairlane.client.app import Fairlane
-    from fairlane.core.ids import JobId
-    from fairlane.core.job import Job
+    from fairlane.client.admin.jobs import JobVerb
+    from fairlane.core.clock import Clock
+    from fairlane.core.job import Attempt, Job
+    from fairlane.core.ops import JobDetail
+
+TITLES = ("id", "type", "status", "tenant", "queue", "failed", "age", "due")
+ATTEMPT_TITLES = ("attempt", "outcome", "started", "ended", "took", "worker", "error")
+JOB_FILTERS = (
+    *("status", "queue", "type", "tenant", "category", "correlation_id", "parent", "created_by", "idempotency_key"),
+    *("since", "until"),
+)
 
 ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
@@ -61,19 +78,19 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    Filters are options or words: `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
+    Filters are options or words, `name:value`, quoted where a value has spaces: `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
     """
-    from fairlane.cli.showing import JOB_TITLES, job_row
+    from fairlane.client.admin.jobs import filter_words
 
-    filters = merged({**options, "tenant": tenant}, read_words(words, JOB_FILTERS))
+    filters = _merged({**options, "tenant": tenant}, filter_words(words, JOB_FILTERS))
     with at.client() as client:
-        asked = for_client(filters, client.runtime.clock)
+        asked = _for_client(filters, client.runtime.clock)
         page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
     if out.as_json:
         out.data(page)
         return
     if page.jobs:
-        out.table(JOB_TITLES, [job_row(job, now) for job in page.jobs])
+        out.table(TITLES, [_row(job, now) for job in page.jobs])
     else:
         out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` puts one in")
     if page.next is not None:
@@ -87,9 +104,7 @@ def list_jobs(
 @prints
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one job with all its attempts."""
-    from fairlane.cli.showing import job_facts, show_attempts, show_notes
-
-    target = read_job_id(id)
+    target = _job_id(id)
     with at.client() as client:
         detail = client.jobs.detail(target, tenant=tenant)
     if detail is None:
@@ -98,7 +113,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
         out.data(detail)
         return
     out.facts(job_facts(detail.job))
-    show_notes(out, detail)
+    _show_notes(out, detail)
     show_attempts(out, detail.attempts)
 
 
@@ -109,7 +124,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @prints
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Say why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
-    target = read_job_id(job_id)
+    target = _job_id(job_id)
     app = at.application()
     with at.client() as client:
         explanation = client.jobs.why(target, tenant=tenant, rules=None if app is None else app.runtime)
@@ -124,9 +139,16 @@ def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
 
 @jobs.command()
 @of_several(ids)
-def cancel(ids: tuple[str, ...], **given: Any) -> None:
+def cancel(**given: Any) -> None:
     """End waiting jobs as cancelled; ask running ones to stop."""
-    _act("cancel", ids, lambda client, job, about: client.jobs.cancel(job, **about), **given)
+    _act("cancel", **given)
+
+
+@jobs.command()
+@of_several(ids)
+def retry(**given: Any) -> None:
+    """Run dead jobs again, each as a new job. While that job lives, it is the answer to a second call."""
+    _act("retry", **given)
 
 
 @jobs.command()
@@ -139,34 +161,135 @@ def cancel(ids: tuple[str, ...], **given: Any) -> None:
         show_default=True,
         help="Run again if attempts are left, else to the dead letters.",
     ),
-    click.option("--delay", type=span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]"),
+    click.option(
+        "--delay", type=read_span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]"
+    ),
 )
-def fail(ids: tuple[str, ...], reason: str, retry: bool, delay: timedelta | None, **given: Any) -> None:
+def fail(retry: bool, delay: timedelta | None, **given: Any) -> None:
     """Fail unfinished jobs by hand, charging one attempt."""
     if delay is not None and not retry:
         raise click.UsageError("--delay says when to run again: give --retry with it", click.get_current_context())
-    again = (delay or timedelta(0)) if retry else None
-    _act("fail", ids, lambda client, job, about: client.jobs.fail(job, reason, retry_delay=again, **about), **given)
+    _act("fail", retry_delay=(delay or timedelta(0)) if retry else None, **given)
 
 
 @jobs.command()
 @of_several(ids, click.option("--reason", required=True, help="Why; the reason of the dead letter."))
-def bury(ids: tuple[str, ...], reason: str, **given: Any) -> None:
+def bury(**given: Any) -> None:
     """Send unfinished jobs to the dead letters now."""
-    _act("bury", ids, lambda client, job, about: client.jobs.bury(job, reason, **about), **given)
+    _act("bury", **given)
 
 
 @jobs.command()
 @of_several(ids)
-def reset(ids: tuple[str, ...], **given: Any) -> None:
+def reset(**given: Any) -> None:
     """Take running jobs from their worker: ready again at once, uncharged. What the old attempt writes no longer counts."""
-    _act("reset", ids, lambda client, job, about: client.jobs.reset(job, **about), **given)
+    _act("reset", **given)
 
 
-def _act(verb: str, ids: tuple[str, ...], act: Callable[[Fairlane, JobId, dict[str, Any]], Job], **given: Any) -> None:
-    targets = [read_job_id(text) for text in ids]
-    act_on_several(verb, "job", targets, act, name="jobs", say=_said, **given)
+def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, **about: Any) -> None:
+    targets = [_job_id(text) for text in ids]
+    act_on_several(
+        f"{verb.capitalize()} {plural(len(targets), 'job')}?",
+        lambda client: client.jobs.act_on_many(verb, targets, **about),
+        several=len(targets) > 1,
+        name="jobs",
+        line=job_line,
+        yes=yes,
+        at=at,
+        out=out,
+    )
 
 
-def _said(job: Job) -> str:
+def _merged(options: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """Options and words together; a filter is given by one of them, and both win over the environment."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    context = click.get_current_context()
+    for name in given:
+        if name in words and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{name} is given twice: as an option and as a word", context)
+    return {**given, **words}
+
+
+def _for_client(filters: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
+    """The same as the client takes them, with spans counted from now."""
+    asked = dict(filters)
+    for name, argument in (("since", "enqueued_from"), ("until", "enqueued_before")):
+        at: str | datetime | timedelta | None = asked.pop(name, None)
+        if isinstance(at, str):
+            at = instant_back(at)
+        if at is not None:
+            asked[argument] = clock.now() + at if isinstance(at, timedelta) else at
+    return asked
+
+
+def _job_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidOption("ID", text, "a job's id, as `fairlane jobs list` shows it") from None
+
+
+def job_line(job: Job) -> str:
     return f"{job.id}  {job.type}  {'asked to stop' if job.cancel_requested else job.status}"
+
+
+def _row(job: Job, now: datetime) -> tuple[object, ...]:
+    status = f"{job.status}, asked to stop" if job.cancel_requested else job.status
+    due = "" if job.status in FINAL or job.status == "processing" else f"in {span(job.run_at - now)}"
+    due = "now" if due and job.run_at <= now else due
+    failed = f"{job.attempts}/{job.max_attempts}"
+    return job.id, job.type, status, job.tenant, job.queue, failed, span(now - job.enqueued_at), due
+
+
+def job_facts(job: Job) -> Iterator[tuple[str, object]]:
+    yield "id", job.id
+    yield "type", job.type
+    yield "status", job.status
+    if job.cancel_requested:
+        yield "asked to stop", "yes"
+    yield "tenant", job.tenant
+    yield "queue", job.queue
+    yield "priority", job.priority
+    yield "category", job.category
+    yield "failed attempts", f"{job.attempts} of {job.max_attempts}"
+    if job.crashes:
+        yield "crashes", job.crashes
+    yield "timeout", None if job.timeout_s is None else f"{job.timeout_s:g}s"
+    yield "enqueued", instant(job.enqueued_at)
+    yield "due", instant(job.run_at)
+    yield "started", instant(job.started_at)
+    yield "finished", instant(job.finished_at)
+    yield "worker", job.worker
+    yield "key", job.idempotency_key
+    yield "dedup key", job.dedup_key
+    yield "correlation", job.correlation_id
+    yield "parent", job.parent_id
+    yield "created by", job.created_by
+    yield "refs", ", ".join(f"{name}={value}" for name, value in job.refs.items())
+    yield "headers", ", ".join(f"{name}={value}" for name, value in job.headers.items())
+    if job.last_error is not None:
+        yield "last error", f"{job.error_type} ({job.error_class}): {job.last_error}"
+    yield "payload", indented(job.payload)
+    yield "result", None if job.result is None else indented(job.result)
+
+
+def _show_notes(out: Printer, detail: JobDetail) -> None:
+    """Progress and log lines of its attempts."""
+    if detail.progress is not None:
+        out.facts([("progress", f"{detail.progress:.0%}")])
+    for line in detail.log:
+        out.line(f"{instant(line.at)}  attempt {line.attempt}  {one_line(line.message)}")
+
+
+def show_attempts(out: Printer, attempts: Iterable[Attempt]) -> None:
+    rows = [_attempt_row(attempt) for attempt in attempts]
+    if rows:
+        out.line("")
+        out.table(ATTEMPT_TITLES, rows)
+
+
+def _attempt_row(attempt: Attempt) -> tuple[object, ...]:
+    error = f"{attempt.error_type}: {attempt.error_message}" if attempt.error_type else attempt.error_message or ""
+    took = "" if attempt.started_at is None else f"{(attempt.ended_at - attempt.started_at).total_seconds():.3f}s"
+    started, ended = instant(attempt.started_at), instant(attempt.ended_at)
+    return attempt.attempt, attempt.outcome, started, ended, took, attempt.worker, shortened(error, 120)

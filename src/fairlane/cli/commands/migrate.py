@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fairlane.cli.commands.isolate import isolate
-from fairlane.cli.exits import FAILED
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import Printer
+from fairlane.cli.options import SuggestingGroup, at_store, prints
+from fairlane.cli.output import FAILED, Printer
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:

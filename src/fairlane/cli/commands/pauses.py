@@ -1,85 +1,100 @@
-"""`fairlane pause`, `resume`, `drain` and `pauses`."""
+"""`fairlane pauses`, and the commands `pause`, `resume` and `drain` of queues, tasks and tenants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.options import acts, at_store, listing, prints
-from fairlane.cli.output import Printer, instant, shortened
-from fairlane.cli.pausing import act_on_one, draining, gives_up, pause_one, resume_one
+from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
+from fairlane.cli.output import Column, Printer, shortened
 from fairlane.cli.target import At
 
-TITLES = ("what", "name", "since", "by", "notes")
+if TYPE_CHECKING:
+    from fairlane.client.admin.pauses import PausingVerbs
+    from fairlane.client.app import Fairlane
 
-F = TypeVar("F", bound=Callable[..., Any])
+COLUMNS: tuple[Column, ...] = (
+    ("what", "kind"),
+    "name",
+    ("since", "at"),
+    "by",
+    ("notes", lambda pause: shortened(pause.notes or "")),
+)
 
 
-def of_one_thing(command: F) -> F:
-    """`--queue`, `--type` or `--tenant`, exactly one of them."""
-    command = click.option("--tenant", help="This tenant's jobs.")(command)
-    command = click.option("--type", help="This task's jobs.")(command)
-    return click.option("--queue", help="This queue's jobs.")(command)
+@click.group(cls=SuggestingGroup, default="list")
+def pauses() -> None:
+    """List what is paused, by whom and why."""
 
 
-@click.command()
-@of_one_thing
-@acts
+@pauses.command("list")
 @at_store
 @prints
-def pause(**given: Any) -> None:
-    """Stop claiming jobs of a queue, a task or a tenant.
-
-    What runs goes on, and so does enqueueing. It lasts until resumed, over restarts too.
-    """
-    _act(pause_one, **given)
-
-
-@click.command()
-@of_one_thing
-@acts
-@at_store
-@prints
-def resume(**given: Any) -> None:
-    """Let a queue, a task or a tenant be claimed again."""
-    _act(resume_one, **given)
-
-
-@click.command()
-@of_one_thing
-@gives_up
-@acts
-@at_store
-@prints
-def drain(timeout: timedelta | None, **given: Any) -> None:
-    """Pause something and wait until nothing of it runs.
-
-    A queue, a task or a tenant; it stays paused.
-    """
-    _act(draining(timeout), **given)
-
-
-@click.command()
-@listing
-@at_store
-@prints
-def pauses(at: At, out: Printer) -> None:
+def list_pauses(at: At, out: Printer) -> None:
     """List what is paused, by whom and why."""
     with at.client() as client:
         found = client.pauses.list()
     if out.as_json:
         out.data({"pauses": found})
     elif found:
-        out.table(TITLES, [(p.kind, p.name, instant(p.at), p.by, shortened(p.notes or "")) for p in found])
+        out.records(COLUMNS, found)
     else:
         out.note("nothing is paused")
 
 
-def _act(act: Callable[..., str], *, queue: str | None, type: str | None, tenant: str | None, **given: Any) -> None:
-    named = {kind: name for kind, name in (("queue", queue), ("type", type), ("tenant", tenant)) if name is not None}
-    if len(named) != 1:
-        raise click.UsageError("give one of --queue, --type and --tenant", click.get_current_context())
-    act_on_one(act, named, show=lambda client: {"pauses": client.pauses.list()}, **given)
+def pausing_commands(
+    group: click.Group,
+    noun: str,
+    verbs: Callable[[Fairlane], PausingVerbs],
+    shown: Callable[[Fairlane, str], object] = lambda client, _: {"pauses": client.pauses.list()},
+) -> None:
+    """Add `pause NAME`, `resume NAME` and `drain NAME` to a group; `shown` is what they print as JSON."""
+
+    def act(name: str, at: At, out: Printer, doing: Callable[[PausingVerbs], str]) -> None:
+        with at.client() as client:
+            done = doing(verbs(client))
+            if out.as_json:
+                out.data(shown(client, name))
+            else:
+                out.line(f'{noun} "{name}" {done}')
+
+    @group.command(help=f"Stop claiming jobs of a {noun}. Running jobs and enqueueing go on. Lasts until resumed.")
+    @click.argument("name")
+    @acts
+    @at_store
+    @prints
+    def pause(name: str, at: At, out: Printer, **about: Any) -> None:
+        def doing(verbs: PausingVerbs) -> str:
+            verbs.pause(name, **about)
+            return "is paused"
+
+        act(name, at, out, doing)
+
+    @group.command(help=f"Let jobs of a {noun} be claimed again.")
+    @click.argument("name")
+    @acts
+    @at_store
+    @prints
+    def resume(name: str, at: At, out: Printer, **about: Any) -> None:
+        def doing(verbs: PausingVerbs) -> str:
+            was_paused = verbs.is_paused(name)
+            verbs.resume(name, **about)
+            return "is resumed" if was_paused else "was not paused"
+
+        act(name, at, out, doing)
+
+    @group.command(help=f"Pause a {noun} and wait until nothing of it runs; it stays paused.")
+    @click.argument("name")
+    @click.option("--timeout", type=read_span, metavar="SPAN", help="Give up after this long.  [default: never]")
+    @acts
+    @at_store
+    @prints
+    def drain(name: str, timeout: timedelta | None, at: At, out: Printer, **about: Any) -> None:
+        def doing(verbs: PausingVerbs) -> str:
+            verbs.drain(name, timeout=timeout, **about)
+            return "is drained and stays paused"
+
+        act(name, at, out, doing)

@@ -1,22 +1,27 @@
-"""`fairlane queues`: counts."""
+"""`fairlane queues`: list, pause, resume, drain."""
 
 from __future__ import annotations
 
 import click
 
-from fairlane.cli.options import at_store, in_scope, listing, prints
+from fairlane.cli.commands.pauses import pausing_commands
+from fairlane.cli.options import SuggestingGroup, at_store, in_scope, prints
 from fairlane.cli.output import Printer, count, span
 from fairlane.cli.target import At
 
 TITLES = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest waits")
 
 
-@click.command()
-@listing
+@click.group(cls=SuggestingGroup, default="list")
+def queues() -> None:
+    """Count jobs by queue and status; pause, resume or drain one."""
+
+
+@queues.command("list")
 @in_scope
 @at_store
 @prints
-def queues(tenant: str | None, at: At, out: Printer) -> None:
+def list_queues(tenant: str | None, at: At, out: Printer) -> None:
     """Count jobs by queue and status.
 
     Pending: ready, scheduled or snoozed. Failed: waiting for their retry. Scheduled: everything that waits for its time.
@@ -46,3 +51,6 @@ def queues(tenant: str | None, at: At, out: Printer) -> None:
             ("dead letters", ", ".join(f"{number} {status}" for status, number in stats.dead_letters.items())),
         ]
     )
+
+
+pausing_commands(queues, "queue", lambda client: client.queues)

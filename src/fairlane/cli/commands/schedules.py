@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import acts, at_store, prints
-from fairlane.cli.output import Printer, instant, span
+from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.output import Printer, indented, instant, span
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fairlane.client.app import Fairlane
-    from fairlane.client.task import Bound
     from fairlane.core.schedules.cron import Cron
     from fairlane.core.schedules.schedule import Schedule
 
@@ -23,7 +20,7 @@ TITLES = ("name", "type", "when", "next", "last", "state", "source")
 
 name = click.argument("name")
 runs = click.option(
-    "--next", "runs", type=click.IntRange(1, 100), default=5, show_default=True, help="So many of its next times."
+    "--next", "runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How many of its next times."
 )
 
 
@@ -54,14 +51,8 @@ def list_schedules(at: At, out: Printer) -> None:
 @prints
 def show(name: str, runs: int, at: At, out: Printer) -> None:
     """Show one schedule and its next times."""
-    from fairlane.cli.output import indented
-    from fairlane.errors import ScheduleNotFound
-
     with at.client() as client:
-        found, now = client.schedules.list(), client.runtime.clock.now()
-    schedule = next((schedule for schedule in found if schedule.spec.name == name), None)
-    if schedule is None:
-        raise ScheduleNotFound(name, [schedule.spec.name for schedule in found])
+        schedule, now = client.schedules.get(name), client.runtime.clock.now()
     spec, cron = schedule.spec, _cron(schedule)
     times = () if cron is None or schedule.next_at is None else cron.next_runs(runs, now)
     if out.as_json:
@@ -84,7 +75,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
             ("last", instant(schedule.last_at)),
             ("last job", schedule.last_job_id),
             ("payload", indented(spec.payload)),
-            ("next", "\n".join(_told(at, cron) for at in times)),
+            ("next", "\n".join(_local(at, cron) for at in times)),
         ]
     )
 
@@ -106,7 +97,7 @@ def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
         return
     out.line(line.explain())
     for at in times:
-        out.line(_told(at, line))
+        out.line(_local(at, line))
 
 
 @schedules.command()
@@ -116,7 +107,7 @@ def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
 @click.option("--cron", required=True, help='Five fields, as in "0 9 * * MON-FRI", or @hourly, @daily, …')
 @click.option("--tz", help="Time zone, as in Europe/Prague.  [default: UTC]")
 @click.option("--catch-up", help="Of several firings missed: none, latest or all.  [default: latest]")
-@click.option("--catch-up-limit", type=int, help="With all: at most so many, the newest.  [default: 10]")
+@click.option("--catch-up-limit", type=int, help="With all: at most this many, the newest.  [default: 10]")
 @click.option("--overlap", help="While its last job is unfinished: allow, skip or queue.  [default: allow]")
 @click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
 @click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Whose jobs they are.")
@@ -142,13 +133,17 @@ def add(
     **timetable: Any,
 ) -> None:
     """Add a schedule, or change one that was added before."""
+    from fairlane.cli.commands.enqueue import read_payload, read_priority
+
     application = None if raw else at.application()
-    using = {"tenant": tenant, "queue": queue, "priority": priority}
     given = {option: value for option, value in timetable.items() if value is not None}
     with at.client(creates=True) as client:
-        call = _call(client, application, type, pairs, payload, using)
+        rules = None if application is None else application.runtime
+        arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
+        using: Any = {"tenant": tenant, "queue": queue, "priority": read_priority(priority)}
+        call = client.tasks.call(type, arguments, rules=rules, **using)
         schedule = client.schedules.add(name, call, by=by, notes=notes, **given)
-    _said(out, schedule)
+    _report(out, schedule)
 
 
 @schedules.command()
@@ -159,7 +154,7 @@ def add(
 def pause(name: str, at: At, out: Printer, **about: Any) -> None:
     """Let a schedule fire no more, until it is resumed."""
     with at.client() as client:
-        _said(out, client.schedules.pause(name, **about))
+        _report(out, client.schedules.pause(name, **about))
 
 
 @schedules.command()
@@ -170,7 +165,7 @@ def pause(name: str, at: At, out: Printer, **about: Any) -> None:
 def resume(name: str, at: At, out: Printer, **about: Any) -> None:
     """Let a paused schedule fire again, from its next time on."""
     with at.client() as client:
-        _said(out, client.schedules.resume(name, **about))
+        _report(out, client.schedules.resume(name, **about))
 
 
 @schedules.command("run")
@@ -197,35 +192,9 @@ def remove(name: str, at: At, out: Printer, **about: Any) -> None:
     """Take a schedule away; its jobs stay."""
     with at.client() as client:
         schedule = client.schedules.remove(name, **about)
-    _said(out, schedule, "removed")
+    _report(out, schedule, "removed")
     if schedule.source == "code":
         out.note("code declares it: it comes back when a worker starts; `fairlane schedules pause` lasts")
-
-
-def _call(
-    client: Fairlane,
-    application: Fairlane | None,
-    type: str,
-    pairs: tuple[str, ...],
-    payload: str | None,
-    using: dict[str, Any],
-) -> Bound[Any]:
-    from fairlane.cli.by_name import TaskByName
-    from fairlane.cli.payloads import read_payload
-    from fairlane.client.enqueue.options import Options
-    from fairlane.client.task import Bound
-
-    preparer = (application or client).runtime.preparer
-    task: Any = TaskByName(type, preparer) if application is None else application.tasks.require(type).definition
-    arguments = read_payload(type, pairs, payload, preparer.settings.limits)
-    if application is not None:
-        arguments = task.signature.bind((), arguments)
-    if (using["priority"] or "").isdecimal():
-        using["priority"] = int(using["priority"])
-    options = Options().changed(
-        {name: value for name, value in using.items() if value is not None}, preparer.priorities
-    )
-    return Bound(task, options, arguments, preparer.payload(task, arguments))
 
 
 def _row(schedule: Schedule, now: datetime) -> tuple[object, ...]:
@@ -264,13 +233,13 @@ def _cron(schedule: Schedule) -> Cron | None:
         return None
 
 
-def _told(at: datetime, cron: Cron | None) -> str:
+def _local(at: datetime, cron: Cron | None) -> str:
     if cron is None or cron.timezone == "UTC":
         return instant(at)
     return f"{instant(at)}  {at.astimezone(cron.zone):%a %Y-%m-%d %H:%M} in {cron.timezone}"
 
 
-def _said(out: Printer, schedule: Schedule, state: str | None = None) -> None:
+def _report(out: Printer, schedule: Schedule, state: str | None = None) -> None:
     if out.as_json:
         out.data({"schedule": schedule})
         return

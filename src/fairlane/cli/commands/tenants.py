@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.limits import limit_rows
-from fairlane.cli.options import acts, at_store, prints
+from fairlane.cli.commands.limits import limit_rows
+from fairlane.cli.commands.pauses import pausing_commands
+from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
 from fairlane.cli.output import Printer, count, instant
-from fairlane.cli.pausing import act_on_one, draining, gives_up, pause_one, resume_one
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -80,39 +77,7 @@ def set_tenant(
     _say(record, out)
 
 
-@tenants.command()
-@name
-@acts
-@at_store
-@prints
-def pause(name: str, **given: Any) -> None:
-    """Stop claiming a tenant's jobs; what runs goes on, and so does enqueueing."""
-    _act(pause_one, name, **given)
-
-
-@tenants.command()
-@name
-@acts
-@at_store
-@prints
-def resume(name: str, **given: Any) -> None:
-    """Let a tenant's jobs be claimed again."""
-    _act(resume_one, name, **given)
-
-
-@tenants.command()
-@name
-@gives_up
-@acts
-@at_store
-@prints
-def drain(name: str, timeout: timedelta | None, **given: Any) -> None:
-    """Pause a tenant and wait until nothing of it runs; it stays paused."""
-    _act(draining(timeout), name, **given)
-
-
-def _act(act: Callable[..., str], name: str, **given: Any) -> None:
-    act_on_one(act, {"tenant": name}, show=lambda client: client.tenants.get(name), **given)
+pausing_commands(tenants, "tenant", lambda client: client.tenants, shown=lambda client, name: client.tenants.get(name))
 
 
 def _say(record: TenantRecord, out: Printer) -> None:
@@ -126,7 +91,7 @@ def _say(record: TenantRecord, out: Printer) -> None:
             ("tier", record.tier),
             ("first seen", "not yet" if record.seen_at is None else instant(record.seen_at)),
             ("paused", "yes" if record.paused else None),
-            *((kind, _count(number)) for kind, number in _numbers(record)),
+            *_numbers(record),
         ]
     )
     if record.limits:
@@ -134,22 +99,14 @@ def _say(record: TenantRecord, out: Printer) -> None:
         out.table(*limit_rows(record.limits))
 
 
-def _numbers(record: TenantRecord) -> list[tuple[str, int]]:
-    return [
-        ("ready", record.ready),
-        ("scheduled", record.scheduled),
-        ("held", record.held),
-        ("running", record.leased),
-    ]
-
-
-def _count(number: int) -> str:
+def _numbers(record: TenantRecord) -> list[tuple[str, str]]:
     from fairlane.core.ops import TENANT_COUNT_CAP
 
-    return count(number, TENANT_COUNT_CAP)
+    numbers = {"ready": record.ready, "scheduled": record.scheduled, "held": record.held, "running": record.leased}
+    return [(title, count(number, TENANT_COUNT_CAP)) for title, number in numbers.items()]
 
 
 def _row(record: TenantRecord) -> tuple[object, ...]:
-    numbers = [_count(number) for _, number in _numbers(record)]
+    numbers = [number for _, number in _numbers(record)]
     paused = "yes" if record.paused else ""
     return record.name, f"{record.weight:g}", record.tier, *numbers, paused, len(record.limits) or ""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.exits import UNREACHABLE, USAGE, Failed
-from fairlane.cli.times import span
+from fairlane.cli.options import read_span
+from fairlane.cli.output import UNREACHABLE, USAGE, Failed
 
 if TYPE_CHECKING:
     from fairlane.worker.config import WorkerConfig
@@ -91,10 +91,13 @@ def lane(text: str) -> Lane:
     "--profile", type=click.Choice(["development", "production"]), help="Figures to begin with; your settings' own."
 )
 @option("--batch", type=click.IntRange(1, 10_000), help="Jobs claimed at once for a lane, at most.")
-@option("--poll", type=span, metavar="SPAN", help="How long an idle worker waits before it looks by itself.")
-@option("--lease", type=span, metavar="SPAN", help="How long a lost host's jobs wait: 15s if left out.")
+@option("--poll", type=read_span, metavar="SPAN", help="How long an idle worker waits before it looks by itself.")
+@option("--lease", type=read_span, metavar="SPAN", help="How long a lost host's jobs wait: 15s if left out.")
 @option(
-    "--grace", type=span, metavar="SPAN", help="How long running jobs may take to end after a stop: 25s if left out."
+    "--grace",
+    type=read_span,
+    metavar="SPAN",
+    help="How long running jobs may take to end after a stop: 25s if left out.",
 )
 @option("--drain", is_flag=True, help="Leave when nothing is ready and nothing runs.")
 @option("--max-jobs", type=click.IntRange(1), help="Replace a worker process after so many jobs.")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fairlane.cli.lazy import SuggestingGroup
-from fairlane.cli.options import at_store, prints
+from fairlane.cli.options import SuggestingGroup, at_store, prints
 from fairlane.cli.output import Printer, shortened, span
 from fairlane.cli.target import At
 

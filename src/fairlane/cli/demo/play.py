@@ -7,11 +7,9 @@ import tempfile
 from pathlib import Path
 
 from fairlane.cli.demo import summary
-from fairlane.cli.demo.crew import Crew
-from fairlane.cli.demo.events import Event, Teller
-from fairlane.cli.demo.interrupts import Interrupts
+from fairlane.cli.demo.crew import Crew, Interrupts
+from fairlane.cli.demo.events import DemoEvent, EventLog, look_at
 from fairlane.cli.demo.screen import screen_for
-from fairlane.cli.demo.snapshot import look_at
 from fairlane.cli.demo.story import DIGEST_FOR, declare_missed, scenes
 from fairlane.cli.demo.tasks import Tasks, register
 from fairlane.cli.output import Printer
@@ -49,7 +47,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
 
 def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
     """The story, and the foreman's end; how long the story took."""
-    teller, pause, coming = Teller(app), SystemSleeper(), scenes(app, tasks)
+    log, pause, coming = EventLog(app), SystemSleeper(), scenes(app, tasks)
     began_s = app.runtime.clock.monotonic()
     elapsed_s = 0.0
     with screen_for(out, seconds) as screen:
@@ -58,7 +56,7 @@ def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, 
             said = [scene.play() for scene in due]
             coming = [scene for scene in coming if scene not in due]
             look = look_at(app)
-            happened: list[Event | str] = [*teller.tell(look, elapsed_s), *(line for line in said if line is not None)]
+            happened: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *(line for line in said if line is not None)]
             screen.show(elapsed_s, look, happened)
             if not coming and all(job.status in FINAL for job in look.jobs):
                 break
@@ -72,6 +70,6 @@ def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, 
         crew.stop(interrupts)
         elapsed_s = app.runtime.clock.monotonic() - began_s
         look = look_at(app)
-        last: list[Event | str] = [*teller.tell(look, elapsed_s), *teller.rest(), "the foreman has left"]
+        last: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *log.rest(), "the foreman has left"]
         screen.show(elapsed_s, look, last)
     return ran_s

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from fairlane.cli.demo.events import Event
-from fairlane.cli.demo.snapshot import Look, process_of
+from fairlane.cli.demo.events import DemoEvent, Look, process_of
 from fairlane.cli.demo.story import TENANTS
 from fairlane.cli.output import STYLES, Printer, span
 from fairlane.core.breaker import Breaker
@@ -34,7 +33,7 @@ AROUND = 19
 
 
 class Screen(Protocol):
-    def show(self, elapsed_s: float, look: Look, happened: Sequence[Event | str]) -> None: ...
+    def show(self, elapsed_s: float, look: Look, happened: Sequence[DemoEvent | str]) -> None: ...
 
 
 @contextmanager
@@ -52,7 +51,7 @@ def screen_for(out: Printer, seconds: float) -> Iterator[Screen]:
 
 
 class Silent:
-    def show(self, elapsed_s: float, look: Look, happened: Sequence[Event | str]) -> None:
+    def show(self, elapsed_s: float, look: Look, happened: Sequence[DemoEvent | str]) -> None:
         pass
 
 
@@ -60,7 +59,7 @@ class Lines:
     def __init__(self, out: Printer) -> None:
         self._out = out
 
-    def show(self, elapsed_s: float, look: Look, happened: Sequence[Event | str]) -> None:
+    def show(self, elapsed_s: float, look: Look, happened: Sequence[DemoEvent | str]) -> None:
         for event in happened:
             said = event if isinstance(event, str) else f"{event.who:<8} {event.word:<10} {event}"
             self._out.line(f"{elapsed_s:5.1f} s  {said}")
@@ -71,9 +70,9 @@ class Table:
 
     def __init__(self, console: Console, live: Live, seconds: float) -> None:
         self._console, self._live, self._seconds = console, live, seconds
-        self._log: deque[tuple[float, Event | str]] = deque(maxlen=EVENTS)
+        self._log: deque[tuple[float, DemoEvent | str]] = deque(maxlen=EVENTS)
 
-    def show(self, elapsed_s: float, look: Look, happened: Sequence[Event | str]) -> None:
+    def show(self, elapsed_s: float, look: Look, happened: Sequence[DemoEvent | str]) -> None:
         telling = [event for event in happened if isinstance(event, str) or not event.is_routine]
         self._log.extend((elapsed_s, event) for event in telling)
         self._live.update(self._drawn(elapsed_s, look), refresh=True)

@@ -9,7 +9,7 @@ from textwrap import fill
 
 from msgspec import Struct
 
-from fairlane.cli.demo.snapshot import all_jobs
+from fairlane.cli.demo.events import all_jobs
 from fairlane.cli.demo.story import FLOODING, TENANTS
 from fairlane.cli.demo.tasks import CODE, CRM, DIGEST
 from fairlane.cli.output import Printer, instant, plural

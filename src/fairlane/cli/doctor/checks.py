@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlane.cli.doctor import setup, store
-from fairlane.cli.doctor.finding import Finding
+from fairlane.cli.doctor.setup import Finding
 from fairlane.cli.output import one_line
 from fairlane.cli.target import At, without_fallback
 from fairlane.client.app import Fairlane

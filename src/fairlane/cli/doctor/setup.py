@@ -1,13 +1,12 @@
-"""Checks that need no store: versions, settings, the application."""
+"""What a check finds, and the checks that need no store: versions, settings, the application."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fairlane.cli.doctor.finding import Finding
 from fairlane.cli.output import plural
 from fairlane.errors import MissingExtra
 from fairlane.stores.url import redacted
@@ -15,6 +14,22 @@ from fairlane.stores.url import redacted
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
     from fairlane.client.settings.model import Settings
+
+
+State = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    check: str
+    state: State
+    says: str
+    remedy: str = ""
+
+
+def from_sentence(check: str, state: State, sentence: str) -> Finding:
+    """A sentence of the form "what is wrong: why it matters; what to do", as stores report it."""
+    says, _, remedy = sentence.rpartition("; ")
+    return Finding(check, state, says or sentence, remedy if says else "")
 
 
 def versions() -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fairlane.cli.doctor.finding import Finding, State, from_sentence
+from fairlane.cli.doctor.setup import Finding, State, from_sentence
 from fairlane.cli.output import one_line
 from fairlane.cli.schema import schema_of
 from fairlane.cli.target import sqlite_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -113,12 +113,14 @@ class LimitAdmin(Verbs):
         when_full: FullPolicy | None = None,
         enqueue_rate: RateLike | None = None,
         payload_bytes: int | None = None,
+        types: Sequence[str] = (),
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[tuple[StoredLimit, ...]]:
         """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere.
 
         -1 is no limit. It takes the place of what was set for it before, and wins over what the code allows.
+        `types` are the tasks that share a named limit.
         """
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
         limit = Limit(
@@ -131,6 +133,7 @@ class LimitAdmin(Verbs):
             when_full=when_full,
             enqueue_rate=rate_or_none("enqueue_rate", enqueue_rate),
             payload_bytes=payload_bytes,
+            types=tuple(types),
         )
         if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
             raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")

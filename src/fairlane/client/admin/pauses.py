@@ -67,6 +67,11 @@ class PausingVerbs(Verbs):
         op = ResumeClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
         return (yield from ask(op)).pauses
 
+    def _is_paused(self, name: str | int) -> Steps[bool]:
+        """Whether it is paused itself; its jobs may be held up by other pauses, too."""
+        key = (self._kind, self._named(name))
+        return any((pause.kind, pause.name) == key for pause in (yield from ask(ListPauses())).pauses)
+
     def _running(self, name: str | int) -> Steps[int]:
         """How many of its jobs run now, counted up to 200."""
         return len((yield from ask(self._running_jobs(self._named(name), MAX_PAGE))).jobs)
@@ -103,6 +108,7 @@ class PausingVerbs(Verbs):
 
     pause, apause = both(_pause)
     resume, aresume = both(_resume)
+    is_paused, ais_paused = both(_is_paused)
     running, arunning = both(_running)
     drain, adrain = both(_drain)
 

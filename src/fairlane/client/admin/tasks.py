@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.admin.schedules import TIMETABLE_OPTIONS, declare_schedule
-from fairlane.client.task import AsyncTask, Definition, SyncTask, Task
+from fairlane.client.enqueue.by_name import call_by_name
+from fairlane.client.enqueue.enqueuer import Enqueuer
+from fairlane.client.enqueue.options import EnqueueOptions
+from fairlane.client.handle import Handle
+from fairlane.client.steps import Steps, both
+from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
 from fairlane.core.ops import PauseKind
 from fairlane.errors import InvalidOption, UnknownTask
 
@@ -27,6 +32,31 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
             return self._runtime.tasks[name]
         except KeyError:
             raise UnknownTask(name, self._runtime.tasks) from None
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        rules: Runtime | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Bound[Any]:
+        """A call of a task by its name, for `app.schedules.add`. `rules`: the application that knows the task; None: only its name is known."""
+        return call_by_name(name, arguments, options, runtime=self._runtime, rules=rules)
+
+    def _enqueue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        rules: Runtime | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Steps[Handle[Any]]:
+        """Enqueue a call of a task by its name. The job is made by the `rules` of the application and goes to this one's store."""
+        call = self.call(name, arguments, rules=rules, **options)
+        return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
+
+    enqueue, aenqueue = both(_enqueue)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
         return self._runtime.tasks[name]

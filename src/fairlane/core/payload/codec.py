@@ -166,6 +166,16 @@ def decode(text: bytes | str | Raw, *, task: str = "job", limits: ScanLimits = L
     return value
 
 
+def stored_json(text: str) -> Raw | str:
+    """Stored text as the JSON it holds, exactly as it is; the text itself where it is no JSON, as a row written by hand may be."""
+    try:
+        raw = text.encode()
+        msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return text.encode(errors="backslashreplace").decode()
+    return Raw(raw)
+
+
 def is_plain(text: str, keys: int, limits: ScanLimits = LIMITS) -> bool:
     """Whether a text that reads as an object of so many keys needs no other look: nothing is nested or escaped in it, and no key came twice."""
     size = len(text)
