@@ -33,7 +33,7 @@ class Watch:
         changes = evaluate(self.rules, seen, self.kept.values(), self.now)
         for change in changes:
             self._keep(change)
-        return [f"{change.told} {change.alert.about}".strip() for change in changes if change.told is not None]
+        return [f"{change.notice} {change.alert.about}".strip() for change in changes if change.notice is not None]
 
     def _keep(self, change: Change) -> None:
         key = change.alert.rule, change.alert.about

@@ -63,7 +63,7 @@ class AlertDuty:
             saved = set((await store.arun(SaveAlerts(alerts=tuple(change.alert for change in changes)))).saved)
             # A process that lost the race sends nothing: the one whose changes were saved sends them.
             messages = self._messages(
-                c.alert for c in changes if c.told is not None and (c.alert.rule, c.alert.about) in saved
+                c.alert for c in changes if c.notice is not None and (c.alert.rule, c.alert.about) in saved
             )
         await self._sinks.send(messages)
         await self._sinks.enqueue(self._messages(alert for alert in kept.alerts if _is_fresh(alert, now)))

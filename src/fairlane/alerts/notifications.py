@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from fairlane.core.alerts.evaluation import Told
+from fairlane.core.alerts.evaluation import Notice
 from fairlane.core.alerts.rules import SEVERITIES, Rule, Severity
 from fairlane.core.ops import Alert
 
@@ -15,7 +15,7 @@ from fairlane.core.ops import Alert
 class Message(Struct, frozen=True, kw_only=True):
     """One alert that fired or was resolved. The body of a webhook is its JSON."""
 
-    status: Told
+    status: Notice
     rule: str
     about: str
     severity: str
@@ -43,7 +43,7 @@ def message_of(alert: Alert, rule: Rule | None) -> Message | None:
     at = alert.fired_at if alert.state == "firing" else alert.resolved_at
     if alert.state == "pending" or alert.fired_at is None or at is None:
         return None
-    status: Told = "fired" if alert.state == "firing" else "resolved"
+    status: Notice = "fired" if alert.state == "firing" else "resolved"
     return Message(
         status=status,
         rule=alert.rule,
@@ -79,7 +79,7 @@ _TEXTS = {
 }
 
 
-def _text(alert: Alert, rule: Rule | None, status: Told) -> str:
+def _text(alert: Alert, rule: Rule | None, status: Notice) -> str:
     if rule is None:
         return f"{alert.rule} {alert.about}".strip()
     text = _TEXTS[rule.watches].format(about=alert.about, value=alert.value)

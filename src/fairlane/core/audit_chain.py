@@ -3,13 +3,14 @@
     link 1                        link 2                        link 3
     hash(GENESIS, record) ──────► hash(link 1, record) ───────► hash(link 2, record) …
 
-A hash is the SHA-256, in hex, of these bytes: the hash of the link before (64 zeros before the first), a line feed, and the
-record's canonical text. That text is JSON without spaces, all of it ASCII (other characters as \\uXXXX), the keys of every object
-sorted, with exactly the keys action, after, at, before, by, id, notes, target, tenant; `at` is the whole microseconds since
-1970-01-01 UTC, and null stands for what is missing. It never changes: chains sealed by older versions stay good.
+A hash is the SHA-256, in hex, of these bytes: the hash of the link before (64 zeros before the first), a line feed, and
+the record's canonical text. That text is JSON without spaces, all of it ASCII (other characters as \\uXXXX), the keys
+of every object sorted, with exactly the keys action, after, at, before, by, id, notes, target, tenant; `at` is the
+whole microseconds since 1970-01-01 UTC, and null stands for what is missing. It never changes: chains sealed by older
+versions stay good.
 
-The chain shows any change behind it, but not that its end was cut off, or that all of it was made anew: for that, keep the newest
-link somewhere its writers cannot reach, and compare.
+The chain shows any change behind it, but not that its end was cut off, or that all of it was made anew: for that, keep
+the newest link somewhere its writers cannot reach, and compare.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def seal(last: AuditLink | None, records: Iterable[AuditRecord]) -> tuple[AuditL
 def verify(sealed: Iterable[SealedRecord], behind: AuditLink | None = None) -> Verified:
     """Walk a chain, or the part of it that follows `behind`, up to the first link that is broken.
 
-    Whether a record or the hash beside it was changed is told by the link that follows: where none does, it is taken to be the record.
+    Whether a record or the hash beside it was changed is shown by the link that follows: where none does, it is taken
+    to be the record.
     """
     count, last = 0, behind
     ahead = iter(sealed)
@@ -129,7 +131,8 @@ def _why_broken(last: AuditLink | None, at: SealedRecord, following: SealedRecor
         return None
     if right.hash == link.hash:
         return "link_changed"
-    # Only a hash that stood there when the next link was made fits the next link: the right one fits, so this one came later.
+    # Only a hash that stood there when the next link was made fits the next link: the right one fits, so this one came
+    # later.
     if following is not None and following.record is not None and following.link.n == link.n + 1:
         return "link_changed" if following.link.hash == _hash(right.hash, following.record) else "record_changed"
     return "record_changed"

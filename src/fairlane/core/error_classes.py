@@ -34,8 +34,8 @@ DEFAULTS: Mapping[type[BaseException], ErrorClass] = {
     BadInput: "non_retryable",
     QueueFull: "rate_limited",
 }
-"""Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data they stumbled over may be mended
-and the code redeployed before the last attempt. Only what says "never" by its very type is `non_retryable`."""
+"""Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data they stumbled over may be
+mended and the code redeployed before the last attempt. Only what says "never" by its very type is `non_retryable`."""
 
 _SIGNALS: Mapping[type[BaseException], ErrorClass] = {
     RateLimited: "rate_limited",
@@ -50,8 +50,8 @@ _MOST_LEAVES = 100
 class Classifier:
     """Maps exceptions to error classes.
 
-    In this order: what task code said by a signal, the task's overrides, the application's, the HTTP status the exception
-    carries, the defaults. Within one of them the nearest class in the exception's ancestry wins.
+    In this order: what task code said by a signal, the task's overrides, the application's, the HTTP status the
+    exception carries, the defaults. Within one of them the nearest class in the exception's ancestry wins.
     """
 
     def __init__(self, overrides: Mapping[type[BaseException], ErrorClass] | None = None) -> None:

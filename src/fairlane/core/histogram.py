@@ -13,7 +13,7 @@ def upper_s(bucket: int) -> float:
 
 
 def percentile_s(buckets: Mapping[int, int], fraction: float) -> float | None:
-    """Seconds that this fraction of the spans stayed under, read off linearly within the bucket; None: there are none."""
+    """Seconds that this fraction of the spans stayed under, linear within the bucket; None: there are none."""
     total = sum(buckets.values())
     if not total:
         return None

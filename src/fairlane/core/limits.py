@@ -4,9 +4,8 @@ queue   one queue as a whole                       type   one task
 tenant  one tenant, or every tenant (`*`); over    named  several tasks together: what they all call
         all queues, or in one queue
 
-The application's own jobs, of the tenant `system`, belong to nobody: what is said of every tenant is not meant for them.
-
-Limits as people write them: `"50/min"`, and what is wrong with one.
+The application's own jobs, of the tenant `system`, belong to nobody: limits of every tenant do not apply to them.
+Limits are also read as people write them: `"50/min"`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class LimitKey(NamedTuple):
 
 
 class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is allowed to one thing. None: nothing is said here; NO_LIMIT: no limit, said out loud."""
+    """What is allowed to one thing. None: not set here; NO_LIMIT: explicitly without limit."""
 
     kind: LimitKind
     name: str
@@ -96,8 +95,8 @@ class TenantTerms(Struct, frozen=True, kw_only=True):
 class LimitsInForce:
     """What the code gives and what people have set, put together.
 
-    The particular wins over the general (a tenant's own over every tenant's; `system` has only its own), and for the same thing what a
-    person set wins over what the code gives.
+    The particular wins over the general (a tenant's own over every tenant's; `system` has only its own), and for the
+    same thing what a person set wins over what the code gives.
     """
 
     def __init__(self, given: Iterable[Limit], stored: Iterable[StoredLimit] = ()) -> None:
@@ -168,7 +167,7 @@ class LimitsInForce:
 
 LONGEST_PERIOD_S = 86_400.0
 HIGHEST_COUNT = 1_000_000
-"""A rate is exact because its starts are remembered, so many at most."""
+"""A rate is exact because its starts are remembered, up to this many."""
 HIGHEST_NUMBER = 2**31 - 1
 
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
@@ -179,7 +178,9 @@ _EXPECTED = f'"50/min", "10/s", "100/5min", or {NO_LIMIT} for no limit'
 
 
 def read_rate(option: str, given: object) -> Rate:
-    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: so many a minute. `-1`: no limit, said out loud."""
+    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: that many a minute. `-1`: explicitly
+    without limit.
+    """
     if isinstance(given, str) and given.strip().lower() in (str(NO_LIMIT), _NO_LIMIT):
         given = NO_LIMIT
     if isinstance(given, str):

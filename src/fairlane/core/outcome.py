@@ -69,7 +69,7 @@ class Released(_Outcome, frozen=True, kw_only=True, tag="released"):
 
 
 class Crashed(_Outcome, frozen=True, kw_only=True, tag="crashed"):
-    """The process it had to itself died under it. Uncharged, but counted: ready again at once, or dead at MAX_CRASHES."""
+    """The process it had to itself died under it. Uncharged, but counted: ready at once, or dead at MAX_CRASHES."""
 
 
 Outcome = Completed | Retried | Died | Cancelled | Snoozed | Released | Crashed

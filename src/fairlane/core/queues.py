@@ -53,7 +53,7 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
     tenant_rate_per_minute: int | None = None
     priority_scope: PriorityScope = "queue"
     aging_s: float | None = None
-    """A job that has waited so long moves up by one priority, and again after as long; None: never."""
+    """After waiting this long a job moves up by one priority, and again after as long; None: never."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)

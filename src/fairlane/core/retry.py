@@ -1,12 +1,11 @@
-"""When a failed job runs again: a policy as a value.
+"""Decides how an attempt ends, and when a failed job runs again: the one place where an exception becomes an outcome.
 
-How an attempt ends: the one place where an exception becomes an outcome.
-
-Snooze, Cancel, a cancel asked for   as they say, uncharged
+Snooze, Cancel, a requested cancel   as they say, uncharged
 non_retryable, or the last attempt   died
-otherwise                            retried after, in this order: the other side's retry-after, the missing data's own time,
-                                     the slow list if rate-limited, the policy of the enqueue call, the task, the queue,
-                                     the error class, the application
+otherwise                            retried after the first of these that is given: the other side's retry-after, the
+missing
+                                     data's own time, the slow list if rate-limited, the policy of the enqueue call, the
+                                     task, the queue, the error class, the application
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     missing_data_s: float = 1_800.0
     """When a job that misses data runs again, unless it says when."""
     retry_after_spread: float = 0.1
-    """How much later than asked, at most: jobs told the same instant must not all come back in it."""
+    """How much later than asked, at most: jobs that are given the same instant must not all return in it."""
     longest_retry_after_s: float = 86_400.0
 
     def max_attempts(self, call: Retry | None = None) -> int:

@@ -1,7 +1,4 @@
-"""Figures of many minutes summed by steps of time, and by type, queue or tenant.
-
-How busy lanes are, from what workers say of themselves.
-"""
+"""Sums figures of minutes by steps of time and by type, queue or tenant, and the utilisation of lanes over workers."""
 
 from __future__ import annotations
 

@@ -35,14 +35,16 @@ def store_named_by(url: str) -> str:
     scheme, found, _ = url.partition("://")
     if not found:
         raise ConfigError(
-            f'url = "{redacted(url)}": expected an address such as sqlite:///fairlane.db, postgresql://user@host/database or memory://'
+            f'url = "{redacted(url)}": expected an address such as sqlite:///fairlane.db, '
+            "postgresql://user@host/database or memory://"
         )
     try:
         return SCHEMES[scheme.lower()]
     except KeyError:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ConfigError(
-            f'url = "{redacted(url)}": no store is called "{scheme}"; expected one of {known}.{nearest(scheme, SCHEMES)}'
+            f'url = "{redacted(url)}": no store is called "{scheme}"; '
+            f"expected one of {known}.{nearest(scheme, SCHEMES)}"
         ) from None
 
 
@@ -52,6 +54,7 @@ def sqlite_path(url: str) -> str:
     host, slash, path = rest.partition("/")
     if host or not slash or not path:
         raise ConfigError(
-            f'url = "{url}": expected a file after three slashes, as in sqlite:///fairlane.db (four for an absolute path)'
+            f'url = "{url}": expected a file after three slashes, as in sqlite:///fairlane.db '
+            "(four for an absolute path)"
         )
     return unquote(path)

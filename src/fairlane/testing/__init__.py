@@ -30,9 +30,9 @@ class Ran(NamedTuple):
 def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None = None) -> tuple[Ran, ...]:
     """Run jobs that are due, one after the other, until there is none left or `limit` have run.
 
-    Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues while
-    running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock reaches it. In async code call it
-    through `asyncio.to_thread`.
+    Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues
+    while running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock
+    reaches it. In async code call it through `asyncio.to_thread`.
     """
     if limit < 1:
         raise InvalidOption("limit", limit, "a whole number from 1 on")

@@ -3,10 +3,11 @@
             above the threshold          held for `for_s`               right again for `clear_s`
     nothing ───────────────────▶ pending ───────────────▶ firing ─────────────────────────────▶ resolved
        ▲                            │                        │▲                                    │
-       └────── (resolved, untold) ◀─┘ right again            └┘ right again for less                └──▶ pending …
+       └────── (resolved, unreported) ◀─┘ right again            └┘ right again for less                └──▶ pending …
 
-A firing alert whose condition no longer holds has `resolved_at` already: since when it is right again. One that fires while its rule is
-silenced is told when the silence ends, if it is still wrong then; the end of what people were told is told whatever is silenced.
+A firing alert whose condition no longer holds has `resolved_at` already: since when it is right again. One that fires
+while its rule is silenced is reported when the silence ends, if it is still wrong then; the end of a reported alert is
+reported whatever is silenced.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from fairlane.core.ops.alerts import Alert
 
 OTHER = "other"
 MOST_ABOUT = 200
-"""Things one rule keeps alerts about, those of the last day that are over among them; what comes beyond is put together as `other`."""
+"""Things one rule keeps alerts about, those of the last day that are over among them; what comes beyond is put together
+as `other`.
+"""
 
-Told = Literal["fired", "resolved"]
+Notice = Literal["fired", "resolved"]
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -38,14 +41,14 @@ class Observation(Struct, frozen=True, kw_only=True):
     sample: int | None = None
     """How many things a rate is made of."""
     window_s: float | None = None
-    """Counted over so long: only rules with this very window heed it."""
+    """Counted over this long: it concerns only rules with this very window."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
     """An alert to be written."""
 
     alert: Alert
-    told: Told | None
+    notice: Notice | None
     """What people should hear of it; None: nothing."""
 
 
@@ -56,7 +59,9 @@ def evaluate(
     now: datetime,
     silent: Collection[str] = (),
 ) -> tuple[Change, ...]:
-    """What changes, given all that was observed now and the rules that are silent. The same again changes nothing; a rule that is gone or off ends its alerts."""
+    """What changes, given all that was observed now and the rules that are silent. The same again changes nothing; a
+    rule that is gone or off ends its alerts.
+    """
     kept: dict[str, dict[str, Alert]] = {}
     for alert in alerts:
         kept.setdefault(alert.rule, {})[alert.about] = alert
@@ -104,7 +109,7 @@ def _bounded(wrong: dict[str, float], mine: Mapping[str, Alert]) -> dict[str, fl
 
 
 def _step(rule: Rule, about: str, value: float | None, kept: Alert | None, now: datetime) -> Alert | None:
-    """The alert as it should be now, whoever was told of it; None: there is none."""
+    """The alert as it should be now, whoever was notified of it; None: there is none."""
     if kept is None or kept.state == "resolved":
         return kept if value is None else _begun(rule, about, value, kept, now)
     if kept.state == "pending":
@@ -150,10 +155,10 @@ def _heard_of(alert: Alert, now: datetime) -> Alert:
 
 
 def _change(before: Alert | None, after: Alert) -> Change:
-    told: Told | None = None
+    notice: Notice | None = None
     was_known = before is not None and before.state == "firing" and before.told_at is not None
     if after.state == "firing" and after.told_at is not None and not was_known:
-        told = "fired"
+        notice = "fired"
     elif after.state == "resolved" and was_known:
-        told = "resolved"
-    return Change(alert=replace(after, version=after.version + 1), told=told)
+        notice = "resolved"
+    return Change(alert=replace(after, version=after.version + 1), notice=notice)

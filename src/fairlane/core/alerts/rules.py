@@ -56,7 +56,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     watches: Watched
     threshold: float
     for_s: float = 0.0
-    """How long it has to be wrong before anybody is told."""
+    """How long it has to be wrong before anybody is notified."""
     clear_s: float = 60.0
     """How long it has to be right again before it counts as resolved: what flaps is one alert."""
     severity: Severity = "warning"
@@ -111,7 +111,9 @@ DEFAULT_RULES: tuple[Rule, ...] = (
 
 
 def require_silenceable(name: str, rules: Iterable[Rule]) -> str:
-    """The name of a rule that heeds a silence: a mistyped one would silence nothing, nor would one that is told while the store is away."""
+    """The name of a rule that can be silenced: a mistyped one would silence nothing, nor would one that reports while
+    the store is away.
+    """
     watched = {rule.name: rule.watches for rule in rules}
     if name not in watched:
         raise InvalidOption("alert rule", name, f"one of {', '.join(watched)}.{nearest(name, watched)}")
@@ -125,7 +127,9 @@ def require_silenceable(name: str, rules: Iterable[Rule]) -> str:
 
 
 def rules_in_force(changes: Mapping[str, RuleChange]) -> tuple[Rule, ...]:
-    """The default rules as settings change them, then the settings' own, in their order. A rule of one's own says what it watches, and a threshold."""
+    """The default rules as settings change them, then the settings' own, in their order. A rule of one's own says what
+    it watches, and a threshold.
+    """
     rules = {rule.name: rule for rule in DEFAULT_RULES}
     for name, change in changes.items():
         given = {option: value for option, value in asdict(change).items() if value is not UNSET}

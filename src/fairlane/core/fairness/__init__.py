@@ -1,1 +1,1 @@
-"""Fair claiming over tenants: accounts, and what a lane asks for next."""
+"""Fair claiming over tenants: their accounts, and the plan of a lane's next claim."""

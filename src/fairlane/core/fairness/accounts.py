@@ -1,12 +1,14 @@
-"""What each tenant has had of one lane: run time by weight, so that a share is a share of time and not of a number of jobs.
+"""What each tenant has had of one lane: run time by weight, so that a share is a share of time and not of a number of
+jobs.
 
     account = (run time of ended jobs + elapsed time of running ones, or what they are expected to take if that is more
                + expected time of claimed ones that have not begun) ÷ weight
 
-Who has the least is served next. A job is expected to take what its tenant's jobs took so far, else what the lane's took, else the same as any other:
-then shares are by count. Long jobs are felt from their beginning and not when they end; with elapsed time alone two jobs of 30 s were started for
-each that was due, until their clock had caught up: 0.70 of the time of ten slots in 75 s instead of half.
-A tenant that appears begins where the least of the active ones stands: with no credit for the time it was away, and no debt of others.
+Who has the least is served next. A job is expected to take what its tenant's jobs took so far, else what the lane's
+took, else the same as any other: then shares are by count. Long jobs are felt from their beginning and not when they
+end; with elapsed time alone two jobs of 30 s were started for each that was due, until their clock had caught up: 0.70
+of the time of ten slots in 75 s instead of half. A tenant that appears begins where the least of the active ones
+stands: with no credit for the time it was away, and no debt of others.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Accounts:
         self._turn = 0
 
     def claim(self, tenant: str, count: int, now_s: float) -> None:
-        """So many of its jobs were claimed."""
+        """Counts `count` claimed jobs of the tenant."""
         account = self._active(tenant, now_s)
         account.held += count
         self._busy[tenant] = account
@@ -125,7 +127,9 @@ class Accounts:
             self._forget()
 
     def picks(self, count: int, now_s: float, singly: set[str]) -> list[str]:
-        """Whose jobs to take, one by one: always of the least account, which then grows by what that job will cost. `singly`: these once at most."""
+        """Whose jobs to take, one by one: always of the least account, which then grows by what that job will cost.
+        `singly`: these once at most.
+        """
         order = [
             (self.value(account, now_s), account.turn, account.tenant)
             for account in self._busy.values()
@@ -160,7 +164,9 @@ class Accounts:
         return picked
 
     def in_order(self, leases: Sequence[Lease], now_s: float, urgency: Mapping[str, int]) -> list[Lease]:
-        """Claimed jobs in the order in which they should begin: those the store knows as begun, then by queue, band and account."""
+        """Claimed jobs in the order in which they should begin: those the store knows as begun, then by queue, band and
+        account.
+        """
         tags: dict[str, float] = {}
         keyed = []
         for place, lease in enumerate(leases):
@@ -188,8 +194,9 @@ class Accounts:
     def cost_s(self, account: Account, now_s: float) -> float:
         """What one more job of this tenant will probably take.
 
-        As long as its others took, or as those that run have taken so far. While none has ended: as all of these together, so that jobs nobody
-        knows yet do not take every slot before it shows how long they are (tests/unit/test_fairness.py: 9 of 10 otherwise, beside jobs of 50 ms).
+        As long as its others took, or as those that run have taken so far. While none has ended: as all of these
+        together, so that jobs nobody knows yet do not take every slot before it shows how long they are
+        (tests/unit/test_fairness.py: 9 of 10 otherwise, beside jobs of 50 ms).
         """
         cost_s = account.job_s or self.job_s or UNIT_S
         if account.running:

@@ -1,4 +1,4 @@
-"""Tenants whose line gave nothing when it was asked: left alone for a moment, longer each time, until it gives something."""
+"""Leaves tenants alone whose line was empty: for a moment, longer each time, until it has jobs again."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
-"""What a lane asks for next: a share from each of the lines it knows, and a look round for others.
+"""Plans a lane's next claim: a share from each of the lines it knows, and discovery of others.
 
-A line is one tenant's ready jobs in one queue and band. Known are the lines of the most urgent band that has anything left. Each claim is shared
-over them by the tenants' accounts; what a line does not give, discovery finds elsewhere in the same claim.
+A line is one tenant's ready jobs in one queue and band. Known are the lines of the most urgent band that has anything
+left. Each claim is shared over them by the tenants' accounts; what a line does not give, discovery finds elsewhere in
+the same claim.
 
-Claiming behind the marks of known lines skips rows claimed long ago that the database cannot forget yet (an old snapshot held on
-PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Looking round begins at the heads and leaves one job to discovery, which
-then also says who else waits: new tenants, more urgent bands and jobs that came back behind a mark are found. It happens when woken, when nothing is known,
-and else as often as keeps what it costs beyond a plain claim within a fifth of the time, but never more rarely than every half second.
+Claiming behind the marks of known lines skips rows claimed long ago that the database cannot forget yet (an old
+snapshot held on PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Discovery begins at the
+heads of the lines, takes one job and also says who else waits: new tenants, more urgent bands and jobs that came back
+behind a mark are found. It happens when woken, when nothing is known, and else as often as keeps what it costs beyond a
+plain claim within a fifth of the time, but never more rarely than every half second.
 
-A look goes only so far into a line. Where it met nothing but jobs not wanted here (paused, or of types this worker does not know), the next
-ones go on behind them, so that a thousand of those hide nothing.
+A look goes only so far into a line. Where it met nothing but jobs not wanted here (paused, or of types this worker does
+not know), the next ones continue after them, so that a thousand of those hide nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 
 PAUSE_PER_LOOK = 4.0
-"""After a look round, known lines serve for so many times as long as it took beyond a plain claim: a fifth of the time goes into looking."""
+"""After a discovery, known lines serve for this many times as long as it took beyond a plain claim: a fifth of the time
+goes into looking.
+"""
 MANY, PAUSE_PER_JOB_S = 100, 6e-5
-"""And so long for each job beyond a hundred that came with it: where 500 are claimed in ten milliseconds, the two that a look costs more are lost in
-what claims wander by, and looks were taken every time."""
+"""And this long for each job beyond a hundred that came with it: where 500 are claimed in ten milliseconds, the two
+that a look costs more are lost in what claims wander by, and looks were taken every time."""
 LONGEST_PAUSE_S = 0.5
 SURVEY = 1000
 NAME_S = 5e-6
@@ -169,7 +173,9 @@ class ClaimPlanner:
         )
 
     def _rested(self, want: Want, given: Counter[Line], now_s: float) -> set[str]:
-        """Lines that gave nothing are left alone for a while: at a limit, of unknown types, or empty, nobody need wait for them, nor be measured by them."""
+        """Lines without a job to take are left alone for a while: at a limit, of unknown types, or empty, nobody need
+        wait for them, nor be measured by them.
+        """
         rested = set()
         for take in want.takes:
             line = take.queue, take.band, take.tenant
@@ -187,7 +193,7 @@ class ClaimPlanner:
         before = self._lines if place == self._place else {}
         names = dict.fromkeys(survey.tenants)
         if len(names) >= SURVEY:
-            # There are more than it says: those known from before, unless they just gave nothing.
+            # There are more than it says: those known from before, unless they just had nothing.
             names = dict.fromkeys([*(tenant for tenant in before if tenant not in rested), *names])
         kept = {} if self._is_look else before
         self.accounts.leave([tenant for tenant in self._lines if tenant not in names])

@@ -1,4 +1,6 @@
-"""Lines that begin with jobs not wanted here: paused, or of types this worker does not know. Remembered is how far they were looked through."""
+"""Remembers the last row examined in lines that begin with unwanted jobs: paused, or of types this worker does not
+know.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ Line = tuple[str, int, str]
 
 
 class Searcher:
-    """Goes on behind them claim by claim, so that they hide nothing, and begins at the head again from time to time: jobs come back.
+    """Continues after them claim by claim, so that they hide nothing, and starts at the head again from time to time:
+    jobs come back.
 
-    Where a limit holds jobs back they may be wanted at any moment: then a line is looked through to its end, now and then, and every other claim begins at its head.
+    Where a limit holds jobs back they may be wanted at any moment: then a line is looked through to its end, now and
+    then, and every other claim begins at its head.
     """
 
     def __init__(self, queues: tuple[str, ...]) -> None:
@@ -36,7 +40,7 @@ class Searcher:
             self.behind, self._spent_s = {}, 0.0
 
     def takes(self, limit: int, queues: tuple[str, ...]) -> tuple[Take, ...]:
-        """One job each from behind; the look round that follows goes on from there. For when nobody else waits."""
+        """One job each from behind; the discovery that follows continues from there. For when nobody else waits."""
         lines = [line for line in self.behind if line[0] in queues]
         return tuple(
             Take(queue=queue, band=band, tenant=tenant, limit=1, after=self.behind[queue, band, tenant])
@@ -48,7 +52,7 @@ class Searcher:
         return line in self._further
 
     def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float, *, is_short: bool) -> None:
-        """Take in the marks of a Turn: those of lines that gave nothing show how far they were looked through."""
+        """Take in the marks of a Turn: those of lines without a wanted job show how far they were examined."""
         self._further = self._came_further(answer, now_s) if answer.marks else {}
         self.is_searching = is_short and bool(self._further)
         if self.behind:

@@ -17,7 +17,7 @@ resolved  it held, and does not any more
 
 
 RESOLVED_KEPT_S = 86_400.0
-"""So long an alert is kept after it was resolved."""
+"""How long an alert is kept after it was resolved."""
 
 
 class Alert(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Alert(Struct, frozen=True, kw_only=True):
     value: float
     severity: str
     told_at: datetime | None = None
-    """When people were told that it fires; None: nobody was, as while its rule is silenced."""
+    """When people were notified that it fires; None: nobody was, as while its rule is silenced."""
     version: int
     """Grows with every change."""
 
@@ -52,7 +52,9 @@ class Alerts(Struct, frozen=True, kw_only=True):
 
 
 class ReadAlerts(Op[Alerts], frozen=True, kw_only=True):
-    """What is kept of every rule; alerts that were resolved `RESOLVED_KEPT_S` ago or longer are forgotten, as if they had never been."""
+    """What is kept of every rule; alerts that were resolved `RESOLVED_KEPT_S` ago or longer are forgotten, as if they
+    had never been.
+    """
 
 
 class AlertsSaved(Struct, frozen=True, kw_only=True):
@@ -61,9 +63,10 @@ class AlertsSaved(Struct, frozen=True, kw_only=True):
 
 
 class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
-    """Write alerts whose `version` is one above the kept one (1: there is none); the others lost a race and are passed over.
+    """Write alerts whose `version` is one above the kept one (1: there is none); the others lost a race and are passed
+    over.
 
-    What `ReadAlerts` tells no more counts as not kept, and is removed.
+    What `ReadAlerts` no longer returns counts as not kept, and is removed.
     """
 
     repeatable: ClassVar[bool] = False
@@ -72,9 +75,11 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
 
 
 class SilenceAlerts(Act[Alerts], frozen=True, kw_only=True):
-    """Tell nobody what one rule finds until then; `for_s` 0 ends a silence. Ending none, or one that is over, writes nothing.
+    """Notify nobody of what one rule finds until then; `for_s` 0 ends a silence. Ending none, or one that is over,
+    writes nothing.
 
-    Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in `AuditRecord`, None once ended.
+    Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in
+    `AuditRecord`, None once ended.
     """
 
     rule: str

@@ -20,7 +20,9 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     """`job:<uuid>` or `dead_letter:<id>`."""
     notes: str | None
     before: dict[str, Any] | None
-    """Like `after` JSON values; an instant is text in UTC with six digits of microseconds: "2026-03-01T12:00:00.000000Z"."""
+    """Like `after` JSON values; an instant is text in UTC with six digits of microseconds:
+    "2026-03-01T12:00:00.000000Z".
+    """
     after: dict[str, Any] | None
 
 
@@ -64,7 +66,9 @@ class AuditSealed(Struct, frozen=True, kw_only=True):
 
 
 class SealAudit(Op[AuditSealed], frozen=True, kw_only=True):
-    """Add links behind the last one; refused where the first does not follow it, the others do not follow each other, or a record is sealed already. Acts never wait for this."""
+    """Add links behind the last one; refused where the first does not follow it, the others do not follow each other,
+    or a record is sealed already. Acts never wait for this.
+    """
 
     links: tuple[AuditLink, ...]
 

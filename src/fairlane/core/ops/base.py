@@ -19,7 +19,9 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True):
     """The type `T`, where a decoder can read it."""
 
     repeatable: ClassVar[bool] = True
-    """Whether a store may send it again when the reply was lost: its ids, claim numbers or nature make the second one the first."""
+    """Whether a store may send it again when the reply was lost: its ids, claim numbers or nature make the second one
+    the first.
+    """
 
     now: datetime | None = None
     """None: the store's clock. Tests give an instant."""
@@ -32,7 +34,9 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Act(Op[T], frozen=True, kw_only=True):
-    """A change that somebody makes by hand: audited under `by`, with their `notes`. What is no text is refused before any store sees it."""
+    """A change that somebody makes by hand: audited under `by`, with their `notes`. What is no text is refused before
+    any store sees it.
+    """
 
     repeatable: ClassVar[bool] = False
     """Failed by hand twice is charged twice: a lost reply is reported as unknown instead."""

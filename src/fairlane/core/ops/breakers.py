@@ -1,4 +1,6 @@
-"""Circuit breakers shared through the store. The rules are in `core.breaker`; a store keeps the rows and makes each step atomic."""
+"""Circuit breakers shared through the store. The rules are in `core.breaker`; a store keeps the rows and makes each
+step atomic.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ from fairlane.core.ops.base import Act, Op
 
 
 class Admit(Op[Admission], frozen=True, kw_only=True):
-    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is closed, and stays unknown."""
+    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is
+    closed, and stays unknown.
+    """
 
     name: str
     policy: BreakerPolicy
 
 
 class Report(Op[Breaker], frozen=True, kw_only=True):
-    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an unknown breaker, whatever is reported."""
+    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an
+    unknown breaker, whatever is reported.
+    """
 
     repeatable: ClassVar[bool] = False
 
@@ -41,7 +47,9 @@ class BreakerAct(Struct, frozen=True, kw_only=True):
 
 
 class ResetBreaker(Act[BreakerAct], frozen=True, kw_only=True):
-    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}, each time; what nobody knew was closed."""
+    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after
+    {"state"}, each time; what nobody knew was closed.
+    """
 
     name: str
 

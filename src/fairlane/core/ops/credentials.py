@@ -24,7 +24,7 @@ class Credential(Struct, frozen=True, kw_only=True):
     name: str
     """Whose it is: the person, or what the program is called. It signs the acts done with it."""
     prefix: str
-    """The first characters of the secret, for people to tell tokens apart."""
+    """The first characters of the secret, by which people recognise a token."""
     roles: tuple[str, ...]
     """What it may do; the API knows what they mean."""
     tenant: str | None
@@ -46,11 +46,11 @@ class CredentialAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
-    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written, the kept one is returned, good or not;
-    with another hash, or this hash under another id: none is returned.
+    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written, the
+    kept one is returned, good or not; with another hash, or this hash under another id: none is returned.
 
-    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, before None, after {"name", "prefix", "roles",
-    "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
+    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, before
+    None, after {"name", "prefix", "roles", "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
     """
 
     repeatable: ClassVar[bool] = True
@@ -75,7 +75,9 @@ class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
-    """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by = its name, target and tenant as for issuing, no notes, before, after."""
+    """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by =
+    its name, target and tenant as for issuing, no notes, before, after.
+    """
 
     repeatable: ClassVar[bool] = False
 
@@ -83,9 +85,11 @@ class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):
-    """From this commit on it is good for nothing; an expired one too. Twice: writes nothing, returns it as it is; an unknown id: none.
+    """From this commit on it is good for nothing; an expired one too. Twice: writes nothing, returns it as it is; an
+    unknown id: none.
 
-    Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no before, no after.
+    Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no
+    before, no after.
     """
 
     repeatable: ClassVar[bool] = True

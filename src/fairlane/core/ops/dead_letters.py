@@ -1,6 +1,7 @@
 """Dead letters: list and group them, try them again, or close them.
 
-An act says by whom, and its audit record is written in the same commit: `before` and `after` are {"status", "acknowledged_by"}.
+An act says by whom, and its audit record is written in the same commit: `before` and `after` are {"status",
+"acknowledged_by"}.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ class _DeadLetterChange(Act[DeadLetterAct], frozen=True, kw_only=True):
 
 
 class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
-    """Make a new job of a dead one: same type, tenant, queue, priority, payload, version, category, refs, headers, limits and correlation.
+    """Make a new job of a dead one: same type, tenant, queue, priority, payload, version, category, refs, headers,
+    limits and correlation.
 
-    Its idempotency key is `<old key>_retry_<n>`, n counting the reprocesses of this dead letter; no dedup key; its parent is the parent of
-    the dead one; `created_by` = by. Allowed from `pending_review`; from `retried` only when the job made last ended dead or cancelled or
-    is gone, else that job is returned, `repeated`. From `resolved` and `discarded`: not allowed. The letter becomes `retried`, closed by and at.
-    Should the new key be taken by another job, n grows until one is free. `new_job_id` again, after a lost reply: `repeated`, however that job
-    fared; the id of any other job: not allowed. Audit: `job_dlq_reprocess_requested` (`after` None), then `job_dlq_reprocess_success`
-    (`after` adds "new_job_id", and "payload_edited": true where the payload is another). With `payload` the new job has that one, the dead one keeps
-    its own. With `delay_s` it is due so much later.
+    Its idempotency key is `<old key>_retry_<n>`, n counting the reprocesses of this dead letter; no dedup key; its
+    parent is the parent of the dead one; `created_by` = by. Allowed from `pending_review`; from `retried` only when the
+    job made last ended dead or cancelled or is gone, else that job is returned, `repeated`. From `resolved` and
+    `discarded`: not allowed. The letter becomes `retried`, closed by and at. Should the new key be taken by another
+    job, n grows until one is free. `new_job_id` again, after a lost reply: `repeated`, however that job fared; the id
+    of any other job: not allowed. Audit: `job_dlq_reprocess_requested` (`after` None), then `job_dlq_reprocess_success`
+    (`after` adds "new_job_id", and "payload_edited": true where the payload is another). With `payload` the new job has
+    that one, the dead one keeps its own. With `delay_s` it is due that much later.
     """
 
     repeatable: ClassVar[bool] = True
@@ -56,7 +59,9 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
 
 
 class Discard(_DeadLetterChange, frozen=True, kw_only=True):
-    """Close a dead letter, with notes, as not worth another try. From `pending_review` and `retried`. Audit: `job_dlq_discard`."""
+    """Close a dead letter, with notes, as not worth another try. From `pending_review` and `retried`. Audit:
+    `job_dlq_discard`.
+    """
 
 
 class Resolve(_DeadLetterChange, frozen=True, kw_only=True):
@@ -64,7 +69,9 @@ class Resolve(_DeadLetterChange, frozen=True, kw_only=True):
 
 
 class Acknowledge(_DeadLetterChange, frozen=True, kw_only=True):
-    """Say who looks after it. A flag, not a status: allowed in any; the first name stays. Audit: `job_dlq_acknowledge` (the first time)."""
+    """Say who looks after it. A flag, not a status: allowed in any; the first name stays. Audit: `job_dlq_acknowledge`
+    (the first time).
+    """
 
 
 class DeadLetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Putting jobs in."""
+"""Enqueue: jobs in, receipts out."""
 
 from __future__ import annotations
 
@@ -52,9 +52,13 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the store was full: then nothing at all was written."""
     full: bool = False
     depth: int | None = None
-    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only where a capacity was given."""
+    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only where a capacity was
+    given.
+    """
     refused: LimitHit | None = None
-    """A tenant's limit refused the call: nothing at all was written; no receipts, no hits. The first one, in the order of the jobs."""
+    """A tenant's limit refused the call: nothing at all was written; no receipts, no hits. The first one, in the order
+    of the jobs.
+    """
     hits: tuple[LimitHit, ...] = ()
     """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 
@@ -64,13 +68,15 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
 
     Two jobs of one call with the same key: the first is created, the second is its duplicate. A job due
     at or before now is `ready` with `due_at` = its run-at, or now plus its delay if any. Content is compared
-    by type, tenant, queue, priority, payload text, keys and parent. The id is looked at first, then the idempotency key, then the dedup key.
+    by type, tenant, queue, priority, payload text, keys and parent. The id is looked at first, then the idempotency
+    key, then the dedup key.
 
-    Tenants' limits (`limits` together with those kept in the store) are looked at after the capacity. First, a job whose payload text is longer
-    than its tenant's `payload_bytes` has the whole call refused. Then, for each tenant and queue with a `waiting` limit: its ready, scheduled, held and leased
-    jobs are counted up to the limit, and of the jobs that this call would create (known ids and duplicates are none) those beyond it are over. Policy
-    `reject`: the whole call is refused; `warn`: they are created all the same; `hold`: they are created in `held`. Counting is exact for calls one
-    after another; calls at the same time may each miss what the other adds.
+    Tenants' limits (`limits` together with those kept in the store) are looked at after the capacity. First, a job
+    whose payload text is longer than its tenant's `payload_bytes` has the whole call refused. Then, for each tenant and
+    queue with a `waiting` limit: its ready, scheduled, held and leased jobs are counted up to the limit, and of the
+    jobs that this call would create (known ids and duplicates are none) those beyond it are over. Policy `reject`: the
+    whole call is refused; `warn`: they are created all the same; `hold`: they are created in `held`. Counting is exact
+    for calls one after another; calls at the same time may each miss what the other adds.
     """
 
     jobs: tuple[JobSpec, ...]

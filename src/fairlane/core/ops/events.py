@@ -10,12 +10,14 @@ from msgspec import Struct
 from fairlane.core.ops.base import Op, Scope
 
 WATCHED_FOR_S = 30.0
-"""Who reads with `watch` counts as watching for so long."""
+"""A reader with `watch` counts as watching for this long."""
 
 
 class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
-    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, … in the past tense or as the documents name them."""
+    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, … in the past tense or as the documents name
+    them.
+    """
     tenant: str | None = None
     """Whose it is; None: nobody's in particular, for those who see all tenants."""
     data: dict[str, Any] = {}
@@ -23,7 +25,7 @@ class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Event(Struct, frozen=True, kw_only=True):
     id: int
-    """Grows in the order in which events can be seen: a reader that goes on behind the last id it saw misses none."""
+    """Grows in the order in which events can be seen: a reader that continues after the last id it saw misses none."""
     at: datetime
     kind: str
     tenant: str | None
@@ -32,11 +34,11 @@ class Event(Struct, frozen=True, kw_only=True):
 
 class EventsAdded(Struct, frozen=True, kw_only=True):
     watched: bool
-    """Somebody watches: what is only worth telling then may be told."""
+    """Somebody watches: events that nobody else needs are worth adding."""
 
 
 class AddEvents(Op[EventsAdded], frozen=True, kw_only=True):
-    """Tell what happened. None given: only asks whether anybody watches."""
+    """Add events. None given: only asks whether anybody watches."""
 
     repeatable: ClassVar[bool] = False
 
@@ -51,7 +53,9 @@ class EventPage(Struct, frozen=True, kw_only=True):
 
 
 class ReadEvents(Op[EventPage], frozen=True, kw_only=True):
-    """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any. One tenant's scope: that tenant's alone."""
+    """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any. One tenant's scope: that tenant's
+    alone.
+    """
 
     scope: Scope
     after: int = 0

@@ -26,4 +26,4 @@ class Check(Op[Health], frozen=True, kw_only=True):
     """Reach the store and read its own state."""
 
     repeatable: ClassVar[bool] = False
-    """It tells how the connection is, not how the next one would be."""
+    """It reports how this connection is, not how the next one would be."""

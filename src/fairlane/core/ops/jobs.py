@@ -1,7 +1,7 @@
 """Jobs: read them, list them, ask why one waits, and change one by hand.
 
-A change by hand says by whom, and its audit record is written in the same commit: `before` and `after` are {"status", "attempts"}.
-A page holds 1 to MAX_PAGE, whatever its `limit`.
+A change by hand says by whom, and its audit record is written in the same commit: `before` and `after` are {"status",
+"attempts"}. A page holds 1 to MAX_PAGE, whatever its `limit`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlane.core.ops.pauses import Pause
 
 
 class JobAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an act on a job came to. A refused act changed nothing and wrote no audit record."""
+    """The result of an act on a job. A refused act changed nothing and wrote no audit record."""
 
     refused: RefusalCode | None = None
     job: Job | None = None
@@ -45,10 +45,11 @@ class Cancel(_JobChange, frozen=True, kw_only=True):
 class Fail(_JobChange, frozen=True, kw_only=True):
     """Fail an unfinished job by hand, charging one attempt.
 
-    With `retry_delay_s` and attempts left: scheduled at now + delay. Otherwise: dead. A leased job loses its lease and its attempt
-    is recorded `failed_by_hand`; a waiting one takes the next attempt number for such a record, with no worker, leased and ended now.
-    Error type `FailedByHand`, class `retryable` when delay and attempts let it run again, else `non_retryable`; message = `reason`. A cancel asked for
-    earlier makes it end cancelled instead of scheduled. Clears `suspect`. Audit: `job_fail`.
+    With `retry_delay_s` and attempts left: scheduled at now + delay. Otherwise: dead. A leased job loses its lease and
+    its attempt is recorded `failed_by_hand`; a waiting one takes the next attempt number for such a record, with no
+    worker, leased and ended now. Error type `FailedByHand`, class `retryable` when delay and attempts let it run again,
+    else `non_retryable`; message = `reason`. A cancel asked for earlier makes it end cancelled instead of scheduled.
+    Clears `suspect`. Audit: `job_fail`.
     """
 
     words: ClassVar[tuple[str, ...]] = ("by", "notes", "reason")
@@ -69,7 +70,8 @@ class Bury(_JobChange, frozen=True, kw_only=True):
 
 
 class Reset(_JobChange, frozen=True, kw_only=True):
-    """Take a leased job from its worker by hand: ready again with the due time it had, uncharged, its attempt recorded `released`.
+    """Take a leased job from its worker by hand: ready again with the due time it had, uncharged, its attempt recorded
+    `released`.
 
     If a cancel was asked for it ends cancelled. Not allowed from anywhere else. Audit: `job_reset`.
     """
@@ -91,7 +93,9 @@ class Noted(Struct, frozen=True, kw_only=True):
 
 
 class Note(Op[Noted], frozen=True, kw_only=True):
-    """What a running attempt says: progress (0 to 1) and log lines, guarded by its lease. Read with GetJob; removed with the job."""
+    """What a running attempt says: progress (0 to 1) and log lines, guarded by its lease. Read with GetJob; removed
+    with the job.
+    """
 
     repeatable: ClassVar[bool] = False
 

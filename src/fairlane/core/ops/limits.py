@@ -1,7 +1,8 @@
 """Limits that people set at run time, tokens taken under them, and jobs held because of them.
 
 The code's own limits travel with each operation that applies them (`limits`), people's are kept in the store.
-`core.limits.LimitsInForce` says how the two go together. A claim counts under every key that `LimitsInForce.keys_of` names.
+`core.limits.LimitsInForce` says how the two go together. A claim counts under every key that `LimitsInForce.keys_of`
+names.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ class ListLimits(Op[Limits], frozen=True, kw_only=True):
 
 
 class SetLimit(Act[Limits], frozen=True, kw_only=True):
-    """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on. A pause stays.
+    """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on. A pause
+    stays.
 
-    Setting what is set already writes nothing. Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind it for a tenant in one
-    queue; tenant = the name for one tenant's, None for every tenant's; before and after: the limit as JSON, None where there was none or only a pause. Wakes waiting workers.
+    Setting what is set already writes nothing. Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind
+    it for a tenant in one queue; tenant = the name for one tenant's, None for every tenant's; before and after: the
+    limit as JSON, None where there was none or only a pause. Wakes waiting workers.
     """
 
     limit: Limit
 
 
 class ClearLimit(Act[Limits], frozen=True, kw_only=True):
-    """Take back what was set for one thing, pause and all: the code's own limit is in force again. Nothing set: writes nothing.
+    """Take back what was set for one thing, pause and all: the code's own limit is in force again. Nothing set: writes
+    nothing.
 
     Audit: `limit_clear`, likewise, after None (none is written where there was only a pause). Wakes waiting workers.
     """
@@ -50,7 +54,8 @@ class LimitPaused(Struct, frozen=True, kw_only=True):
 
 
 class PauseLimit(Op[LimitPaused], frozen=True, kw_only=True):
-    """Let nothing under one limit be claimed for a while, as after a provider's 429; never shortens an earlier pause. Not audited.
+    """Let nothing under one limit be claimed for a while, as after a provider's 429; never shortens an earlier pause.
+    Not audited.
 
     Where nothing is set for it the record is made, saying nothing but the pause; else its `by` and `at` stay.
     """
@@ -69,11 +74,14 @@ class TokensTaken(Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     """Refused: what is in force for it."""
     retry_at: datetime | None = None
-    """Refused: when it will have so many, if nobody else takes any. None though refused: never, they are more than the rate allows."""
+    """Refused: when enough tokens will be there, if nobody else takes any. None though refused: never, they are more
+    than the rate allows.
+    """
 
 
 class TakeTokens(Op[TokensTaken], frozen=True, kw_only=True):
-    """Take tokens of tenants' `enqueue_rate`: all that are asked for, for every tenant, or none. Always on the client's own connection.
+    """Take tokens of tenants' `enqueue_rate`: all that are asked for, for every tenant, or none. Always on the client's
+    own connection.
 
     A tenant without such a rate has as many as it likes, and none are counted.
     """
@@ -90,8 +98,8 @@ class Unheld(Struct, frozen=True, kw_only=True):
 class Unhold(Op[Unheld], frozen=True, kw_only=True):
     """Let held jobs go on where their tenant has room again: ready if due, else scheduled; at most `limit`.
 
-    By (queue, tenant), and within by seq: as many as its `waiting` limit exceeds its ready, scheduled and leased jobs there; all, where there is
-    no such limit any more. Wakes waiting workers where any became ready.
+    By (queue, tenant), and within by seq: as many as its `waiting` limit exceeds its ready, scheduled and leased jobs
+    there; all, where there is no such limit any more. Wakes waiting workers where any became ready.
     """
 
     limits: tuple[Limit, ...] = ()

@@ -1,4 +1,4 @@
-"""Pausing: facts that stop claiming at once, everywhere, until they are lifted. Enqueueing goes on."""
+"""Pauses of queues, types and tenants: no worker claims their jobs until they are lifted. Enqueueing continues."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ class Pauses(Struct, frozen=True, kw_only=True):
 
 
 class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
-    """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones go on. Pausing twice writes nothing.
+    """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones go on. Pausing twice writes
+    nothing.
 
-    A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn), and skips a paused
-    queue, for takes as for discovery. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before {"paused": false}, after {"paused": true}.
+    A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn),
+    and skips a paused queue, for takes as for discovery. Audit: `pause`, target `<kind>:<name>`, tenant only for a
+    tenant, before {"paused": false}, after {"paused": true}.
     """
 
     kind: PauseKind

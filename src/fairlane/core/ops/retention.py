@@ -17,14 +17,16 @@ class Retained(Struct, frozen=True, kw_only=True):
 class Retain(Op[Retained], frozen=True, kw_only=True):
     """Remove finished jobs past their age, oldest first, at most `limit`, with their attempts, keys and dead letters.
 
-    First completed and cancelled ones that finished before `finished_before`, by (`finished_at`, seq); then dead ones, only when their dead
-    letter was closed before `closed_before`, by (`closed_at`, seq), never while pending review.
+    First completed and cancelled ones that finished before `finished_before`, by (`finished_at`, seq); then dead ones,
+    only when their dead letter was closed before `closed_before`, by (`closed_at`, seq), never while pending review.
     """
 
     finished_before: datetime | None = None
     closed_before: datetime | None = None
     stats_before: datetime | None = None
-    """Also remove figures of minutes before this, oldest first, a few thousand at a time; they do not count against `limit`."""
+    """Also remove figures of minutes before this, oldest first, a few thousand at a time; they do not count against
+    `limit`.
+    """
     limit: int = 1000
 
 
@@ -34,7 +36,9 @@ class Forgotten(Struct, frozen=True, kw_only=True):
 
 
 class ForgetOld(Op[Forgotten], frozen=True, kw_only=True):
-    """Remove events from before `events_before`, and credentials that expired or were revoked before `credentials_before`; oldest first, at most `limit` of each. A good credential stays."""
+    """Remove events from before `events_before`, and credentials that expired or were revoked before
+    `credentials_before`; oldest first, at most `limit` of each. A good credential stays.
+    """
 
     events_before: datetime | None = None
     credentials_before: datetime | None = None
@@ -46,4 +50,6 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 class Purge(Op[Purged], frozen=True, kw_only=True):
-    """Remove every job, worker, audit record, breaker, schedule, pause, limit, tenant and figure, and everything else kept beside them; their numbers are not given again. For tests: the client refuses it in production."""
+    """Remove every job, worker, audit record, breaker, schedule, pause, limit, tenant and figure, and everything else
+    kept beside them; their numbers are not given again. For tests: the client refuses it in production.
+    """

@@ -1,7 +1,8 @@
 """Schedules in the store: any worker may fire them, each nominal time once.
 
-A worker reads what is due, works out the jobs and the next time with the cron library, and says so in one `Fire`. The store makes it
-true only if the schedule still stands where the worker saw it: of many workers one wins, and nobody has to lead.
+A worker reads what is due, works out the jobs and the next time with the cron library, and says so in one `Fire`. The
+store makes it true only if the schedule still stands where the worker saw it: of many workers one wins, and nobody has
+to lead.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ class Declared(Struct, frozen=True, kw_only=True):
 class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
     """Make the schedules of one `source` be these; names in the order given, removed ones sorted.
 
-    New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `declared_at` now; `last_at`, `last_job_id` and a pause kept.
-    With `prune`, schedules of this source that are not named are removed. A name held by the other source is left alone.
-    With `by` it is a person's act. Audit, for each in this order: `schedule_add` (before None) or `schedule_change` (before {"cron"} as it was), after
-    {"cron"}; `schedule_remove` as for RemoveSchedule; target `schedule:<name>`, tenant of its spec (as it now is).
+    New: added. Same words: untouched, wherever it stands. Other words: changed, `next_at` as given, `declared_at` now;
+    `last_at`, `last_job_id` and a pause kept. With `prune`, schedules of this source that are not named are removed. A
+    name held by the other source is left alone. With `by` it is a person's act. Audit, for each in this order:
+    `schedule_add` (before None) or `schedule_change` (before {"cron"} as it was), after {"cron"}; `schedule_remove` as
+    for RemoveSchedule; target `schedule:<name>`, tenant of its spec (as it now is).
     """
 
     schedules: tuple[Planned, ...]
@@ -57,7 +59,9 @@ class Schedules(Struct, frozen=True, kw_only=True):
 
 
 class ListSchedules(Op[Schedules], frozen=True, kw_only=True):
-    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name). At most `limit` in either case."""
+    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name). At most
+    `limit` in either case.
+    """
 
     due: bool = False
     limit: int = 1000
@@ -77,10 +81,10 @@ class Fired(Struct, frozen=True, kw_only=True):
 class Fire(Op[Fired], frozen=True, kw_only=True):
     """Move a schedule from `expected_at` on to `next_at`, enqueueing `jobs`, in one commit.
 
-    `last_at` becomes `fired_at` and `last_job_id` the last of the jobs. Jobs carry the idempotency key `schedule:<name>:<nominal time>`:
-    should such a job be there already, it stands for the firing. With no jobs (nothing made up for) it only moves on, `fired`, whatever its
-    overlap says, and `last_job_id` stays. `skipped` sets `last_at`, too. The last job is unfinished while it is there and not done.
-    Jobs made wake waiting workers.
+    `last_at` becomes `fired_at` and `last_job_id` the last of the jobs. Jobs carry the idempotency key
+    `schedule:<name>:<nominal time>`: should such a job be there already, it stands for the firing. With no jobs
+    (nothing made up for) it only moves on, `fired`, whatever its overlap says, and `last_job_id` stays. `skipped` sets
+    `last_at`, too. The last job is unfinished while it is there and not done. Jobs made wake waiting workers.
     """
 
     name: str
@@ -97,9 +101,11 @@ class ScheduleAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PauseSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
-    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on. Pausing a paused one, or the reverse, writes nothing.
+    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on. Pausing a paused
+    one, or the reverse, writes nothing.
 
-    Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after {"paused": bool}.
+    Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after
+    {"paused": bool}.
     """
 
     name: str

@@ -47,9 +47,9 @@ class GetStats(Op[Stats], frozen=True, kw_only=True):
     scope: Scope
     cap: int = COUNT_CAP
     rough: bool = False
-    """A queue's number over `cap` is an estimate instead, never below `cap`. Of one tenant's dead letters only those are counted that
-    are among the newest `cap` of their status. For who asks often: without "ended" the cost goes with the queues and with the tenants
-    that wait in them, not with the jobs."""
+    """A queue's number over `cap` is an estimate instead, never below `cap`. Of one tenant's dead letters only those
+    are counted that are among the newest `cap` of their status. For who asks often: without "ended" the cost goes with
+    the queues and with the tenants that wait in them, not with the jobs."""
     parts: tuple[StatsPart, ...] = ("queues", "ended", "dead_letters")
     """What is counted: queues, jobs by how they ended, dead letters. The rest is 0 or empty."""
 
@@ -80,7 +80,8 @@ class StatsAdded(Struct, frozen=True, kw_only=True):
 
 
 class AddStats(Op[StatsAdded], frozen=True, kw_only=True):
-    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is ignored; the first is 1.
+    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is
+    ignored; the first is 1.
 
     The last batch number lives with the worker's row: an unregistered worker's figures are not added.
     """
@@ -101,8 +102,9 @@ StatsBy = Literal["type", "queue", "tenant"]
 class ReadStats(Op[StatPage], frozen=True, kw_only=True):
     """The minutes from `since` to before `until`, at most `limit` rows, oldest first.
 
-    With `step_s` they are summed: one row for each step with any, counted from `since` on, and each type, queue or tenant as `by` says (None: all
-    together). Its `minute` is when the step begins; what is not told apart is "". `limit` counts the sums.
+    With `step_s` they are summed: one row for each step with any, counted from `since` on, and each type, queue or
+    tenant as `by` says (None: all together). Its `minute` is when the step begins; a name that is not distinguished is
+    "". `limit` counts the sums.
     """
 
     since: datetime
@@ -121,9 +123,11 @@ class RolledUp(Struct, frozen=True, kw_only=True):
 
 
 class RollUpEnqueued(Op[RolledUp], frozen=True, kw_only=True):
-    """Add jobs enqueued since the last time to the figures of their minutes (`StatRow.enqueued`), each exactly once, by seq, at most `limit`.
+    """Add jobs enqueued since the last time to the figures of their minutes (`StatRow.enqueued`), each exactly once, by
+    seq, at most `limit`.
 
-    Only jobs enqueued at least `settled_s` ago, and none behind one that is younger: a lower number may still be on its way to its commit.
+    Only jobs enqueued at least `settled_s` ago, and none behind one that is younger: a lower number may still be on its
+    way to its commit.
     """
 
     settled_s: float = 30.0

@@ -1,9 +1,9 @@
-"""The worker's operations: claim, start, renew, settle, give back.
+"""The Turn of a worker: claims, starts, settles and gives back; and what keeps the lines moving beside it.
 
 worker                              store
   Renew  ───────────────────────▶  a heartbeat row, good for lease_s
   Turn(outcomes, starts, wants) ▶  settle, promote, reclaim, claim: one commit
-         ◀───────────────────────  leases, refused outcomes, whom to cancel
+         ◀───────────────────────  leases, refused outcomes, jobs to cancel
   Retire ───────────────────────▶  its leases go back, its row goes
 """
 
@@ -60,24 +60,26 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one lane would like to claim.
 
     First the `takes`, in order, each up to its limit. Then, if `discover` and there is room: queues in the given
-    order, lowest band first, and within a band the tenants with ready jobs of the wanted types, one job each in turn, in
-    the order of their names beginning behind `cursor` and wrapping round, until `limit` is reached or nothing is left. Within
-    a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind `after`), wanted or not.
-    A line that was looked at goes on behind the last row looked at, for later takes and for discovery alike; rows are looked at only
-    when their turn comes. Takes, too, give only wanted types and count against `limit`. Each Want looks afresh.
+    order, lowest band first, and within a band the tenants with ready jobs of the wanted types, one job each in turn,
+    in the order of their names beginning behind `cursor` and wrapping round, until `limit` is reached or nothing is
+    left. Within a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind
+    `after`), wanted or not. Later takes and discovery continue a line after the last row that was looked at; rows are
+    looked at only when their turn comes. Takes, too, give only wanted types and count against `limit`. Each Want looks
+    afresh.
 
-    Limits (those of the Turn together with those kept in the store): nothing is claimed under a limit that has no room, counting what
-    this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims of the last `period_s` fewer than the rate's `count`,
-    and it is not paused. A claim counts under each key that has a rate in force then, until a `period_s` later (at that instant no more).
-    A line whose tenant or queue has no room is passed over unseen, like a paused one, and leaves off when the room ends.
-    A row whose type, or a named limit of it, has no room is looked at and passed over, like one of a type not wanted.
+    Limits (those of the Turn together with those kept in the store): nothing is claimed under a limit that has no room,
+    counting what this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims
+    of the last `period_s` fewer than the rate's `count`, and it is not paused. A claim counts under each key that has a
+    rate in force then, until a `period_s` later (at that instant no more). A line whose tenant or queue has no room is
+    passed over unseen, like a paused one, and leaves off when the room ends. A row whose type, or a named limit of it,
+    has no room is looked at and passed over, like one of a type not wanted.
     """
 
     lane: str
     queues: tuple[str, ...]
     limit: int
     start: int = 0
-    """So many of the claimed begin at once, the first ones; the rest is prefetched."""
+    """How many of the claimed begin at once, the first ones; the rest is prefetched."""
     types: tuple[str, ...] | None = None
     """None: any. A worker names the types it knows and never gets another."""
     takes: tuple[Take, ...] = ()
@@ -85,7 +87,9 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cursor: str = ""
     look: int = 1000
     survey: int = 0
-    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left there after it: up to so many."""
+    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left
+    there after it, at most this many.
+    """
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For jobs that carry none: a started lease ends after twice its timeout."""
     start_by_s: float = START_BY_S
@@ -113,8 +117,8 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True, array_like=True):
-    """Tenants, not paused, with ready jobs of whatever type in one queue and band, in the order of their names beginning behind the tenant
-    that discovery served last and wrapping round."""
+    """Tenants, not paused, with ready jobs of whatever type in one queue and band, in the order of their names
+    beginning behind the tenant that discovery served last and wrapping round."""
 
     lane: str
     queue: str
@@ -144,10 +148,11 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     registered: bool = True
     """False: this worker's row is gone or its heartbeat too old. It may settle, but was given nothing."""
     marks: tuple[Mark, ...] = ()
-    """The last row looked at in each line from which this Turn claimed or passed over anything, by queue, band, tenant."""
+    """The last row looked at in each line from which this Turn claimed or passed over anything, by queue, band, tenant.
+    """
     cursors: dict[str, str] = {}
-    """By lane: the tenant that discovery served last. Where it gave nothing: how far it came, if the store stopped before it had met everybody; `limited_until`
-    is then soon."""
+    """By lane: the tenant that discovery served last. Where it found nothing: the last tenant it examined, if the store
+    stopped before it had examined all; `limited_until` is then soon."""
     next_due_at: datetime | None = None
     """When the next scheduled job is due."""
     reclaimed: tuple[Reclaimed, ...] = ()
@@ -165,35 +170,38 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     In this order: starts, outcomes, promotion, reclaiming, claiming. An unregistered worker claims nothing.
 
     Repeated with the same (worker, claim_no) after a lost reply it claims nothing new and returns the same
-    leases again, as they are now, in the same order: where it wants anything and live leases of that claim are there, it is a repetition.
-    Outcomes already recorded under the same attempt, worker and kind are accepted again.
+    leases again, as they are now, in the same order: where it wants anything and live leases of that claim are there,
+    it is a repetition. Outcomes already recorded under the same attempt, worker and kind are accepted again.
 
     Settling, in each case guarded by the lease (seq, attempt, worker), which goes:
       completed  done(completed)                      retried    attempts + 1, scheduled at now + delay
       died       attempts + 1 if charged, done(dead) and a dead letter pending review
       cancelled  done(cancelled)                      snoozed    scheduled at now + delay
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
-      crashed    as a reclaimed attempt that had started and ran alone: recorded `lost`, one crash more, suspect, ready or dead
+      crashed    as a reclaimed attempt that had started and ran alone: recorded `lost`, one crash more, suspect, ready
+      or dead
     A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
-    The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`, `snoozed`, `released`, also
-    where the job then ended cancelled because that had been asked for (a retried one is charged). A cancelled attempt's reason is its
-    error message; it is no failure, the job's error fields stay.
+    The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`,
+    `snoozed`, `released`, also where the job then ended cancelled because that had been asked for (a retried one is
+    charged). A cancelled attempt's reason is its error message; it is no failure, the job's error fields stay.
     A completed, retried, died or snoozed attempt clears `suspect`.
-    Of a snooze that is not `recorded` nothing is kept, unless the job ends cancelled by it: `suspect` stays, and the attempt's number is skipped in the
-    history. It is never refused, whoever holds the lease by now: nothing ran, so nothing is lost.
-    An attempt that was given back or taken back without ever having started (`released` with neither a start nor `ran_s`, an unstarted lease of a retired or
-    lapsed worker, past its start-by, or reset by hand; a snooze that is not `recorded`) gives back what it counted against rates. Where a lease under a
-    running limit ends, waiting workers are woken, unless its Turn claims as many again under each such limit: its place is taken. They are also
+    Of a snooze that is not `recorded` nothing is kept, unless the job ends cancelled by it: `suspect` stays, and the
+    attempt's number is skipped in the history. It is never refused, whoever holds the lease by now: nothing ran, so
+    nothing is lost. An attempt that was given back or taken back without ever having started (`released` with neither a
+    start nor `ran_s`, an unstarted lease of a retired or lapsed worker, past its start-by, or reset by hand; a snooze
+    that is not `recorded`) gives back what it counted against rates. Where a lease under a running limit ends, waiting
+    workers are woken, unless its Turn claims as many again under each such limit: its place is taken. They are also
     woken where a job goes back to be ready again: released, crashed, reclaimed or reset.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
-    one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it had. An unstarted one
-    is recorded `lost` and goes back, no more. If a cancel was asked for the job ends cancelled, whatever else. A started, lost
-    attempt has error type `WorkerLost` (`Crashed` where the job is dead of it), class `transient`. Workers in the order (`expires_at`, id), their
-    leases by seq; a worker's row goes once it has no lease left; no worker is looked at once `reclaim_limit` is reached.
+    one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it
+    had. An unstarted one is recorded `lost` and goes back, no more. If a cancel was asked for the job ends cancelled,
+    whatever else. A started, lost attempt has error type `WorkerLost` (`Crashed` where the job is dead of it), class
+    `transient`. Workers in the order (`expires_at`, id), their leases by seq; a worker's row goes once it has no lease
+    left; no worker is looked at once `reclaim_limit` is reached.
 
-    Instants: an attempt ended at now - `ended_ago_s`; it started when its lease says so, else `ran_s` before it ended. A job finished when
-    the outcome that finished it ended; one finished by reclaiming or by a person, now.
+    Instants: an attempt ended at now - `ended_ago_s`; it started when its lease says so, else `ran_s` before it ended.
+    A job finished when the outcome that finished it ended; one finished by reclaiming or by a person, now.
     """
 
     worker: WorkerId
@@ -202,8 +210,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     starts: tuple[Start, ...] = ()
     wants: tuple[Want, ...] = ()
     limits: tuple[Limit, ...] = ()
-    """What the code allows: for its claims, and for who is woken as leases end. To be left out only where none of them bears on the queues it asks, nor on what it
-    ends."""
+    """What the code allows: for its claims, and for who is woken as leases end. To be left out only where none of them
+    bears on the queues it asks, nor on what it ends."""
     waiting: bool = False
     """From this commit on an enqueue wakes this worker."""
     promote_limit: int = PROMOTE_LIMIT
@@ -218,9 +226,10 @@ class Reclaim(Op[ReclaimResult], frozen=True, kw_only=True):
     """Take back what nobody is working on any more: up to `limit` leases.
 
     First those of lapsed workers (a row goes once its last lease is gone), as in a Turn. Then those past
-    their deadline (`deadline_at` <= now), by seq: unstarted ones are ready again (recorded `released`), started ones overran twice their timeout and are
-    dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout threshold"), class `transient`, charged. A lease
-    whose worker has no row counts as a lapsed worker's. If a cancel was asked for the job ends cancelled.
+    their deadline (`deadline_at` <= now), by seq: unstarted ones are ready again (recorded `released`), started ones
+    overran twice their timeout and are dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout
+    threshold"), class `transient`, charged. A lease whose worker has no row counts as a lapsed worker's. If a cancel
+    was asked for the job ends cancelled.
     """
 
     limit: int = RECLAIM_LIMIT
@@ -242,11 +251,13 @@ class Aged(Struct, frozen=True, kw_only=True):
 
 
 class Age(Op[Aged], frozen=True, kw_only=True):
-    """Move jobs that have been ready for long up in their line: one step of priority for every `every_s` since they were due.
+    """Move jobs that have been ready for long up in their line: one step of priority for every `every_s` since they
+    were due.
 
-    For each ready job of the queue: its own priority less the whole number of `every_s` in now - `due_at`, not below 0, becomes its band (or its rank,
-    where its priority orders only the tenant's own jobs), if that is less than the one it has. At most `limit` moved, in the order of band, tenant, rank, due, seq.
-    The job's `priority` stays; its leases show the band and rank it has reached, and it keeps them when it goes back or is retried.
+    For each ready job of the queue: its own priority less the whole number of `every_s` in now - `due_at`, not below 0,
+    becomes its band (or its rank, where its priority orders only the tenant's own jobs), if that is less than the one
+    it has. At most `limit` moved, in the order of band, tenant, rank, due, seq. The job's `priority` stays; its leases
+    show the band and rank it has reached, and it keeps them when it goes back or is retried.
     """
 
     queue: str

@@ -91,7 +91,9 @@ class DutyTaken(Struct, frozen=True, kw_only=True):
 
 
 class TakeDuty(Op[DutyTaken], frozen=True, kw_only=True):
-    """Take a duty that is done once in a while however many processes there are: granted where it was last taken `every_s` ago or longer, or never."""
+    """Take a duty that is done once in a while however many processes there are: granted where it was last taken
+    `every_s` ago or longer, or never.
+    """
 
     repeatable: ClassVar[bool] = False
 

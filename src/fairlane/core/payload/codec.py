@@ -119,7 +119,8 @@ _UNSURE = object()
 def encode(payload: object, *, task: str = "job", limits: ScanLimits = LIMITS) -> Raw:
     """The payload as canonical JSON text, one object: equal payloads give equal text.
 
-    Keys are sorted, whitespace is left out. Dates, UUIDs, decimals, enums, dataclasses, msgspec structs and pydantic models are taken.
+    Keys are sorted, whitespace is left out. Dates, UUIDs, decimals, enums, dataclasses, msgspec structs and pydantic
+    models are taken.
     """
     text, problems = encode_value(payload, limits=limits)
     if text is not None and not text.startswith(b"{"):
@@ -177,7 +178,9 @@ def stored_json(text: str) -> Raw | str:
 
 
 def is_plain(text: str, keys: int, limits: ScanLimits = LIMITS) -> bool:
-    """Whether a text that reads as an object of so many keys needs no other look: nothing is nested or escaped in it, and no key came twice."""
+    """Whether a text that reads as an object of `keys` keys needs no further check: nothing is nested or escaped in it,
+    no key is repeated.
+    """
     size = len(text)
     return (
         size <= limits.max_digits

@@ -1,6 +1,8 @@
-"""Takes secrets out of what is about to be kept or shown: error messages, tracebacks, log lines, people's notes, results.
+"""Takes secrets out of what is about to be kept or shown: error messages, tracebacks, log lines, people's notes,
+results.
 
-By what gives itself away: passwords inside URLs, values behind a telling name, authorization headers, keys and tokens of known shapes.
+Recognises passwords inside URLs, values after a name that announces a secret, authorization headers, keys and tokens of
+known shapes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from fairlane.core.payload import secrets
 from fairlane.core.payload.secrets import REDACTED
 
 _WINDOW = 32_768
-"""Of a very long text only so much of either end is looked at, and kept: what is between is blanked."""
+"""Of a very long text only this much of either end is examined and kept; the rest is blanked."""
 
 _DEEPEST = 100
 """No result nested deeper is ever kept by a worker."""

@@ -1,10 +1,7 @@
-"""Finds content that has no business in a job's payload: secrets, e-mail bodies, documents, card numbers.
+"""Finds content that does not belong in a job's payload: secrets, e-mail bodies, documents, card numbers.
 
-By key names, nested, in any letter case and any style of separating words; and by values that give themselves away.
-
-Key names that announce secrets, and the false friends that only sound like them.
-
-Values that give themselves away, whatever their key is called.
+Key names are compared at any depth, in any letter case and any style of separating words; names that only sound like
+secrets (`token_count`) are let through. Values are recognised by their shape, whatever their key.
 """
 
 from __future__ import annotations
@@ -104,7 +101,8 @@ _NAMES: Mapping[Kind, frozenset[str]] = {
     "secret": _listed("""
         password passwd pwd passphrase passcode passwort kennwort motdepasse contrasena senha
         secret clientsecret apisecret token apitoken credential authorization proxyauthorization bearer cookie setcookie
-        apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey pgpkey gpgkey
+        apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey
+        pgpkey gpgkey
         servicekey accountkey otp totp mfacode otpcode recoverycode backupcode connectionstring
     """),
     "number": _listed("""
@@ -112,7 +110,8 @@ _NAMES: Mapping[Kind, frozenset[str]] = {
         ssn socialsecurity socialsecuritynumber socialsecurityno
     """),
     "content": _listed("""
-        emailbody mailbody messagebody bodyhtml bodytext bodyplain htmlbody textbody emailcontent mailcontent emailhtml emailtext
+        emailbody mailbody messagebody bodyhtml bodytext bodyplain htmlbody textbody emailcontent mailcontent
+        emailhtml emailtext
         rawemail rawmail rawmessage rawmime documentcontent documentbody documenttext documentdata documentbytes
         filecontent filedata filebytes filebody attachmentcontent attachmentdata attachmentbody attachmentbytes
     """),

@@ -1,7 +1,7 @@
 """Makes whatever an attempt left behind storable, so that a job always settles.
 
-An exception may hold NUL characters, 50 MB of text, a `str()` that raises, a chain that leads back to itself: none of that
-may keep its job from being recorded as failed.
+An exception may hold NUL characters, 50 MB of text, a `str()` that raises, a chain that leads back to itself: none of
+that may keep its job from being recorded as failed.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def failure(exc: BaseException, error_class: ErrorClass, task: str) -> Failure:
 def encode_result(result: object, *, limits: ScanLimits = LIMITS) -> Raw:
     """A task's result as JSON text.
 
-    The work is done, so text is mended rather than refused: NUL and lone surrogates become U+FFFD. What has no JSON at all, or is too
-    large, raises UnstorableResult.
+    The work is done, so text is mended rather than refused: NUL and lone surrogates become U+FFFD. What has no JSON at
+    all, or is too large, raises UnstorableResult.
     """
     text, problems = encode_value(result, limits=limits)
     if text is None:

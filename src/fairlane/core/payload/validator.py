@@ -44,8 +44,8 @@ class Review(NamedTuple):
 class PayloadValidator:
     """Checks payloads, and names all their problems at once.
 
-    `required` adds fields by category or by task name; `schemas` gives a type (a msgspec struct, a dataclass, a TypedDict, a
-    pydantic model) by category or by task name.
+    `required` adds fields by category or by task name; `schemas` gives a type (a msgspec struct, a dataclass, a
+    TypedDict, a pydantic model) by category or by task name.
     """
 
     def __init__(

@@ -2,9 +2,11 @@
 
 cronsim reads the line and steps through wall-clock time; what a change of the clocks means is decided here:
 
-    fixed times       `0 9 * * *`: once for each wall-clock time. One that the clocks skip fires when the gap ends, one that
+    fixed times       `0 9 * * *`: once for each wall-clock time. One that the clocks skip fires when the gap ends, one
+    that
                       they repeat fires the first time.
-    intervals         minute or hour begins with `*`, as in `*/15 * * * *`: whenever the clock shows a time that matches. A
+    intervals         minute or hour begins with `*`, as in `*/15 * * * *`: whenever the clock shows a time that
+    matches. A
                       skipped hour has none, a repeated hour has them twice: the rhythm in elapsed time goes on.
 """
 

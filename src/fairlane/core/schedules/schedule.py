@@ -1,6 +1,6 @@
-"""Schedules as values: a cron line, what it enqueues, and what happens to firings that were missed or overlap.
+"""Schedules as values: a cron line, the job it enqueues, and the rules for missed and overlapping firings.
 
-What a due schedule comes to: which nominal times are fired, with which jobs, and when it is due again.
+`firing_of` says which nominal times of a due schedule fire, with which jobs, and when it is due again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CatchUp = Literal["none", "latest", "all"]
 A single firing that is late by less than its own interval is made in any case: it was not missed, only late."""
 
 Overlap = Literal["allow", "skip", "queue"]
-"""When the job of the last firing is unfinished: fire all the same, skip this firing, or fire once that job has ended."""
+"""When the job of the last firing is unfinished: fire all the same, skip this firing, or fire once that job has ended.
+"""
 
 ScheduleSource = Literal["code", "person"]
 
@@ -62,7 +63,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 SCHEDULE_HEADER = "fairlane-schedule"
 NOMINAL_HEADER = "fairlane-nominal-time"
-"""Headers of a fired job: the schedule's name, and the time it stands for, which is not when it came to run."""
+"""Headers of a fired job: the schedule's name, and the time it stands for, which is not when it ran."""
 
 
 class Firing(Struct, frozen=True):
@@ -139,7 +140,9 @@ def job_of(
 
 
 def _since(schedule: Schedule, cron: Cron, expected: datetime) -> datetime:
-    """Where to begin: at `next_at`; if the zone's rules have changed since and it is no nominal time any more, behind the last one."""
+    """Where to begin: at `next_at`; if the zone's rules have changed since and it is no nominal time any more, behind
+    the last one.
+    """
     if schedule.last_at is None or cron.fires_at(expected):
         return expected
     return schedule.last_at + timedelta(microseconds=1)

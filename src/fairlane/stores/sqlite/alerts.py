@@ -27,7 +27,8 @@ insert into fairlane_alert (rule, about, state, since, fired_at, resolved_at, to
 select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
 where ?10 = 1 + coalesce((select version from fairlane_alert where rule = ?1 and about = ?2), 0)
 on conflict (rule, about) do update set state = excluded.state, since = excluded.since, fired_at = excluded.fired_at,
-  resolved_at = excluded.resolved_at, told_at = excluded.told_at, value = excluded.value, severity = excluded.severity, version = excluded.version
+  resolved_at = excluded.resolved_at, told_at = excluded.told_at, value = excluded.value, severity = excluded.severity,
+    version = excluded.version
 returning 1
 """
 

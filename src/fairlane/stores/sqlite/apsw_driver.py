@@ -23,7 +23,8 @@ class ApswDriver:
     def open(cls, path: str) -> ApswDriver:
         try:
             connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=256)
-            # Plans do not depend on values: otherwise statements with a range are prepared again at every call, at 5 to 70 µs.
+            # Plans do not depend on values: otherwise statements with a range are prepared again at every call, at 5 to
+            # 70 µs.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             return cls(connection)
         except apsw.Error as error:

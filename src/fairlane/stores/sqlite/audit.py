@@ -30,7 +30,8 @@ MAX_LINKS = 1_000
 COUNTED_TO = 1_000
 _LAST = "select n, audit_id, hash from fairlane_audit_seal order by n desc limit 1"
 _UNSEALED = f"""
-select {", ".join(f"a.{column}" for column in COLUMNS)} from fairlane_audit_unsealed u cross join fairlane_audit a on a.id = u.id
+select {", ".join(f"a.{column}" for column in COLUMNS)} from fairlane_audit_unsealed u
+  cross join fairlane_audit a on a.id = u.id
 order by u.id limit ?
 """  # noqa: S608
 _CHAIN = f"""
@@ -61,7 +62,8 @@ def write_audit(
     after: dict[str, object] | None,
 ) -> None:
     tx.db.execute(
-        "insert into fairlane_audit (at, by, action, tenant, target, notes, before, after) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        "insert into fairlane_audit (at, by, action, tenant, target, notes, before, after) "
+        "values (?, ?, ?, ?, ?, ?, ?, ?)",
         (tx.now, act.by, action, tenant, target, act.notes, _json(before), _json(after)),
     )
 

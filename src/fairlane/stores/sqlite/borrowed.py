@@ -21,8 +21,9 @@ _TOUCH = "delete from fairlane_meta where name is null"
 def borrow(on: object, library: Library, place: Path, work: Callable[[Driver], T]) -> T:
     """Run `work` on the caller's connection, if it is of our library and on our file.
 
-    It leaves all of its rows or none, and never commits what the caller has begun. On a connection in autocommit mode, where
-    every statement stands for itself, so does this. Nothing is tried twice: waiting is the business of the connection's owner.
+    It leaves all of its rows or none, and never commits what the caller has begun. On a connection in autocommit mode,
+    where every statement stands for itself, so does this. Nothing is tried twice: waiting is the business of the
+    connection's owner.
     """
     connection = _raw(on)
     if isinstance(connection, sqlite3.Connection) and library == "stdlib":
@@ -88,7 +89,7 @@ def _within(driver: Driver, work: Callable[[Driver], T]) -> T:
 
 
 def _begins_by_itself(driver: Driver) -> bool:
-    """sqlite3 opens a transaction before the first change, unless told not to."""
+    """sqlite3 opens a transaction before the first change, unless set not to."""
     connection = getattr(driver, "connection", None)
     if not isinstance(connection, sqlite3.Connection) or connection.isolation_level is None:
         return False

@@ -30,11 +30,12 @@ _NO_TENANT = ""
 _HEADS = """
 select r.rank, r.due_at, r.seq, r.type, r.tenant
 from json_each(?1) t cross join fairlane_ready r on r.seq in (
-  select seq from fairlane_ready where queue = ?2 and band = ?3 and tenant = t.value order by rank, due_at, seq limit ?4)
+  select seq from fairlane_ready where queue = ?2 and band = ?3 and tenant = t.value order by rank, due_at, seq
+    limit ?4)
 """
 _LEASE = """
-insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt, attempts,
-  crashes, suspect, aged, queue, tenant, type, rated)
+insert into fairlane_lease (seq, worker, claim_no, nth, lane, due_at, leased_at, started_at, deadline_at, attempt,
+  attempts, crashes, suspect, aged, queue, tenant, type, rated)
 select r.seq, ?1, ?2, ?10 + c.key, ?3, r.due_at, ?4, iif(c.key < ?5, ?4, null),
   min(?4 + iif(c.key < ?5, cast(min(round(coalesce(j.timeout_s, ?6) * 2000000.0), ?8) as integer), ?7), ?8),
   r.attempt + 1, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), {counted}
@@ -170,7 +171,7 @@ class Choice:
         return last
 
     def _serve(self, name: LineName, turns: int, page: int | None, after: Position = BEFORE_ALL) -> int:
-        """Give a line so many turns, as far as there is room; returns how many jobs it gave."""
+        """Give a line a number of turns, as far as there is room; returns how many jobs it gave."""
         queue, _, tenant = name
         count = min(turns, self._left, self._limits.room_in(queue, tenant))
         if count <= 0:

@@ -1,6 +1,6 @@
-"""The connections of one process to one file: a writer, a reader, and how transactions begin, wait and end.
+"""The connections of one process to one file: a writer and a reader, how transactions begin, wait and end, and forks.
 
-Keeps two copies of the SQLite library off one file in one process: POSIX locks would not hold between them.
+A file is never open through two copies of the SQLite library in one process: POSIX locks do not hold between them.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ T = TypeVar("T")
 
 TRY_MS = 10
 PAUSE_S = 0.005
-"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it waits
-shortly, and we try again, out of step with the others, until the store's own patience ends."""
+"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it
+waits shortly, and we try again, out of step with the others, until the store's own patience ends."""
 
 OLDEST_LIBRARY = (3, 35, 0)
 FIRST_SAFE_WAL = (3, 51, 3)
-"""Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the file."""
+"""Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the
+file.
+"""
 
 
 def load(library: Library) -> tuple[Callable[[str], Driver], str]:
@@ -246,8 +248,8 @@ class Database:
     def _forget_inherited(self) -> None:
         """In a forked child: let go of the parent's connections without closing them.
 
-        What they believe about locks is true of the parent only, so nothing may be done with them here, not even a close; an
-        extra reference keeps the interpreter from it. (tests/unit/test_sqlite_fork.py)
+        What they believe about locks is true of the parent only, so nothing may be done with them here, not even a
+        close; an extra reference keeps the interpreter from it. (tests/unit/test_sqlite_fork.py)
         """
         for connection in (self._writer, self._reader):
             if connection is not None:

@@ -44,10 +44,10 @@ _ACKNOWLEDGE = "update fairlane_dead_letter set acknowledged_by = ?, acknowledge
 _REPROCESSED = "update fairlane_dead_letter set reprocess_count = reprocess_count + 1, reprocessed_as = ? where seq = ?"
 _KEY_TAKEN = "select 1 from fairlane_idempotency_key where tenant = ? and key = ?"
 _COPY = """
-insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at, due_at,
-  category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
-select ?1, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, ?2, ?3, category, ?4, ?5, parent_id,
-  ?6, refs, headers, retry, coalesce(?7, payload)
+insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at,
+  due_at, category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
+select ?1, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, ?2, ?3, category, ?4, ?5,
+  parent_id, ?6, refs, headers, retry, coalesce(?7, payload)
 from fairlane_job where seq = ?8 returning seq
 """
 _READY = """
@@ -60,10 +60,12 @@ select seq, queue, tenant, 0, due_at, 0, 0, 0, 0 from fairlane_job where seq = ?
 """
 _GROUPS = """
 with found as materialized (
-  select d.seq, d.fingerprint, d.died_at, j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq
+  select d.seq, d.fingerprint, d.died_at, j.tenant from fairlane_dead_letter d
+    cross join fairlane_job j on j.seq = d.seq
   where {where} order by d.seq desc limit ?
 ), grouped as (
-  select fingerprint, count(*) as n, count(distinct tenant) as tenants, min(died_at) as first_at, max(died_at) as last_at, max(seq) as newest
+  select fingerprint, count(*) as n, count(distinct tenant) as tenants, min(died_at) as first_at,
+    max(died_at) as last_at, max(seq) as newest
   from found group by fingerprint order by n desc, fingerprint limit ?
 )
 select g.fingerprint, j.type, d.error_type, d.reason, g.n, g.tenants, g.first_at, g.last_at, g.newest

@@ -27,15 +27,16 @@ select seq, type, tenant, queue, band + rank, payload, idempotency_key, dedup_ke
 from fairlane_job where id = ?
 """
 _SAME_IDEMPOTENCY_KEY = """
-select j.seq, j.id from fairlane_idempotency_key k cross join fairlane_job j on j.seq = k.seq where k.tenant = ? and k.key = ?
+select j.seq, j.id from fairlane_idempotency_key k cross join fairlane_job j on j.seq = k.seq
+  where k.tenant = ? and k.key = ?
 """
 _SAME_DEDUP_KEY = """
 select j.seq, j.id from fairlane_dedup_key k cross join fairlane_job j on j.seq = k.seq
 where k.tenant = ? and k.type = ? and k.key = ?
 """
 _JOB = """
-insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at, due_at,
-  category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
+insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at,
+  due_at, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning seq
 """
 _READY = """

@@ -18,7 +18,8 @@ from fairlane.stores.sqlite.transaction import Transaction, change_if
 MAX_EVENTS = 1_000
 _WATCHED = "select value from fairlane_meta where name = 'watched_until_us'"
 _WATCH = """
-insert into fairlane_meta values ('watched_until_us', ?) on conflict (name) do update set value = max(value, excluded.value)
+insert into fairlane_meta values ('watched_until_us', ?) on conflict (name)
+  do update set value = max(value, excluded.value)
 """
 _ADD = "insert into fairlane_event (at, kind, tenant, data) values (?, ?, ?, ?)"
 _LAST = "select seq from sqlite_sequence where name = 'fairlane_event'"

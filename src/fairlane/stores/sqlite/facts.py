@@ -77,7 +77,8 @@ class EndedJob(NamedTuple):
     result: str | None = None
 
 
-# A priority orders either the whole queue or the tenant's own jobs, so what is reached by age belongs to one of the two.
+# A priority orders either the whole queue or the tenant's own jobs, so what is reached by age belongs to one of the
+# two.
 BAND = "iif(j.rank > 0, j.band, coalesce({aged}, j.band))"
 RANK = "iif(j.rank > 0, coalesce({aged}, j.rank), j.rank)"
 _READY = f"""

@@ -13,15 +13,20 @@ OLD_LIBRARY = (
     "the slower rollback journal is used instead. Set sqlite_library to apsw, or upgrade Python's SQLite"
 )
 STILL_WAL = (
-    "SQLite {version} is older than 3.51.3 and the file is in write-ahead mode, held by another process: it can be corrupted. "
+    "SQLite {version} is older than 3.51.3 and the file is in write-ahead mode, held by another process: "
+    "it can be corrupted. "
     "Stop every process using it, start one with this library, then the others; or use apsw in all of them"
 )
 NOT_SYNCED = "synchronous is {value}: a power failure may lose acknowledged jobs. Set it to full"
 CLOCK_BEHIND = (
-    "the machine's clock is {seconds:.0f} s behind the latest instant this file has seen, and time stands still here until it "
+    "the machine's clock is {seconds:.0f} s behind the latest instant this file has seen, and time stands still "
+    "here until it "
     "catches up. Correct the clock; if the file saw a wrong future, delete latest_us from fairlane_meta"
 )
-NOT_IN_PLACE = "the file was removed or replaced while this process had it open: what is written goes nowhere. Restart this process"
+NOT_IN_PLACE = (
+    "the file was removed or replaced while this process had it open: what is written goes nowhere. "
+    "Restart this process"
+)
 _FULL = 2
 
 

@@ -33,7 +33,8 @@ _PRESENT = """
 with recursive bands(band) as (
   select min(band) from fairlane_ready where queue = ?1
   union all
-  select (select min(band) from fairlane_ready where queue = ?1 and band > bands.band) from bands where bands.band is not null)
+  select (select min(band) from fairlane_ready where queue = ?1 and band > bands.band) from bands
+    where bands.band is not null)
 select count(*) from (
   select 1 from bands cross join fairlane_ready r on r.queue = ?1 and r.band = bands.band and r.tenant = ?2
   union all

@@ -1,7 +1,4 @@
-"""Leases as a runner gets them, and finding those a Turn asks for.
-
-Ids out of their sixteen bytes, a third of the time `UUID(bytes=…)` takes: one is made for every lease.
-"""
+"""Reads leases for a runner: those of one claim, or by number."""
 
 from __future__ import annotations
 
@@ -32,9 +29,10 @@ def uuid_from(raw: bytes) -> UUID:
 
 
 _COLUMNS = """
-select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue, j.band,
-  j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s, j.payload,
-  j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry, l.aged
+select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue,
+  j.band, j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s,
+  j.payload, j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry,
+  l.aged
 """
 _BY_SEQ = f"""{_COLUMNS}
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value cross join fairlane_job j on j.seq = l.seq

@@ -15,7 +15,8 @@ Position = tuple[int, int, int]
 Wanted = Callable[[str], bool]
 """Whether a job of this type is to be taken."""
 BEFORE_ALL: Position = (-1, 0, 0)
-# Behind a position, in three steps that each seek. Not as (rank, due_at, seq) > (?, ?, ?): SQLite would walk every job of that
+# Behind a position, in three steps that each seek. Not as (rank, due_at, seq) > (?, ?, ?): SQLite would walk every job
+# of that
 # rank and instant, 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
 _LINE = "select rank, due_at, seq, type from fairlane_ready where queue = ? and band = ? and tenant = ?"
 _SAME_INSTANT = f"{_LINE} and rank = ? and due_at = ? and seq > ? order by seq limit ?"
@@ -46,7 +47,7 @@ class Line:
     ) -> list[Row]:
         """The rows of the next `count` jobs of wanted types, passing over others, within the want's `look`.
 
-        Goes on behind what was looked at last; `after` moves this one call further, and no later one.
+        Continues after what was looked at last; `after` moves this one call further, and no later one.
         """
         begin = max(after, self.last_looked)
         if begin != self._position:
@@ -59,7 +60,7 @@ class Line:
         return found
 
     def _go_on(self, is_wanted: Wanted | None, count: int) -> list[Row]:
-        """Look at the rows of this page up to the `count`th wanted one; there is at least one, and it may be looked at."""
+        """Look at the rows of this page up to the `count`th wanted one; there is at least one."""
         begin, end = self._at, min(len(self._rows), self._at + self._want.look - self.looked)
         if is_wanted is None:
             self._at = min(end, begin + count)

@@ -56,7 +56,9 @@ def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
 
 
 def wake_for_room(tx: Transaction, applicable: ApplicableLimits | None, taken: Sequence[Lease], but: WorkerId) -> None:
-    """Wake waiting workers if leases ended under a running limit and the one that ended them has not taken as many again."""
+    """Wake waiting workers if leases ended under a running limit and the one that ended them has not taken as many
+    again.
+    """
     freed, tx.freed = tx.freed, []
     if applicable is None:
         return
@@ -72,7 +74,9 @@ def _serves(served: str, queues: set[str]) -> bool:
 
 
 def wake(addresses: Iterable[str]) -> None:
-    """Send the hints, to some of the workers when there are many. Never waits and never fails: a dead socket's owner is gone, a full one's is awake."""
+    """Send the hints, to some of the workers when there are many. Never waits and never fails: a dead socket's owner is
+    gone, a full one's is awake.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         for address in list(dict.fromkeys(addresses))[:WAKE_AT_MOST]:

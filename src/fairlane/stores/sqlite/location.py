@@ -76,7 +76,8 @@ def filesystem_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
 def create_if_missing(place: Path) -> None:
     """Make a new file readable by its owner alone. SQLite gives its journal files the same mode.
 
-    An existing file is never opened here: closing it again would drop the locks this process holds on it through SQLite.
+    An existing file is never opened here: closing it again would drop the locks this process holds on it through
+    SQLite.
     """
     try:
         os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -1,6 +1,8 @@
-"""`memory://`: the SQLite store on a database in this process's memory, for tests and for work that may end with its process.
+"""`memory://`: the SQLite store on a database in this process's memory, for tests and for work that may end with its
+process.
 
-Each store has a database of its own: one connection under one lock. Nothing waits for a file, so asynchronous calls need no thread.
+Each store has a database of its own: one connection under one lock. Nothing waits for a file, so asynchronous calls
+need no thread.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def own_failure(job_type: str, error_type: str, error_class: ErrorClass, message
 
 
 def reclaim_lapsed(tx: Transaction, limit: int) -> list[Reclaimed]:
-    """Take back leases of workers whose heartbeat lapsed, oldest heartbeat first; their rows go with their last lease."""
+    """Take back leases of lapsed workers, oldest heartbeat first; their rows go with their last lease."""
     reclaimed: list[Reclaimed] = []
     for (worker,) in tx.db.execute(_LAPSED, (tx.now,)):
         room = limit - len(reclaimed)

@@ -29,7 +29,8 @@ _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "ide
 _WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
 _KEYS = """
 delete from fairlane_idempotency_key where (tenant, key) in
-  (select tenant, idempotency_key from fairlane_job where seq in (select value from json_each(?)) and idempotency_key is not null)
+  (select tenant, idempotency_key from fairlane_job
+   where seq in (select value from json_each(?)) and idempotency_key is not null)
 """
 _FORGET = """
 delete from fairlane_event where id in (select id from fairlane_event where at < ? order by at, id limit ?) returning 1

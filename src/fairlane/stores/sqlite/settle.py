@@ -48,25 +48,26 @@ RECORDED_AS = {
 }
 
 _LEASED = """
-select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at, l.cancel_requested,
-  l.aged
+select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
+  l.cancel_requested, l.aged
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
 _OURS = """
-select l.seq, l.attempt, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value where l.worker = ?
+select l.seq, l.attempt, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+  where l.worker = ?
 """
 # Nearly every attempt ends so: copied within SQLite, at half the time it takes to read whole rows and write them back.
 # {seq: ended}; where there is more to say, [[seq, ended, started, result], …].
 _COMPLETE = """
 insert into fairlane_done
-select l.seq, 'completed', c.value, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at, l.started_at,
-  l.cancel_requested, null, null, null, null, null
+select l.seq, 'completed', c.value, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at,
+  l.started_at, l.cancel_requested, null, null, null, null, null
 from json_each(?) c cross join fairlane_lease l on l.seq = cast(c.key as integer)
 """
 _COMPLETE_WITH_MORE = """
 insert into fairlane_done
-select l.seq, 'completed', c.value ->> 1, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker, l.leased_at,
-  c.value ->> 2, l.cancel_requested, null, null, null, null, c.value ->> 3
+select l.seq, 'completed', c.value ->> 1, l.due_at, l.attempt, l.attempts, l.crashes, 'completed', l.worker,
+  l.leased_at, c.value ->> 2, l.cancel_requested, null, null, null, null, c.value ->> 3
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value ->> 0
 """
 _START = """
@@ -103,7 +104,7 @@ def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Re
 
 
 def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> list[Refusal]:
-    """End attempts whose lease is still the worker's; returns the others, except repeats of what is already recorded."""
+    """End attempts whose lease is still the worker's; returns the others, except repeats of recorded ones."""
     rows = tx.db.execute(_OURS, (as_list([outcome.seq for outcome in outcomes]), worker.bytes))
     ours = {seq: (attempt, started_at) for seq, attempt, started_at in rows}
     leaseless: list[Outcome] = []

@@ -128,7 +128,7 @@ def _queues(tx: Transaction, op: GetStats) -> tuple[QueueStats, ...]:
     most = _ROUGHLY * op.cap if op.rough else op.cap
     counter = StatusCounter(
         tx, op.scope.tenant, max(most, 1)
-    )  # at least 1: a queue that has some is told whatever the cap
+    )  # at least 1: a queue that has some is listed whatever the cap
     found = (_queue(counter, name, most) for name in counter.queues())
     return tuple(queue for queue in found if queue is not None)
 

@@ -107,8 +107,9 @@ class DatabaseStore(ABC):
 class SqliteStore(DatabaseStore):
     """Keeps jobs in a SQLite file, readable by its owner alone if the store made it.
 
-    `library` is "apsw", or "stdlib" for applications that enqueue through their own sqlite3 connection; one file is never used
-    through both in one process. A change waits up to `busy_timeout_s` for other writers, then raises StoreUnavailable.
+    `library` is "apsw", or "stdlib" for applications that enqueue through their own sqlite3 connection; one file is
+    never used through both in one process. A change waits up to `busy_timeout_s` for other writers, then raises
+    StoreUnavailable.
     """
 
     name = "sqlite"

@@ -42,9 +42,11 @@ with recursive
   queues(queue) as (
     select min(queue) from fairlane_ready
     union all
-    select (select min(queue) from fairlane_ready where queue > queues.queue) from queues where queues.queue is not null),
+    select (select min(queue) from fairlane_ready where queue > queues.queue)
+    from queues where queues.queue is not null),
   bands(queue, band) as (
-    select queue, (select min(band) from fairlane_ready r where r.queue = queues.queue) from queues where queue is not null
+    select queue, (select min(band) from fairlane_ready r where r.queue = queues.queue) from queues
+      where queue is not null
     union all
     select queue, (select min(band) from fairlane_ready r where r.queue = bands.queue and r.band > bands.band)
     from bands where bands.band is not null)
@@ -63,7 +65,8 @@ select count(*) from (select 1 from json_each(?) q cross join fairlane_scheduled
   on s.queue = q.value and s.failed in (0, 1) and s.tenant = ? limit ?)
 """
 _HELD = """
-select count(*) from (select 1 from json_each(?) q cross join fairlane_held h on h.queue = q.value and h.tenant = ? limit ?)
+select count(*) from (select 1 from json_each(?) q cross join fairlane_held h on h.queue = q.value and h.tenant = ?
+  limit ?)
 """
 _LEASED = """
 select j.tenant, count(*) from fairlane_lease l cross join fairlane_job j on j.seq = l.seq

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class StoreThread:
     """Runs one call after another, so that those of one process wait here and not for the file's lock.
 
-    It starts at the first call. It ends before the process forks, as a fork copies no threads and may copy a lock in use;
-    the next call starts it again, in parent and child. (tests/unit/test_sqlite_fork.py)
+    It starts at the first call. It ends before the process forks, as a fork copies no threads and may copy a lock in
+    use; the next call starts it again, in parent and child. (tests/unit/test_sqlite_fork.py)
     """
 
     def __init__(self) -> None:

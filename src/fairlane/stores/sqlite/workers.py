@@ -30,7 +30,8 @@ _RENEW = """
 insert into fairlane_worker (id, name, queues, types, wake_address, figures, registered_at, renewed_at, expires_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
 on conflict (id) do update set name = excluded.name, queues = excluded.queues, types = excluded.types,
-  wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+  wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at =
+    excluded.expires_at
 """
 _LIST = """
 select w.id, w.name, w.registered_at, w.renewed_at, w.expires_at, w.queues, w.types, w.waiting, w.figures,

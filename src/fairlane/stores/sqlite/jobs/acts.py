@@ -26,10 +26,12 @@ from fairlane.stores.sqlite.reclaim import own_failure
 from fairlane.stores.sqlite.transaction import Transaction, change
 
 _UNFINISHED = """
-select 'ready', r.due_at, r.attempt, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank), null, null, null, 0
+select 'ready', r.due_at, r.attempt, r.attempts, r.crashes, r.suspect, nullif(r.band + r.rank, j.band + j.rank),
+  null, null, null, 0
 from fairlane_ready r cross join fairlane_job j on j.seq = r.seq where r.seq = ?1
 union all
-select 'scheduled', due_at, attempt, attempts, crashes, suspect, aged, null, null, null, 0 from fairlane_scheduled where seq = ?1
+select 'scheduled', due_at, attempt, attempts, crashes, suspect, aged, null, null, null, 0
+from fairlane_scheduled where seq = ?1
 union all
 select 'held', j.due_at, 0, 0, 0, 0, null, null, null, null, 0
 from fairlane_held h cross join fairlane_job j on j.seq = h.seq where h.seq = ?1

@@ -28,14 +28,15 @@ from fairlane.stores.sqlite.transaction import Transaction, as_list, change, rea
 _decode_dict = msgspec.json.Decoder(dict).decode
 # A held job has no facts of its own yet: none is as good as never tried, and due when it was first due.
 _JOBS = """
-select j.seq, j.id, j.type, j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version, j.idempotency_key,
-  j.dedup_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.max_attempts, j.timeout_s, j.enqueued_at,
-  j.due_at,
+select j.seq, j.id, j.type, j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version,
+  j.idempotency_key, j.dedup_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.max_attempts,
+  j.timeout_s, j.enqueued_at, j.due_at,
   case when d.seq is not null then d.status when s.failed then 'failed' when l.started_at is not null then 'processing'
     else 'pending' end,
   coalesce(d.attempt, r.attempt, s.attempt, l.attempt, 0), coalesce(d.attempts, r.attempts, s.attempts, l.attempts, 0),
   coalesce(d.crashes, r.crashes, s.crashes, l.crashes, 0), coalesce(d.due_at, r.due_at, s.due_at, l.due_at, j.due_at),
-  coalesce(d.started_at, l.started_at), d.finished_at, coalesce(d.worker, l.worker), coalesce(l.cancel_requested, 0), d.result,
+  coalesce(d.started_at, l.started_at), d.finished_at, coalesce(d.worker, l.worker), coalesce(l.cancel_requested, 0),
+  d.result,
   iif(d.error_type is null, a.error_class, d.error_class), coalesce(d.error_type, a.error_type),
   iif(d.error_type is null, a.error_message, d.error_message), iif(d.error_type is null, a.ended_at, d.finished_at)
 from json_each(?) c

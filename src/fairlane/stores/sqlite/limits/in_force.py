@@ -1,4 +1,4 @@
-"""The limits an operation has to heed: those it brings, put together with those that are kept."""
+"""The limits that apply to an operation: those it brings together with those that are kept."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class _Read(NamedTuple):
 
 
 class LimitCache:
-    """The limits a store has read last, good until their version changes. Whoever finds an old version replaces all of it at once."""
+    """The limits a store has read last, good until their version changes. Whoever finds an old version replaces all of
+    it at once.
+    """
 
     def __init__(self) -> None:
         self._read = _Read(0, (), [])

@@ -1,7 +1,8 @@
 """Counting leases under limits.
 
-A lease carries what it is counted by only once a limit has asked for it: the first to ask writes it to the leases that are there and says
-so in `fairlane_meta`, and every claim from then on writes it too. Counts stop at what the limit allows.
+A lease carries what it is counted by only once a limit has asked for it: the first to ask writes it to the leases that
+are there and says so in `fairlane_meta`, and every claim from then on writes it too. Counts stop at what the limit
+allows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ update fairlane_lease set (queue, tenant, type) =
   (select j.queue, j.tenant, j.type from fairlane_job j where j.seq = fairlane_lease.seq)
 """
 _FREED = """
-select distinct queue, tenant, type from fairlane_lease where seq in (select value from json_each(?)) and queue is not null
+select distinct queue, tenant, type from fairlane_lease
+where seq in (select value from json_each(?)) and queue is not null
 """
 _COUNTED = "fairlane_lease x"
 _UNCOUNTED = "fairlane_lease l cross join fairlane_job x on x.seq = l.seq"

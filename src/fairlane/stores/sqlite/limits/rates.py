@@ -16,7 +16,7 @@ RateKey = tuple[str, str, str]
 """Kind (`enqueue` too), name, queue."""
 
 RateUse = tuple[RateKey, Rate, int]
-"""So many against the rate of a key."""
+"""A number of uses against the rate of a key."""
 
 # No further back than the uses that fill the rate: each counts at least one.
 _USED = """
@@ -26,7 +26,8 @@ select coalesce(sum(number), 0) from
 _IN_PERIOD = "select at, number from fairlane_rate_use where kind = ? and name = ? and queue = ? and at > ?"
 _USED_BY_EACH = """
 select n.value, coalesce((select sum(number) from (
-  select number from fairlane_rate_use where kind = ?1 and name = n.value and queue = ?2 and at > ?3 order by at desc limit ?4)), 0)
+  select number from fairlane_rate_use where kind = ?1 and name = n.value and queue = ?2 and at > ?3 order by at desc
+    limit ?4)), 0)
 from json_each(?5) n
 """
 # Kind, name, queue, number, and until when earlier uses are over.
@@ -77,7 +78,7 @@ def give_back(tx: Transaction, unstarted: Sequence[int]) -> None:
 
 
 def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int | None:
-    """When so many more fit, if nobody else comes; None: they fit now, or never will."""
+    """When `wanted` more fit, if nobody else comes; None: they fit now, or never will."""
     uses = sorted(tx.db.execute(_IN_PERIOD, (*key, before(tx.now, rate.period_s))))
     missing = sum(number for _, number in uses) + wanted - rate.count
     if missing <= 0 or wanted > rate.count:
