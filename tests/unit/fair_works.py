@@ -130,7 +130,7 @@ class SimulatedWorker:
         works.at(0.0 if answer.leases or self.outcomes else TURN_S, self.turn)
 
     def fill(self) -> None:
-        while self.state.held and self.state.running < self.state.lane.slots:
+        while self.state.held and self.state.running < self.state.config.slots:
             self.begin(self.state.next(self.works.clock.monotonic()))
 
     def begin(self, lease: Lease) -> None:
