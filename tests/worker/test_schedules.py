@@ -268,7 +268,7 @@ def test_an_engine_fires_the_schedules_of_its_code(works: Works) -> None:
     async def story() -> None:
         engine = works.engine()
         running = asyncio.create_task(engine.run())
-        await eventually(works.app.schedules)
+        await eventually(works.app.schedules.list)
         # Nobody waits a minute for it: the schedule is put back to a time that has come.
         [schedule] = works.app.schedules.list()
         past = Planned(spec=replace(schedule.spec, catch_up_limit=5), next_at=works.app.runtime.clock.now() - MINUTE)
