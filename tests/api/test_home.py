@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fairlane.api.routes.home import PLACES
+from fairlane.api.routes.session import PLACES
 from tests.api.house import EVERY_ROLE, OWN, ROLE_SETS, ShopHouse
 from tests.api.test_matrix import OPERATIONS
 

@@ -138,7 +138,7 @@ def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path) -> None:
     process.send_signal(signal.SIGINT)
     told = ended(process, place)
     assert told.code == 130, told.notes
-    assert "interrupted: the foreman is told to stop" in told.said
+    assert "interrupted: the foreman is asked to stop" in told.said
     assert "ATTEMPTS  WAIT" in told.said
     assert all_gone(crew)
     assert list(place.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The HTTP API: `create_api(app)` makes a FastAPI application that is mounted in yours, or served by `fairlane dashboard`."""
+"""The HTTP API: `create_api(app)` makes a FastAPI application, for yours to mount or `fairlane dashboard` to serve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from fairlane.extras import needed_for
 
 with needed_for("the HTTP API", "dashboard"):
     from fairlane.api.app import create_api as create_api
-    from fairlane.api.auth.caller import Person as Person, UsersHook as UsersHook
+    from fairlane.api.auth.rights import Person as Person, UsersHook as UsersHook
 
 __all__ = ["Person", "UsersHook", "create_api"]

@@ -1,7 +1,4 @@
-"""The API itself: every route, gated, in one FastAPI application.
-
-Every route there is, in the order in which they are matched.
-"""
+"""`create_api(app)`: every route, in the order in which they are matched, in one FastAPI application."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from fairlane.api.auth.admission import Authenticator
-from fairlane.api.auth.caller import UsersHook
+from fairlane.api.auth.rights import UsersHook
 from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
 from fairlane.api.openapi import describe
 from fairlane.api.problems import handle_problems
@@ -27,7 +24,6 @@ from fairlane.api.routes import (
     enqueue,
     events,
     health,
-    home,
     jobs,
     limits,
     metrics,
@@ -45,7 +41,6 @@ from fairlane.client.app import Fairlane
 
 EVERY_ROUTE: tuple[Routes, ...] = (
     health.routes,
-    home.routes,
     session.routes,
     session.api_routes,
     enqueue.routes,
@@ -75,8 +70,8 @@ def create_api(
 ) -> FastAPI:
     """An API for one application, to be mounted in yours: `web.mount("/fairlane", create_api(app))`.
 
-    `users` lets in people your own application knows: it looks at the request and gives a `Person`, or None. Every path begins with
-    `base_path`. The store stays open when the API stops: it belongs to the application.
+    `users` admits people your own application knows: it gets the request and returns a `Person`, or None. Every path
+    begins with `base_path`. The store stays open when the API stops: it belongs to the application.
     """
     state = ApiState(app, Authenticator(app, users), EventFeed(app, poll_s=event_poll_s))
 

@@ -1,4 +1,4 @@
-"""Around every answer: careful headers for browsers, paths that end as ours do, HEAD beside every GET, and what a path allows where it refuses."""
+"""Middleware: careful headers for browsers, a slash behind every path, HEAD for every GET, the methods of a 405."""
 
 from __future__ import annotations
 

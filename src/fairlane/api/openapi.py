@@ -1,4 +1,4 @@
-"""The OpenAPI description: what FastAPI knows, the answers' schemas made from their Structs, and the right each operation asks for."""
+"""The OpenAPI description: what FastAPI knows, answers' schemas made from their Structs, each operation's right."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _structs(types: list[Any]) -> Iterator[type[msgspec.Struct]]:
 
 
 def _complete(schema: dict[str, Any], struct: type[msgspec.Struct]) -> None:
-    """What a schema lacks: descriptions and examples; and answers leave no field out, whether it has a default or not."""
+    """Add descriptions and examples to a schema, and require every field: answers leave none out."""
     docs = _field_docs(struct)
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     for name, field in schema["properties"].items():

@@ -137,7 +137,7 @@ def problem_of(error: errors.FairlaneError) -> Problem:
         case errors.StoreError():
             return Problem(status, error.code, "the store cannot be used now", retry_after_s=5.0)
         case errors.PermissionDenied():
-            # What is another tenant's is not there: to say more would tell that it exists.
+            # What is another tenant's is not there: to say more would show that it exists.
             return Problem(status, "tenant_not_found", "no such tenant here; nothing was changed")
         case errors.ConfigError():
             return Problem(status, error.code, "the application's settings do not allow this")

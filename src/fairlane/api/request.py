@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from fairlane.api.auth.admission import Authenticator
-from fairlane.api.auth.caller import Caller
+from fairlane.api.auth.rights import Caller
 from fairlane.api.problems import FieldError, Problem
 from fairlane.api.sse import EventFeed
 from fairlane.client.app import Fairlane
@@ -33,7 +33,10 @@ class ApiState(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """What a route works with. It runs in the context of its caller's tenant: the client's verbs see and touch nothing else."""
+    """What a route works with.
+
+    It runs in the context of its caller's tenant: the client's verbs see and touch nothing else.
+    """
 
     state: ApiState
     caller: Caller

@@ -1,4 +1,4 @@
-"""Routes that declare the right they ask for. Each checks its caller first, reads a bounded body next, and renders its answer by msgspec."""
+"""Routes that declare the right they ask for: each checks its caller, reads a bounded body, and renders its answer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
         raise Problem(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             "unknown_parameter",
-            f"{len(unknown)} of the query's parameters are not known here; there are: {', '.join(sorted(known)) or 'none'}",
+            f"{len(unknown)} of the query's parameters are not known here; there are: "
+            f"{', '.join(sorted(known)) or 'none'}",
             errors=[
                 FieldError(where=f"query.{name[:100]}", message=f"unknown.{nearest(name, known)}") for name in unknown
             ],

@@ -22,7 +22,7 @@ from fairlane.errors import StoreError
 
 POLL_S = 1.0
 WATCH_S = 10.0
-"""How often a poll also registers that somebody watches: that is a write, which the store remembers for three times as long."""
+"""How often a poll also registers that somebody watches: a write, which the store remembers three times as long."""
 PAGE = 1_000
 MOST_BUFFERED = 500
 MOST_WATCHERS = 200

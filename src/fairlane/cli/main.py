@@ -124,8 +124,8 @@ class Root(LazyGroup):
     cls=Root,
     entries=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage or settings, 3 not found, "
-    "4 conflict, 5 denied, 69 store unreachable.",
+    epilog="Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage or settings, "
+    "3 not found, 4 conflict, 5 denied, 69 store unreachable.",
 )
 @click.option("--debug", is_flag=True, envvar="FAIRLANE_DEBUG", show_envvar=True, help="Show tracebacks.")
 @click.version_option(package_name="fairlane", message="%(prog)s %(version)s")

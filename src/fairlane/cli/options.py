@@ -235,7 +235,7 @@ def act_on_several(
     at: At,
     out: Printer,
 ) -> None:
-    """Ask if there are several, then act on each. One that is refused stops no other; the first refusal decides the exit code."""
+    """Ask if there are several, then act on each. A refusal stops no other act; the first one sets the exit code."""
     if several:
         confirmed(question, yes=yes)
     with at.client() as client:

@@ -42,7 +42,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def printable(text: str) -> str:
-    """The text with escape sequences, direction marks and other control characters made visible; tabs and newlines stay."""
+    """The text with escape sequences, direction marks and control characters made visible; tabs and newlines stay."""
     return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], text)
 
 

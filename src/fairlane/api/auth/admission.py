@@ -15,8 +15,7 @@ from uuid import UUID
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fairlane.api.auth.caller import Caller, UsersHook, caller_for, caller_of
-from fairlane.api.auth.rights import Right, missing_role
+from fairlane.api.auth.rights import Caller, Right, UsersHook, caller_for, caller_of, missing_role
 from fairlane.api.auth.sessions import SAFE_METHODS, is_from_our_own_page, secret_in
 from fairlane.api.problems import Problem
 from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
@@ -79,7 +78,7 @@ class LastUse:
         self._written_s: float | None = None
 
     async def note(self, id: UUID) -> None:
-        """Write at once for the first one, then at most once in `LAST_USE_EVERY_S`; beyond `MOST_USED` meanwhile they are forgotten."""
+        """Write at once for the first, then at most once in `LAST_USE_EVERY_S`; of more than `MOST_USED` some are lost."""
         if len(self._used) < MOST_USED:
             self._used.add(id)
         now_s = self._app.runtime.clock.monotonic()
@@ -133,7 +132,7 @@ class Authenticator:
     async def is_still_good(self, caller: Caller, request: Request) -> bool:
         """For answers that go on for long: nobody revoked the credential meanwhile, and it has not expired.
 
-        Of somebody the host application knows: its hook, asked about the same request again, still says the same of them.
+        Of a user of the host application: its hook, asked about the same request again, still gives the same person.
         """
         if caller.hash is None or caller.by == "host":
             try:
@@ -159,7 +158,8 @@ class Authenticator:
             person = await person
         if person is None:
             raise _nobody(
-                "give a token as `Authorization: Bearer fl_…`, or log in by a link: `fairlane tokens link NAME --role viewer` makes one"
+                "give a token as `Authorization: Bearer fl_…`, or log in by a link: "
+                "`fairlane tokens link NAME --role viewer` makes one"
             )
         return caller_for(person)
 

@@ -32,6 +32,7 @@ async def list_alerts(ctx: Context) -> Alerts:
 async def silence_alerts(ctx: Context, rule: Name, body: SilenceBody) -> Alerts:
     """Send no messages about a rule's alerts for a while.
 
-    An alert that still fires when the silence ends is sent then; the end of an alert that was sent before is sent at once.
+    An alert that still fires when the silence ends is sent then; the end of an alert that was sent before is sent at
+    once.
     """
     return await ctx.app.alerts.asilence(rule, body.for_s, by=ctx.by, notes=body.notes)

@@ -22,6 +22,10 @@ routes = Routes("jobs", "/api/jobs/")
 Span = Annotated[float, Field(ge=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 
 
+_OPTIONS = {"delay_s": "delay", "timeout_s": "timeout", "parent_id": "parent"}
+"""Fields that are options of `using(…)` under another name."""
+
+
 class JobBody(Body):
     type: Name = Field(description="The task's name.", examples=["email_ingestion_fetch"])
     payload: dict[str, Any] = Field(
@@ -66,28 +70,13 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     tenant = in_scope(body.tenant).tenant
     if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
         raise JobNotFound(body.parent_id)
-    options = {
-        "tenant": tenant,
-        "queue": body.queue,
-        "priority": body.priority,
-        "delay": body.delay_s,
-        "run_at": body.run_at,
-        "idempotency_key": body.idempotency_key,
-        "dedup_key": body.dedup_key,
-        "correlation_id": body.correlation_id,
-        "parent": body.parent_id,
-        "max_attempts": body.max_attempts,
-        "timeout": body.timeout_s,
-        "refs": body.refs or None,
-        "headers": body.headers or None,
-        "on_duplicate": body.on_duplicate,
-        "created_by": ctx.by,
-    }
     if body.type in BUILT_IN:
         # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
         raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
-    task = ctx.app.tasks.require(body.type)
-    chosen: Any = {name: value for name, value in options.items() if value is not None}
-    handle = await task.using(**chosen).aenqueue(**body.payload)
+    given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
+    options: Any = {_OPTIONS.get(name, name): value for name, value in given.items()}
+    options |= {"created_by": ctx.by, "tenant": tenant}
+    task = ctx.app.tasks.require(body.type).using(**options)
+    handle = await task.aenqueue(**body.payload)
     enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
     return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued

@@ -46,8 +46,9 @@ async def watch_events(
 ) -> StreamingResponse:
     """Watch events as they happen (server-sent events).
 
-    Begins behind `Last-Event-ID` or `after` where given, else now. A slow reader loses nothing and costs no memory: it is
-    served from the store. The stream ends when the credential does, or when the host application's hook gives another answer for its user.
+    Begins behind `Last-Event-ID` or `after` where given, else now. A slow reader loses nothing and costs no memory:
+    it is served from the store. The stream ends when the credential does, or when the hook of the host application
+    gives another answer for its user.
     """
     feed = ctx.state.feed
     if feed.is_full:

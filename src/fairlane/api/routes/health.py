@@ -1,4 +1,4 @@
-"""Liveness and readiness for probes, which have no credentials; the store's state and the API's description for callers."""
+"""Liveness and readiness for probes without credentials; the store's state and the API's description for callers."""
 
 from __future__ import annotations
 

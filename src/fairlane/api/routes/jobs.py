@@ -220,7 +220,10 @@ async def _detail(ctx: RequestContext, id: UUID) -> object:
 
 
 def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
-    """A job with its payload and result. Payloads were held to the task's rule for secrets when they were stored, results are here."""
+    """A job with its payload and result.
+
+    Payloads were held to the task's rule for secrets when they were stored; results are held to it here.
+    """
     task = ctx.app.tasks.get(job.type)
     policy = (task and task.definition.sensitive) or ctx.app.runtime.settings.sensitive
     result: Any = None if job.result is None else stored_json(job.result)

@@ -39,7 +39,7 @@ async def run_schedule(ctx: Context, name: Name, notes: Notes) -> object:
 @routes.post("{name}/pause/", Right.ACT, answer=SCHEDULE.type)
 async def pause_schedule(ctx: Context, name: Name, notes: Notes) -> Any:
     """Let a schedule fire no more, until it is resumed."""
-    await ctx.app.schedules.aget(name)  # else a refusal would tell that another tenant has one of this name
+    await ctx.app.schedules.aget(name)  # another tenant's is not found
     return SCHEDULE.of(await ctx.app.schedules.apause(name, by=ctx.by, notes=notes))
 
 

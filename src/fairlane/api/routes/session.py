@@ -1,9 +1,9 @@
-"""Logging in by a one-time link, and out; who one is."""
+"""Logging in by a one-time link, the page a browser arrives at, who the caller is, and logging out."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from fastapi import Query
@@ -12,8 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlane.api.auth import sessions
 from fairlane.api.auth.admission import address_of
-from fairlane.api.auth.caller import Caller, caller_of
-from fairlane.api.auth.rights import Right
+from fairlane.api.auth.rights import Caller, Right, caller_of, missing_role
 from fairlane.api.fields import shape
 from fairlane.api.problems import Problem
 from fairlane.api.request import Context, State
@@ -60,8 +59,8 @@ async def ask_to_log_in(link: Link) -> HTMLResponse:
 async def log_in(request: Request, state: State, link: Link) -> Response:
     """Exchange a one-time link for a session.
 
-    Browsers are sent on to a page of links, programs that accept JSON are told who they are now. The cookie is out of reach of scripts and
-    other sites.
+    Browsers are sent on to a page of links, programs that accept JSON get who they are now. The cookie is out of
+    reach of scripts and other sites.
     """
     if sessions.is_from_another_site(request):
         raise Problem(403, "cross_site", "a page of another site asked for this; nothing was changed")
@@ -87,7 +86,7 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
     responses={200: {"description": "logged out, as a page", "content": {"text/html": {"schema": {"type": "string"}}}}},
 )
 async def log_out(request: Request, ctx: Context) -> Response:
-    """End this session everywhere. Browsers are told so by a page."""
+    """End this session everywhere. Browsers get a page that says so."""
     if ctx.caller.by == "session" and ctx.caller.credential_id is not None:
         with all_tenants():  # a session that is bound to a tenant ends as well
             await ctx.app.tokens.arevoke(ctx.caller.credential_id, by=ctx.by)
@@ -101,3 +100,64 @@ async def log_out(request: Request, ctx: Context) -> Response:
 async def show_me(ctx: Context) -> Caller:
     """Say who you are and what you may do."""
     return ctx.caller
+
+
+class Place(NamedTuple):
+    title: str
+    path: str
+    right: Right = Right.READ
+    for_all_tenants: bool = False
+
+
+PLACES = (
+    Place("Jobs", "api/jobs/"),
+    Place("Queues", "api/jobs/queues/"),
+    Place("Dead letters", "api/jobs/admin/dlq/", Right.MANAGE),
+    Place("Dead letters, put together by what went wrong", "api/jobs/admin/dlq/groups/", Right.MANAGE),
+    Place("Schedules", "api/jobs/schedules/"),
+    Place("Alerts", "api/jobs/alerts/", for_all_tenants=True),
+    Place("Workers", "api/jobs/workers/", for_all_tenants=True),
+    Place("Statistics", "api/jobs/statistics/"),
+    Place("Audit", "api/jobs/audit/"),
+    Place("Tokens", "api/jobs/tokens/", Right.TOKENS, for_all_tenants=True),
+    Place("Who you are", "api/jobs/me/"),
+    Place("The API described, as OpenAPI", "api/openapi.json"),
+)
+"""Their rights are those their routes declare. (tests/api/test_home.py)"""
+
+_HOME_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Fairlane</title></head>
+<body><h1>Fairlane</h1>
+<p>You are <b>{name}</b>: {roles}. {tenant}</p>
+<ul>
+{places}
+</ul>{leave}
+</body></html>
+"""
+_LEAVE = """
+<form method="post" action="logout"><button>Log out</button></form>"""
+
+
+@routes.get("/", Right.READ, response_class=HTMLResponse)
+async def show_home(ctx: Context) -> HTMLResponse:
+    """Show who you are and where to go from here."""
+    caller = ctx.caller
+    places = "\n".join(f'<li><a href="{place.path}">{escape(place.title)}</a></li>' for place in open_to(caller))
+    tenant = "All tenants' jobs are yours to see." if caller.tenant is None else f"You see those of {caller.tenant}."
+    return HTMLResponse(
+        _HOME_PAGE.format(
+            name=escape(caller.name),
+            roles=escape(", ".join(caller.roles)),
+            tenant=escape(tenant),
+            places=places,
+            leave=_LEAVE if caller.by == "session" else "",
+        )
+    )
+
+
+def open_to(caller: Caller) -> list[Place]:
+    return [
+        place
+        for place in PLACES
+        if missing_role(caller.roles, place.right) is None and not (place.for_all_tenants and caller.tenant is not None)
+    ]

@@ -44,7 +44,7 @@ class NewToken(Struct, frozen=True, kw_only=True):
 
 class NewLink(Struct, frozen=True, kw_only=True):
     link: Secret
-    path: Annotated[str, Meta(description="Where to open it, below this API's address.", examples=["/login?link=fl_…"])]
+    path: Annotated[str, Meta(description="Below this API's address.", examples=["/login?link=fl_…"])]
     credential: Credential
 
 

@@ -63,7 +63,7 @@ def list_records(
     "--kept",
     type=kept_link,
     metavar="NUMBER:HASH",
-    help="A link this command printed before, kept where nobody who writes the audit can reach: it must still be there.",
+    help="A link this command printed before, kept where no writer of the audit can reach: it must still be there.",
 )
 @at_store
 @prints

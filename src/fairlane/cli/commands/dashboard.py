@@ -32,8 +32,8 @@ GRACE_S = 5
 def dashboard(application: str | None, url: str | None, host: str, port: int, by: str, notes: str | None) -> None:
     """Serve the HTTP API.
 
-    On this machine's own address a one-time link to log in is printed. On any other address it starts only once there is a credential:
-    `fairlane tokens create` makes one. Put a proxy with TLS in front of it.
+    On this machine's own address a one-time link to log in is printed. On any other address it starts only once
+    there is a credential: `fairlane tokens create` makes one. Put a proxy with TLS in front of it.
     """
     with needed_for("`fairlane dashboard`", "dashboard"):
         import uvicorn
@@ -57,7 +57,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                # It waits for every answer to end before the API hears that it stops; streams end only when told to.
+                # It waits for every answer to end before the API hears that it stops; streams end only when asked to.
                 api.state.fairlane.feed.stop()
                 await super().shutdown(sockets)
 

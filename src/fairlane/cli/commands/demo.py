@@ -24,8 +24,8 @@ from fairlane.cli.output import Printer
 def demo(seconds: float, keep: bool, out: Printer) -> None:
     """Watch jobs of three tenants run, fail, retry and die.
 
-    A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a schedule. Ends by
-    itself, or in order after Ctrl-C. Every number shown is read back from the store.
+    A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a
+    schedule. Ends by itself, or in order after Ctrl-C. Every number shown is read back from the store.
     """
     from fairlane.cli.demo.play import run_demo
 

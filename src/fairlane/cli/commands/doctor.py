@@ -11,7 +11,7 @@ from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.cli.doctor.setup import Finding
+    from fairlane.cli.doctor.store import Finding
 
 
 @click.command()

@@ -35,8 +35,8 @@ PREFIX = "FAIRLANE_WORKER_PROBE_"
 def healthcheck(at: At, out: Printer, probe_port: int | None, probe_host: str, live: bool) -> None:
     """Exit with 0 if the store, or a worker's probe, is well.
 
-    The store: 69 if it cannot be reached, 1 if this code cannot run on its schema. A probe: 1 if it says no or does not answer; the store is
-    not asked and no application is imported, so that it can be asked often.
+    The store: 69 if it cannot be reached, 1 if this code cannot run on its schema. A probe: 1 if it says no or does
+    not answer; the store is not asked and no application is imported, so that it can be asked often.
     """
     if probe_port is not None:
         said = asked(probe_host, probe_port, "/livez" if live else "/readyz")

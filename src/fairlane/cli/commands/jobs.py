@@ -78,7 +78,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    Filters are options or words, `name:value`, quoted where a value has spaces: `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
+    Filters are options or words, `name:value`, quoted where a value has spaces:
+    `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
     """
     from fairlane.client.admin.jobs import filter_words
 
@@ -182,7 +183,7 @@ def bury(**given: Any) -> None:
 @jobs.command()
 @of_several(ids)
 def reset(**given: Any) -> None:
-    """Take running jobs from their worker: ready again at once, uncharged. What the old attempt writes no longer counts."""
+    """Take running jobs from their worker: ready again at once, uncharged. The old attempt's writes no longer count."""
     _act("reset", **given)
 
 

@@ -1,7 +1,4 @@
-"""`fairlane limits`: list, set, clear.
-
-Limits as rows for reading.
-"""
+"""`fairlane limits`: list, set, clear."""
 
 from __future__ import annotations
 
@@ -97,11 +94,11 @@ def list_limits(at: At, out: Printer) -> None:
 @about
 @click.option("--running", type=int, help="So many at once, over all workers; -1: no limit.")
 @click.option("--rate", metavar="N/SPAN", help="So many starts in a span: 50/min, 10/s, 100/5min; -1: no limit.")
-@click.option("--waiting", type=int, help="A tenant's: so many waiting and running in one queue; -1: no limit.")
+@click.option("--waiting", type=int, help="A tenant's: the most waiting and running in one queue; -1: no limit.")
 @click.option(
     "--when-full", type=click.Choice(["warn", "reject", "hold"]), help="A tenant's: what happens at --waiting."
 )
-@click.option("--enqueue-rate", metavar="N/SPAN", help="A tenant's: so many enqueued in a span.")
+@click.option("--enqueue-rate", metavar="N/SPAN", help="A tenant's: the most enqueued in a span.")
 @click.option("--payload-bytes", type=int, help="A tenant's: the largest payload.")
 @acts
 @at_store

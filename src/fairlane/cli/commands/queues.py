@@ -24,7 +24,8 @@ def queues() -> None:
 def list_queues(tenant: str | None, at: At, out: Printer) -> None:
     """Count jobs by queue and status.
 
-    Pending: ready, scheduled or snoozed. Failed: waiting for their retry. Scheduled: everything that waits for its time.
+    Pending: ready, scheduled or snoozed. Failed: waiting for their retry. Scheduled: everything that waits for its
+    time.
     """
     from fairlane.core.ops import COUNT_CAP
 

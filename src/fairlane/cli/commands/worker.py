@@ -100,7 +100,7 @@ def lane(text: str) -> Lane:
     help="How long running jobs may take to end after a stop: 25s if left out.",
 )
 @option("--drain", is_flag=True, help="Leave when nothing is ready and nothing runs.")
-@option("--max-jobs", type=click.IntRange(1), help="Replace a worker process after so many jobs.")
+@option("--max-jobs", type=click.IntRange(1), help="Replace a worker process after this many jobs.")
 @option("--max-memory", type=memory, metavar="SIZE", help="Replace a worker process that uses more: 512MB, 2GB.")
 @option("--isolated-memory", type=memory, metavar="SIZE", help="What an isolated task may use.")
 @option("--probe-port", type=click.IntRange(0, 65_535), help="Answer /livez and /readyz there; 0: any free port.")
@@ -116,8 +116,9 @@ def lane(text: str) -> Lane:
 def worker(app: str | None, processes: int | None, log_level: str, **options: Any) -> None:
     """Run an application's jobs.
 
-    A foreman starts the worker processes, keeps their heartbeats and restarts the dead. SIGTERM or Ctrl-C: claims end, running
-    jobs have the grace, a second one ends it at once. SIGHUP replaces the processes, SIGUSR1 writes heap dumps.
+    A foreman starts the worker processes, keeps their heartbeats and restarts the dead. SIGTERM or Ctrl-C: claims
+    end, running jobs have the grace, a second one ends it at once. SIGHUP replaces the processes, SIGUSR1 writes heap
+    dumps.
     """
     import asyncio
     import logging

@@ -39,7 +39,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells it: 130 for a Ctrl-C; 0: nobody interrupted."""
+        """The exit code a shell expects: 130 for a Ctrl-C; 0: nobody interrupted."""
         return 128 + self._signals[0] if self._signals else 0
 
     def ending(self) -> None:
@@ -86,7 +86,7 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # a terminal's Ctrl-C is ours to hear: we tell it when to stop
+                process_group=0,  # a terminal's Ctrl-C is ours to hear: we stop it
             )
 
     def __enter__(self) -> Self:
@@ -111,13 +111,13 @@ class Crew:
             raise Failed(f"the foreman has ended: {self._last_words()}")
 
     def stop(self, interrupts: Interrupts) -> None:
-        """As SIGTERM stops any foreman: running jobs get the grace, everything else is given back. Interrupted meanwhile: at once."""
-        told = 0
+        """As SIGTERM stops any foreman: running jobs get the grace, the rest is released. A second interrupt: at once."""
+        sent = 0
         for _ in range(int(LEAVE_S / LOOK_S)):
             if self._process.poll() is not None:
                 return
-            if told < (wanted := 1 + interrupts.heard_again):
-                told = wanted
+            if sent < (wanted := 1 + interrupts.heard_again):
+                sent = wanted
                 self._process.send_signal(signal.SIGTERM)
             self._pause.sleep(LOOK_S)
 

@@ -1,4 +1,4 @@
-"""Reads the store back for the demonstration: jobs, workers, breakers and schedules in one look, and what changed between two."""
+"""Reads the store back: jobs, workers, breakers and schedules in one look, and what changed between two looks."""
 
 from __future__ import annotations
 

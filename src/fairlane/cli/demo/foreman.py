@@ -1,7 +1,7 @@
 """The demonstration's foreman, in a process of its own: `python -m fairlane.cli.demo.foreman PARENT MODULE:NAME`.
 
-What `fairlane worker --profile development --processes 2 --grace 1s` would be, but that it hears no settings of its surroundings
-and does not outlive the demonstration.
+As `fairlane worker --profile development --processes 2 --grace 1s`, but without settings from the environment, and it
+does not outlive the demonstration.
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
                     crew.wait_until_ready(app, interrupts)
                     ran_s = play(app, tasks, crew, out, seconds, interrupts)
                 # Nothing runs any more: what is read now stays true.
-                told = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
+                summed_up = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
         finally:
             if not keep:
                 shutil.rmtree(directory, ignore_errors=True)
-        summary.show(told, out)
+        summary.show(summed_up, out)
         return interrupts.exit_code
 
 
@@ -64,7 +64,7 @@ def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, 
             pause.sleep(TICK_S)
             elapsed_s = app.runtime.clock.monotonic() - began_s
         ran_s = elapsed_s
-        why = "interrupted: the foreman is told to stop" if interrupts.heard else "the foreman is told to stop"
+        why = "interrupted: the foreman is asked to stop" if interrupts.heard else "the foreman is asked to stop"
         screen.show(elapsed_s, look_at(app), [why])
         interrupts.ending()
         crew.stop(interrupts)

@@ -30,7 +30,7 @@ class Scene(NamedTuple):
 
 
 def declare_missed(app: Fairlane) -> None:
-    """The digest's timetable as it would stand had the last worker left before its last nominal time, which is a true one.
+    """Set the digest's timetable as if the last worker had left before its last nominal time.
 
     Nobody would watch until six in the morning. What follows is real: a worker finds it due and makes up for it.
     """

@@ -1,28 +1,32 @@
-"""Runs the checks in order; what one of them needs and lacks ends those behind it."""
+"""Runs the checks of `fairlane doctor` in order; a check that lacks what it needs ends those behind it."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
+from importlib.metadata import version
 
-from fairlane.cli.doctor import setup, store
-from fairlane.cli.doctor.setup import Finding
-from fairlane.cli.output import one_line
+from fairlane.cli.doctor import store
+from fairlane.cli.doctor.store import Finding
+from fairlane.cli.output import one_line, plural
 from fairlane.cli.target import At, without_fallback
 from fairlane.client.app import Fairlane
-from fairlane.errors import ConfigError, FairlaneError
+from fairlane.client.settings.model import Settings
+from fairlane.errors import ConfigError, FairlaneError, MissingExtra
+from fairlane.stores.url import redacted
 
 
 def examine(at: At) -> Iterator[Finding]:
-    yield from setup.versions()
+    yield from _versions()
     try:
         settings = at.settings()
         application = at.application()
     except ConfigError as error:
         yield Finding("settings", "fail", one_line(str(error)), "correct the setting it names")
         return
-    yield from setup.settings_in_force(settings)
+    yield from _settings_in_force(settings)
     if application is not None:
-        yield from setup.tasks(application)
+        yield from _tasks(application)
     if settings.url.lower().startswith("memory:"):
         yield Finding("store", "warn", "memory: jobs end with the process", "use sqlite:/// or postgresql://")
         return
@@ -40,3 +44,37 @@ def examine(at: At) -> Iterator[Finding]:
                     yield from store.unknown_types(client, application)
     except (FairlaneError, OSError) as error:
         yield store.unreachable(error)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("versions", "ok", f"fairlane {version('fairlane')}, Python {platform.python_version()}")
+
+
+def _settings_in_force(settings: Settings) -> Iterator[Finding]:
+    yield Finding("url", "ok", f"{redacted(settings.url)}, from {settings.source('url')}")
+    others = [f"{name} from {source}" for name, _, source in settings.shown() if source != "default" and name != "url"]
+    yield Finding("settings", "ok", "; ".join(others) or "all others have their defaults")
+    try:
+        settings.alerts.require_extra()
+    except MissingExtra as error:
+        yield Finding("alerts", "fail", f"{error.purpose} needs {error.package}, which is not installed", error.remedy)
+    if settings.profile != "production":
+        yield Finding(
+            "profile", "warn", "development: purge() is allowed", 'set profile = "production" where it counts'
+        )
+    if settings.fallback == "memory":
+        yield Finding(
+            "fallback",
+            "warn",
+            "the application goes on in memory when the store is away at its start, and loses those jobs when it ends",
+            'set fallback = "refuse" where jobs must not be lost',
+        )
+
+
+def _tasks(application: Fairlane) -> Iterator[Finding]:
+    if application.tasks:
+        yield Finding("application", "ok", f"{plural(len(application.tasks), 'task')} registered")
+    else:
+        yield Finding(
+            "application", "warn", "no task is registered", "import the modules that define tasks where the app is made"
+        )

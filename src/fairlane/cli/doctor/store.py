@@ -1,11 +1,10 @@
-"""Checks of the store: reachable, its schema, its durability, its clock, and types nobody knows."""
+"""What a check finds, and the checks of the store: reachable, its schema, its durability, its clock, unknown types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fairlane.cli.doctor.setup import Finding, State, from_sentence
 from fairlane.cli.output import one_line
 from fairlane.cli.schema import schema_of
 from fairlane.cli.target import sqlite_file
@@ -16,6 +15,22 @@ from fairlane.stores.url import store_named_by
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
     from fairlane.client.settings.model import Settings
+
+State = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    check: str
+    state: State
+    says: str
+    remedy: str = ""
+
+
+def from_sentence(check: str, state: State, sentence: str) -> Finding:
+    """A sentence of the form "what is wrong: why it matters; what to do", as stores report it."""
+    says, _, remedy = sentence.rpartition("; ")
+    return Finding(check, state, says or sentence, remedy if says else "")
+
 
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
