@@ -6,14 +6,14 @@ from typing import Any
 
 from fairlane.core import ops
 from fairlane.core.clock import Clock, SystemClock
+from tests.model_acts import People
+from tests.model_alerts import Watch
 from tests.model_breakers import Breakers
 from tests.model_claim import Claiming
 from tests.model_facts import Record, own_failure, span
 from tests.model_limits import Limits
-from tests.model_people import People
 from tests.model_schedules import Schedules
 from tests.model_tenants import Tenants
-from tests.model_watch import Watch
 from tests.model_workers import Workers
 
 RECORDED_AS = {"completed": "completed", "retried": "failed", "died": "dead", "cancelled": "cancelled"}

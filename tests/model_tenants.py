@@ -7,7 +7,7 @@ from typing import Any
 from fairlane.core import ops
 from fairlane.core.limits import LimitKey, StoredLimit
 from tests.model_facts import Record
-from tests.model_reads import job_of
+from tests.model_pages import job_of
 
 CAP = ops.TENANT_COUNT_CAP
 

@@ -16,8 +16,8 @@ from fairlane.errors import InvalidPayload
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import profile_config
-from tests.support.acting import Scene
-from tests.support.making import NOON, died, failure, retried
+from tests.support.samples import NOON, died, failure, retried
+from tests.support.scene import Scene
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from fairlane.core.ops import ALL_TENANTS, Acknowledge
 from fairlane.stores.postgres import PostgresStore
 from tests.servers.postgres import shared_server
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 DOCUMENTED = {
     "queue health": "SELECT * FROM job_queue_health ORDER BY type, status;",

@@ -21,7 +21,7 @@ from fairlane.worker.foreman.heartbeat import Ending, return_leases
 from fairlane.worker.lanes import ANY, Lane
 from fairlane.worker.state import WorkerState
 from tests.alerts.test_sinks import SECRET, Receiver, hooks, receiver as receiver
-from tests.support.making import NOON
+from tests.support.samples import NOON
 from tests.worker.conftest import eventually
 
 

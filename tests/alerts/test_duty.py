@@ -30,7 +30,7 @@ from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.alerts.post import Post
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 
 @pytest.mark.requirement("I8", "I12", "I13")

@@ -15,7 +15,7 @@ from fairlane.core.alerts.evaluation import MOST_ABOUT, OTHER, Change, Observati
 from fairlane.core.alerts.rules import DEFAULT_RULES, Rule, RuleChange, Watched, rules_in_force
 from fairlane.core.ops import Alert
 from fairlane.errors import ConfigError, InvalidOption
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 RULES = {rule.name: rule for rule in DEFAULT_RULES}
 

@@ -14,7 +14,7 @@ from fairlane.core.alerts.rules import DEFAULT_RULES, WATCHED
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import Alert, Report, SaveAlerts
 from tests.metrics.shop import Shop
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "deploy/grafana/fairlane.json").read_text())

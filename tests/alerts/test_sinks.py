@@ -27,7 +27,7 @@ from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.alerts.test_duty import Flaky
 from tests.servers.ports import free_port
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

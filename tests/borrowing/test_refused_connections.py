@@ -21,7 +21,7 @@ from fairlane.errors import SchemaOutOfDate, SqliteLibraryMismatch, StoreError, 
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
 from tests.borrowing.callers import POSTGRES, Kind
-from tests.support.making import Making
+from tests.support.samples import Making
 from tests.support.stores import Ground
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlane.core.ops import ALL_TENANTS, PageAudit
-from tests.support.acting import Scene
-from tests.support.making import retried
+from tests.support.samples import retried
+from tests.support.scene import Scene
 
 
 def test_every_act_on_a_job_is_written_down(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from fairlane.core.ops import (
     ReadUnsealed,
     SealAudit,
 )
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("W12")
 

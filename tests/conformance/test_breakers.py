@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.core.breaker import Admission, Breaker, BreakerPolicy
 from fairlane.core.ops import Admit, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker, only
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("Q10", "L8")
 

@@ -9,8 +9,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, DeadLetterFilter, PageDeadLetters
-from tests.support.acting import Scene
-from tests.support.making import completed, retried, snoozed
+from tests.support.samples import completed, retried, snoozed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("L5")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.acting import Scene
-from tests.support.making import OUTCOMES, completed, died, retried
+from tests.support.samples import OUTCOMES, completed, died, retried
+from tests.support.scene import Scene
 
 ENDS = {
     "completed": "completed",

@@ -8,8 +8,8 @@ import pytest
 from msgspec import Raw
 
 from fairlane.core.ops import Start, Turn
-from tests.support.acting import Scene, wanting
-from tests.support.making import completed, released, retried, snoozed
+from tests.support.samples import completed, released, retried, snoozed
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("W5")
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Mark, Receipt, Take
-from tests.support.acting import Scene, wanting
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("W5", "W14")
 

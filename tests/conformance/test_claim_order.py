@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from fairlane.core.job import Lease
-from tests.support.acting import Scene, wanting
-from tests.support.making import released
+from tests.support.samples import released
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("W14")
 

@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
-from tests.support.acting import Scene
-from tests.support.making import completed, crashed, retried
+from tests.support.samples import completed, crashed, retried
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("Q17")
 

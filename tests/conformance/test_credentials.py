@@ -24,7 +24,7 @@ from fairlane.core.ops import (
     SeeCredentials,
     only,
 )
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("W13")
 

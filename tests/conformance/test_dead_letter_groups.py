@@ -8,8 +8,8 @@ import pytest
 
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, DeadLetterFilter, DeadLetterGroup, GroupDeadLetters, Purge, Scope, only
-from tests.support.acting import Scene
-from tests.support.making import died, failure
+from tests.support.samples import died, failure
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("W10")
 

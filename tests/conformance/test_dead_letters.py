@@ -10,8 +10,8 @@ import pytest
 
 from fairlane.core.ids import Seq
 from fairlane.core.ops import ALL_TENANTS, DeadLetterAct, Reprocess
-from tests.support.acting import Scene
-from tests.support.making import NO_SUCH_SEQ, completed, died
+from tests.support.samples import NO_SUCH_SEQ, completed, died
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("L10", "I7")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ops import DutyTaken, Purge, TakeDuty
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 
 def take(scene: Scene, name: str = "alerts", every_s: float = 15.0) -> bool:

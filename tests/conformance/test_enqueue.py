@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.job import JobSpec
-from tests.support.acting import Scene
-from tests.support.making import completed
+from tests.support.samples import completed
+from tests.support.scene import Scene
 
 
 def test_a_new_job_is_created_under_the_id_its_client_made(scene: Scene) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from fairlane.core.limits import NO_LIMIT, Limit
 from fairlane.core.ops import TakeTokens, TokensTaken
-from tests.support.acting import Scene
-from tests.support.limiting import (
+from tests.support.limits import (
     clear_limit,
     every_tenant,
     got,
@@ -19,6 +18,7 @@ from tests.support.limiting import (
     set_limit,
     tenant,
 )
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I5")
 

@@ -20,7 +20,7 @@ from fairlane.core.ops import (
     Scope,
     only,
 )
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I13")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Reset, only
-from tests.support.acting import Scene
-from tests.support.holding import full_at, held_ids, hold, jobs, put
-from tests.support.limiting import claimed, clear_limit, every_tenant, set_limit, tenant, unhold
-from tests.support.making import completed
+from tests.support.held import full_at, held_ids, hold, jobs, put
+from tests.support.limits import claimed, clear_limit, every_tenant, set_limit, tenant, unhold
+from tests.support.samples import completed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I2")
 

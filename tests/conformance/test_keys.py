@@ -8,8 +8,8 @@ import pytest
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
-from tests.support.acting import Scene
-from tests.support.making import OUTCOMES, cancelled, completed, died, released, retried, snoozed
+from tests.support.samples import OUTCOMES, cancelled, completed, died, released, retried, snoozed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("W6", "L4")
 

@@ -7,8 +7,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Lapse, ListWorkers, Reclaimed, Start
-from tests.support.acting import Scene
-from tests.support.making import completed
+from tests.support.samples import completed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("Q17")
 

@@ -7,8 +7,7 @@ import pytest
 
 from fairlane.core.limits import NO_LIMIT, Limit, StoredLimit
 from fairlane.core.ops import Limits, ListLimits, Purge
-from tests.support.acting import Scene
-from tests.support.limiting import (
+from tests.support.limits import (
     claimed,
     clear_limit,
     every_tenant,
@@ -20,6 +19,7 @@ from tests.support.limiting import (
     task,
     tenant,
 )
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I2", "I5")
 

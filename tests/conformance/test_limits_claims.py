@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.limits import NO_LIMIT, Limit
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import (
+from tests.support.limits import (
     BOTH_QUEUES,
     clear_limit,
     each_kind,
@@ -21,7 +20,8 @@ from tests.support.limiting import (
     task,
     tenant,
 )
-from tests.support.making import OUTCOMES, completed
+from tests.support.samples import OUTCOMES, completed
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("I2", "I3", "I5")
 

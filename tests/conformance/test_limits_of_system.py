@@ -8,8 +8,8 @@ import pytest
 
 from fairlane.core.limits import Limit
 from fairlane.core.ops import TakeTokens
-from tests.support.acting import Scene
-from tests.support.limiting import claimed, every_tenant, rate, set_limit, tenant, unhold, why
+from tests.support.limits import claimed, every_tenant, rate, set_limit, tenant, unhold, why
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I2", "I5")
 

@@ -7,8 +7,7 @@ import pytest
 from fairlane.core.ids import JobId
 from fairlane.core.limits import Limit
 from fairlane.core.ops import PauseClaims, Take
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import (
+from tests.support.limits import (
     BOTH_QUEUES,
     HERE,
     each_kind,
@@ -20,6 +19,7 @@ from tests.support.limiting import (
     task,
     tenant,
 )
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("I2", "I3", "I5")
 

@@ -9,8 +9,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, LOG_LINES, GetJob, JobDetail, LogLine, Note, only
-from tests.support.acting import Scene
-from tests.support.making import NO_SUCH_SEQ, completed, retried
+from tests.support.samples import NO_SUCH_SEQ, completed, retried
+from tests.support.scene import Scene
 
 
 def note(scene: Scene, worker: WorkerId, lease: Lease, **said: Any) -> bool:

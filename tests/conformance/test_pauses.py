@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, PauseKind, Pauses, ResumeClaims, Take
-from tests.support.acting import Scene, wanting
-from tests.support.making import completed, retried
+from tests.support.samples import completed, retried
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("L15")
 

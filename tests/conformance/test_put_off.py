@@ -8,9 +8,9 @@ from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.limits import Limit
 from fairlane.core.outcome import Snoozed
-from tests.support.acting import Scene
-from tests.support.limiting import queue, rate, task, tenant
-from tests.support.making import NO_SUCH_SEQ, completed, crashed, retried, snoozed
+from tests.support.limits import queue, rate, task, tenant
+from tests.support.samples import NO_SUCH_SEQ, completed, crashed, retried, snoozed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("Q10", "L8")
 

@@ -9,8 +9,7 @@ import pytest
 from fairlane.core.job import Lease
 from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, LimitsInForce
 from fairlane.core.ops import ALL_TENANTS, Lapse, Reset, Start, Take
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import (
+from tests.support.limits import (
     HERE,
     each_kind,
     got,
@@ -22,7 +21,8 @@ from tests.support.limiting import (
     tenant,
     why,
 )
-from tests.support.making import OUTCOMES, completed, crashed, released
+from tests.support.samples import OUTCOMES, completed, crashed, released
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("I5")
 

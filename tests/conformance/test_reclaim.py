@@ -7,8 +7,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetDeadLetter
-from tests.support.acting import Scene, wanting
-from tests.support.making import OUTCOMES, completed, released
+from tests.support.samples import OUTCOMES, completed, released
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("Q17")
 

@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, JobAct, Reset, Scope, only
-from tests.support.acting import Scene
-from tests.support.making import OUTCOMES, completed, retried
+from tests.support.samples import OUTCOMES, completed, retried
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("L15")
 

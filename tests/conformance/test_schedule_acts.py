@@ -7,9 +7,9 @@ from datetime import datetime
 import pytest
 
 from fairlane.core.ops import ListSchedules, PauseSchedule, RemoveSchedule, RunSchedule, ScheduleAct, only
-from tests.support.acting import Scene
-from tests.support.making import NOON
-from tests.support.scheduling import HOUR, declare, fire, firing, listed, names, spec
+from tests.support.samples import NOON
+from tests.support.scene import Scene
+from tests.support.schedules import HOUR, declare, fire, firing, listed, names, spec
 
 pytestmark = pytest.mark.requirement("L12", "L15")
 

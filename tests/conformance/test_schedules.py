@@ -10,9 +10,9 @@ import pytest
 from fairlane.core.ids import JobId
 from fairlane.core.ops import Declared, Fire, Fired
 from fairlane.core.schedules.schedule import Schedule
-from tests.support.acting import Scene
-from tests.support.making import NOON, completed
-from tests.support.scheduling import HOUR, declare, fire, firing, listed, names, spec
+from tests.support.samples import NOON, completed
+from tests.support.scene import Scene
+from tests.support.schedules import HOUR, declare, fire, firing, listed, names, spec
 
 pytestmark = pytest.mark.requirement("L12")
 

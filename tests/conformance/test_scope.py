@@ -16,7 +16,7 @@ from fairlane.core.ops import (
     Scope,
     only,
 )
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 FOREIGN = only("bolt")
 OWN = only("acme")

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, GetDeadLetter, Start
-from tests.support.acting import Scene
-from tests.support.making import (
+from tests.support.samples import (
     NO_SUCH_SEQ,
     OUTCOMES,
     cancelled,
@@ -18,6 +17,7 @@ from tests.support.making import (
     retried,
     snoozed,
 )
+from tests.support.scene import Scene
 
 every_outcome = pytest.mark.parametrize("outcome", OUTCOMES)
 BECOMES = {

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane.core.ops import ALL_TENANTS, only
-from tests.support.acting import Scene
-from tests.support.making import cancelled, completed, died, retried, snoozed
+from tests.support.samples import cancelled, completed, died, retried, snoozed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("Q11", "L5")
 

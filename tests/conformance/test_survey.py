@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlane.core.ops import PauseClaims, Survey, Take
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import queue, task, tenant
+from tests.support.limits import queue, task, tenant
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("I3", "W14")
 

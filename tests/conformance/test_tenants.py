@@ -22,9 +22,9 @@ from fairlane.core.ops import (
     TenantsAdded,
     only,
 )
-from tests.support.acting import Scene
-from tests.support.limiting import every_tenant, pause_limit, queue, set_limit, tenant
-from tests.support.making import completed
+from tests.support.limits import every_tenant, pause_limit, queue, set_limit, tenant
+from tests.support.samples import completed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I3")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ops import only
-from tests.support.acting import Scene
-from tests.support.making import cancelled, completed, died, failure, retried
+from tests.support.samples import cancelled, completed, died, failure, retried
+from tests.support.scene import Scene
 
 ODD_JSON = {
     "quotes": r'{"a":"she said \"no\" and it' 's \u0027fine\u0027"}',

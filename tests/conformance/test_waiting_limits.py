@@ -6,10 +6,10 @@ import pytest
 
 from fairlane.core.limits import NO_LIMIT, Limit
 from fairlane.core.ops import EnqueueResult, LimitHit
-from tests.support.acting import Scene
-from tests.support.holding import full_at, held_ids, hit, hold, jobs, put
-from tests.support.limiting import every_tenant, set_limit, tenant
-from tests.support.making import completed, retried
+from tests.support.held import full_at, held_ids, hit, hold, jobs, put
+from tests.support.limits import every_tenant, set_limit, tenant
+from tests.support.samples import completed, retried
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I2")
 

@@ -9,8 +9,7 @@ import pytest
 from fairlane.core.ids import JobId
 from fairlane.core.limits import NO_LIMIT
 from fairlane.core.ops import TENANT_COUNT_CAP, Age, LimitState, PauseClaims, Renew, Why, only
-from tests.support.acting import Scene
-from tests.support.limiting import (
+from tests.support.limits import (
     claimed,
     every_tenant,
     named,
@@ -22,7 +21,8 @@ from tests.support.limiting import (
     tenant,
     why,
 )
-from tests.support.making import completed
+from tests.support.samples import completed
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I2", "I5")
 

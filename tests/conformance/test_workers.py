@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.acting import Scene, wanting
-from tests.support.making import completed
+from tests.support.samples import completed
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("Q17")
 

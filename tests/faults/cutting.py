@@ -11,7 +11,7 @@ from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place
 from tests.servers.proxy import PASS, Cut, Plan, Proxy
-from tests.support.making import Making
+from tests.support.samples import Making
 from tests.support.stores import Face
 
 Direction = Literal["sent", "received"]

@@ -17,7 +17,7 @@ import apsw
 from fairlane.core.ops import Op
 from fairlane.stores.sqlite import SqliteStore
 from tests.faults.acts import ACTS, Staged
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 Arm = Callable[[apsw.Connection], None]
 

@@ -25,7 +25,7 @@ from tests.faults.cutting import Direction, cut_at, measure, offsets
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
 from tests.servers.proxy import Proxy
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import Face, Ground
 
 IS_LONG = bool(os.environ.get("FAIRLANE_LONG"))

@@ -19,7 +19,7 @@ from fairlane.stores.sqlite import SqliteStore
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import Ground
 
 pytestmark = pytest.mark.requirement("W12")

@@ -12,8 +12,8 @@ from fairlane.stores.postgres import PostgresStore
 from tests.faults.cutting import Direction, cut_at, measure, offsets
 from tests.faults.places import Place
 from tests.servers.proxy import Cut, Proxy
-from tests.support.acting import wanting
-from tests.support.making import Making, completed, retried
+from tests.support.samples import Making, completed, retried
+from tests.support.scene import wanting
 from tests.support.stores import Face
 
 # Direction, kind of cut, colour, and every how many bytes the quick run cuts.

@@ -13,8 +13,8 @@ from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.servers.pgbouncer import pgbouncer_program
-from tests.support.acting import wanting
-from tests.support.making import Making
+from tests.support.samples import Making
+from tests.support.scene import wanting
 from tests.support.stores import Ground
 
 THREADS = 8

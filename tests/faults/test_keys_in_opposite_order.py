@@ -11,7 +11,7 @@ from fairlane.core.ops import Enqueue
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.support.making import Making
+from tests.support.samples import Making
 
 pytestmark = pytest.mark.requirement("W6", "L4")
 

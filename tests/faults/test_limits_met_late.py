@@ -12,8 +12,8 @@ from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.support.acting import wanting
-from tests.support.making import Making
+from tests.support.samples import Making
+from tests.support.scene import wanting
 
 LIMITS = {
     "queue": Limit(kind="queue", name="default", running=1),

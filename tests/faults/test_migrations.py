@@ -19,7 +19,7 @@ from tests.faults.places import Place
 from tests.faults.waiting import eventually
 from tests.servers.pgbouncer import pgbouncer_program
 from tests.servers.programs import run_by_psql, run_program
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import Ground
 
 STEPS = (*migrations().expansions, functions_step())

@@ -14,7 +14,7 @@ from fairlane.core.outcome import Completed, Died
 from fairlane.errors import StoreRefused
 from fairlane.testing import run_due
 from tests.faults.places import Place
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 DEEP = 5_000
 ODD_PAYLOADS = {

@@ -14,8 +14,8 @@ from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.support.acting import Scene
-from tests.support.making import Making
+from tests.support.samples import Making
+from tests.support.scene import Scene
 
 CONNECTIONS = 8
 

@@ -13,8 +13,8 @@ from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.faults.waiting import eventually
-from tests.support.acting import wanting
-from tests.support.making import Making
+from tests.support.samples import Making
+from tests.support.scene import wanting
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

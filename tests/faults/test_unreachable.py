@@ -19,7 +19,7 @@ from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.servers.ports import free_port
 from tests.servers.proxy import BLACKHOLE, PASS, Proxy
-from tests.support.making import Making
+from tests.support.samples import Making
 from tests.support.stores import Face
 
 QUICK = {"statement_timeout_s": 0.2}

@@ -12,7 +12,7 @@ from fairlane.core.ops import Enqueue, Turn
 from fairlane.core.ops.enqueue import Notify
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 
 class Ear:

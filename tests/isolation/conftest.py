@@ -7,7 +7,7 @@ import pytest
 
 from fairlane.core.ops import Purge
 from tests.isolation.house import House, Separated
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import SCHEMA_TEMPLATE, Ground, ground
 
 __all__ = ["ground"]

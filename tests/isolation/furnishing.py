@@ -17,8 +17,8 @@ from fairlane.core.ops import (
     SetLimit,
     StatRow,
 )
-from tests.support.acting import Scene
-from tests.support.making import NOON, retried
+from tests.support.samples import NOON, retried
+from tests.support.scene import Scene
 
 TENANTS = ("acme", "globex")
 HELD = Limit(kind="tenant", name="*", queue="full", waiting=1, when_full="hold")

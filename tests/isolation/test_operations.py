@@ -16,7 +16,7 @@ from fairlane.core.schedules.schedule import ScheduleSpec
 from fairlane.errors import DeadLetterNotFound, JobNotFound, ScheduleNotFound
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
 from tests.isolation.furnishing import Things, furnish
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import Face, Ground, open_at
 
 pytestmark = pytest.mark.requirement("I10", "I14")

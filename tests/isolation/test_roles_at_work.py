@@ -22,7 +22,7 @@ from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.furnishing import furnish
 from tests.isolation.house import House
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I10")
 

@@ -10,7 +10,7 @@ from psycopg import errors, sql
 
 from tests.isolation.furnishing import TENANTS, furnish
 from tests.isolation.house import House
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I10", "I14")
 

@@ -19,7 +19,7 @@ from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from tests.metrics.shop import COUNTING, Shop, labelled, read, series, value
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 DOCUMENTED = {
     "jobs_enqueued": ("counter", {"queue", "method", "org"}),

@@ -15,7 +15,7 @@ from fairlane.metrics import exposition
 from fairlane.metrics.counters import MOST_PAIRS, OTHER, MinuteCounters
 from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
 from tests.metrics.shop import Shop, read, series, value
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 
 @pytest.mark.requirement("I11")

@@ -8,7 +8,7 @@ import pytest
 
 from fairlane.core.ops import Purge
 from tests.races.track import Track
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import SHARED_KINDS, Face, Ground, ground, open_at
 
 __all__ = ["ground"]

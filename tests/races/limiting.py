@@ -10,8 +10,8 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, TakeTokens, Turn
 from fairlane.stores.base import Store
-from tests.support.acting import wanting
-from tests.support.making import Making, completed
+from tests.support.samples import Making, completed
+from tests.support.scene import wanting
 
 
 def claim_under_limits(store: Store, number: int, *, limits: list[dict[str, Any]], jobs: int) -> Any:

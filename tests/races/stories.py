@@ -15,8 +15,8 @@ from fairlane.core.outcome import Outcome
 from fairlane.stores.base import Store
 from tests.races.keeping import KEEPING
 from tests.races.limiting import LIMITING
-from tests.support.acting import wanting
-from tests.support.making import Making, completed, released, retried
+from tests.support.samples import Making, completed, released, retried
+from tests.support.scene import wanting
 
 TENANTS = ("acme", "bolt", "coil")
 

@@ -23,7 +23,7 @@ from fairlane.core.ops import (
     SealAudit,
 )
 from tests.races.track import Track
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 
 @pytest.fixture

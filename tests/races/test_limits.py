@@ -9,7 +9,7 @@ from fairlane.core.clock import SystemClock
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import SetLimit
 from tests.races.track import Track
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 RUNNING = {
     "queue": Limit(kind="queue", name="default", running=3),

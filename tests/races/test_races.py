@@ -12,7 +12,7 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import FINAL
 from fairlane.core.ops import Renew
 from tests.races.track import Track
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 
 @pytest.fixture

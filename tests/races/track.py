@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 ROOT = Path(__file__).parents[2]
 

@@ -28,10 +28,10 @@ from fairlane.core.ops import (
     Start,
     StatRow,
 )
-from tests.stateful.drawing import QUEUES, TENANTS, TYPES, scopes
 from tests.stateful.machine import Lives
-from tests.support.acting import wanting
-from tests.support.making import NOON, crashed
+from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes
+from tests.support.samples import NOON, crashed
+from tests.support.scene import wanting
 
 PAUSABLE = [*(("queue", name) for name in QUEUES), *(("type", name) for name in TYPES)]
 PAUSABLE += [("tenant", name) for name in TENANTS]

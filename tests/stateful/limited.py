@@ -28,8 +28,8 @@ from fairlane.core.ops import (
     Unhold,
     Why,
 )
-from tests.stateful.drawing import QUEUES, TENANTS, TYPES, bounds, scopes, specs
 from tests.stateful.interrupted import InterruptedLives
+from tests.stateful.strategies import QUEUES, TENANTS, TYPES, bounds, scopes, specs
 
 PERIODS = {"queue": 10.0, "tenant": 61.0, "type": 5.0, "named": 10.0}
 """One for each kind: what a store still knows of a longer period than it had to keep is its own affair."""

@@ -44,10 +44,10 @@ from fairlane.core.ops import (
     Want,
 )
 from fairlane.core.outcome import Outcome
-from tests.stateful.drawing import bounds, job_filters, scopes, spans, specs, wants
 from tests.stateful.side_by_side import SideBySide
-from tests.support.acting import Runs, wanting
-from tests.support.making import NO_SUCH_SEQ, NOON, OUTCOMES, Making
+from tests.stateful.strategies import bounds, job_filters, scopes, spans, specs, wants
+from tests.support.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making
+from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
 LEASES_S = (1000.0, 1000.0, 15.0, 5.0)

@@ -28,7 +28,7 @@ from fairlane.core.ops import (
     TurnResult,
 )
 from tests.model import Model
-from tests.support.acting import Runs
+from tests.support.scene import Runs
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.stateful.interrupted import InterruptedLives
-from tests.stateful.keepings import Keepings
+from tests.stateful.kept import Keepings
 from tests.stateful.limited import LimitedLives
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at

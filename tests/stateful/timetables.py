@@ -35,8 +35,8 @@ from fairlane.core.ops import (
 )
 from fairlane.core.schedules.schedule import Schedule, ScheduleSpec
 from tests.stateful.side_by_side import SideBySide
-from tests.support.acting import Runs, wanting
-from tests.support.making import NOON, Making, completed
+from tests.support.samples import NOON, Making, completed
+from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
 STEP = timedelta(minutes=1)

@@ -18,7 +18,7 @@ from fairlane.stores.base import Capability, Store
 from tests.model import Model
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.lanes import Lane, LaneState
-from tests.support.making import Raw
+from tests.support.samples import Raw
 
 TURN_S = 0.002
 POLL_S = 0.05

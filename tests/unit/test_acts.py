@@ -11,7 +11,7 @@ from fairlane.core.ops import ALL_TENANTS, Op
 from fairlane.core.ops.base import Act
 from fairlane.errors import InvalidOption
 from tests.isolation.every_operation import samples
-from tests.support.making import Making
+from tests.support.samples import Making
 
 MAKING = Making()
 EACH = samples(

@@ -12,7 +12,7 @@ STORY = """
 import os, sys, weakref
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.making import Making
+from tests.support.samples import Making
 import asyncio
 
 store = SqliteStore(sys.argv[1], library=sys.argv[2])

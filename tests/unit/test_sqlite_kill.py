@@ -21,8 +21,8 @@ import sys
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.acting import wanting
-from tests.support.making import Making
+from tests.support.scene import wanting
+from tests.support.samples import Making
 
 store, making = SqliteStore(sys.argv[1]), Making(int(sys.argv[2]))
 worker = making.worker_id()

@@ -13,7 +13,7 @@ from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.errors import SqliteLibraryMismatch
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL
-from tests.support.making import Making
+from tests.support.samples import Making
 
 OLD_STDLIB = sqlite3.sqlite_version_info < FIRST_SAFE_WAL
 

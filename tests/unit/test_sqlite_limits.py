@@ -19,8 +19,8 @@ from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.listener import SqliteListener
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import clear_limit, queue, rate, set_limit, task, tenant
+from tests.support.limits import clear_limit, queue, rate, set_limit, task, tenant
+from tests.support.scene import Scene, wanting
 
 
 @pytest.fixture

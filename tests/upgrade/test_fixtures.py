@@ -22,8 +22,8 @@ from fairlane.stores.postgres.schema import FUNCTIONS_RELEASE
 from fairlane.stores.sqlite import SqliteStore
 from tests.servers.postgres import shared_server
 from tests.servers.programs import run_by_psql
-from tests.support.acting import Scene, wanting
-from tests.support.making import completed
+from tests.support.samples import completed
+from tests.support.scene import Scene, wanting
 from tests.upgrade.make_fixtures import FIXTURES, job_facts, other_facts
 
 FACTS = json.loads((FIXTURES / "version_1.json").read_text())

@@ -18,8 +18,8 @@ from fairlane.stores.postgres import PostgresStore, schema
 from fairlane.stores.postgres.migrator import PostgresMigrator
 from tests.isolation.house import House
 from tests.servers.postgres import shared_server
-from tests.support.acting import Scene
-from tests.support.making import Making
+from tests.support.samples import Making
+from tests.support.scene import Scene
 from tests.upgrade.releases import MadeUp, objects
 
 NOW = schema.FUNCTIONS_RELEASE

@@ -26,7 +26,7 @@ from fairlane.worker.duties.statistics import FastLane
 from fairlane.worker.duties.table import BATCH, TABLE, TableDuty
 from fairlane.worker.lanes import ANY, Lane, Slot
 from fairlane.worker.state import WorkerState
-from tests.support.making import NOON, completed
+from tests.support.samples import NOON, completed
 from tests.worker.conftest import Works, eventually
 
 DAY = 86_400.0

@@ -16,7 +16,7 @@ from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.duties.statistics import BATCH, KEPT_BATCHES, StatisticsFlush
 from fairlane.worker.statistics import AttemptStatistics
-from tests.support.making import NOON, Making, cancelled, completed, died, released, retried, snoozed
+from tests.support.samples import NOON, Making, cancelled, completed, died, released, retried, snoozed
 from tests.worker.conftest import Works
 
 MAKING = Making()

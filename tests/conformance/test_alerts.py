@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane.core.ops import Alert, Alerts, Purge, ReadAlerts, SaveAlerts, Silence, SilenceAlerts
-from tests.support.acting import Scene
-from tests.support.making import NOON
+from tests.support.samples import NOON
+from tests.support.scene import Scene
 
 
 def alert(rule: str = "backlog", about: str = "critical", **facts: Any) -> Alert:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters, Purge
-from tests.support.acting import Scene
-from tests.support.making import cancelled, completed, retried
+from tests.support.samples import cancelled, completed, retried
+from tests.support.scene import Scene
 
 
 def test_finished_jobs_past_their_age_are_removed_with_everything_they_had(scene: Scene) -> None:

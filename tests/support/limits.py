@@ -7,7 +7,7 @@ from typing import Any
 from fairlane.core.ids import JobId
 from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops import ALL_TENANTS, ClearLimit, LimitPaused, Limits, PauseLimit, SetLimit, Unhold, Waiting, Why
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 
 
 def queue(name: str = "default", **said: Any) -> Limit:

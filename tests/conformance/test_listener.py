@@ -12,9 +12,9 @@ from fairlane.core.ops.pauses import PauseClaims
 from fairlane.core.outcome import Crashed
 from fairlane.stores.base import Listener
 from fairlane.stores.sqlite.listener import SqliteListener
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import clear_limit, queue, set_limit, task, tenant, unhold
-from tests.support.making import completed, released, retried
+from tests.support.limits import clear_limit, queue, set_limit, task, tenant, unhold
+from tests.support.samples import completed, released, retried
+from tests.support.scene import Scene, wanting
 from tests.support.stores import KINDS, Face, Ground, open_at
 
 NEVER_S = 20.0

@@ -18,8 +18,8 @@ from fairlane.core.ops import (
     PageDeadLetters,
     PageJobs,
 )
-from tests.support.acting import Scene
-from tests.support.making import NO_SUCH_SEQ, cancelled, completed, died, failure, retried
+from tests.support.samples import NO_SUCH_SEQ, cancelled, completed, died, failure, retried
+from tests.support.scene import Scene
 
 
 def test_a_job_nobody_knows_is_not_found(scene: Scene) -> None:

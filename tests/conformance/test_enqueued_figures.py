@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fairlane.core.ops import AddStats, Enqueue, Purge, ReadStats, RollUpEnqueued, StatRow
-from tests.support.acting import Scene
-from tests.support.making import NOON, completed
+from tests.support.samples import NOON, completed
+from tests.support.scene import Scene
 
 MINUTE = timedelta(minutes=1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlane.core import job as values, ops
 from tests.model_facts import Record, own_failure, span
-from tests.model_reads import Reads, job_of, letter_of
+from tests.model_pages import Reads, job_of, letter_of
 
 CARRIED_OVER = (
     "type",

@@ -10,8 +10,8 @@ import pytest
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ListWorkers, ReadStats, Renew, StatRow, WorkerRecord
-from tests.support.acting import Scene, wanting
-from tests.support.making import NOON, completed
+from tests.support.samples import NOON, completed
+from tests.support.scene import Scene, wanting
 
 
 def workers(scene: Scene) -> tuple[WorkerRecord, ...]:

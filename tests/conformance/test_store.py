@@ -8,7 +8,7 @@ from fairlane.core.ops import Check, Enqueue, GetStats, PageJobs, Purge
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.errors import StoreClosed, UnsupportedConnection
 from fairlane.stores.base import Capability
-from tests.support.acting import Scene
+from tests.support.scene import Scene
 from tests.support.stores import Face
 
 

@@ -50,7 +50,7 @@ from fairlane.core.ops import (
     Want,
 )
 from fairlane.core.outcome import Outcome
-from tests.support.making import NOON, Making, completed, died
+from tests.support.samples import NOON, Making, completed, died
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlane.core import ops
-from tests.model_access import Access, instant_text
+from tests.model_credentials import Access, instant_text
 from tests.model_events import Events
 from tests.model_facts import span
-from tests.model_reads import letter_of
+from tests.model_pages import letter_of
 
 
 class Watch(Access, Events):

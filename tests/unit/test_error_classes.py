@@ -22,7 +22,7 @@ from fairlane.errors import (
     RateLimited,
     StoreUnavailable,
 )
-from tests.support.making import NOON
+from tests.support.samples import NOON
 
 
 class Response:

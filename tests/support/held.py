@@ -7,8 +7,8 @@ from typing import Any
 from fairlane.core.ids import JobId
 from fairlane.core.limits import Limit
 from fairlane.core.ops import EnqueueResult, LimitHit
-from tests.support.acting import Scene
-from tests.support.limiting import tenant
+from tests.support.limits import tenant
+from tests.support.scene import Scene
 
 
 def full_at(waiting: int, policy: Any = "hold", **said: Any) -> Limit:

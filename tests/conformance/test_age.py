@@ -8,9 +8,9 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, Age, Mark, Reset, Take
-from tests.support.acting import Scene, wanting
-from tests.support.limiting import tenant, unhold
-from tests.support.making import released, retried, snoozed
+from tests.support.limits import tenant, unhold
+from tests.support.samples import released, retried, snoozed
+from tests.support.scene import Scene, wanting
 
 pytestmark = pytest.mark.requirement("W14")
 

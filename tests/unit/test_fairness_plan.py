@@ -14,7 +14,7 @@ from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Released
 from fairlane.stores.sqlite import MemoryStore
-from tests.support.making import Raw
+from tests.support.samples import Raw
 
 CHANCE = FixedChance(7)
 WORKER = WorkerId(uuid7(1, CHANCE.entropy(10)))

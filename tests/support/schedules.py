@@ -8,8 +8,8 @@ from typing import Any
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Declared, DeclareSchedules, Fire, Fired, ListSchedules, Planned
 from fairlane.core.schedules.schedule import Schedule, ScheduleSource, ScheduleSpec
-from tests.support.acting import Scene
-from tests.support.making import NOON
+from tests.support.samples import NOON
+from tests.support.scene import Scene
 
 HOUR = timedelta(hours=1)
 
