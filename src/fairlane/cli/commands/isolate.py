@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairlane.stores.postgres.roles import PostgresIsolator
 
 
-class Outer(Protocol):
+class JoinedOptions(Protocol):
     def joined(self, at: At, out: Printer) -> tuple[At, Printer]: ...
 
 
@@ -25,7 +25,7 @@ class Outer(Protocol):
 @at_store
 @prints
 @click.pass_obj
-def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -> None:
+def isolate(outer: JoinedOptions, prefix: str | None, sql: bool, at: At, out: Printer) -> None:
     """Separate roles and force row-level security (PostgreSQL).
 
     Makes the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last three
