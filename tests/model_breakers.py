@@ -47,17 +47,17 @@ class Breakers:
                     row |= CLOSED
             elif row["state"] == "closed" and row["failures"]:
                 row |= {"failures": 0, "updated_at": now}
-        return values.Breaker(name=op.name, **row)
+        return values.BreakerRecord(name=op.name, **row)
 
     def listbreakers(self, op, now):
-        return ops.Breakers(breakers=tuple(values.Breaker(name=n, **self.breakers[n]) for n in sorted(self.breakers)))
+        return ops.Breakers(breakers=tuple(values.BreakerRecord(name=n, **self.breakers[n]) for n in sorted(self.breakers)))
 
     def _set_breaker(self, op, action, facts, now):
         row = self.breakers[op.name] = self._breaker(op.name, now)
         before = row["state"]
         row |= facts | {"updated_at": now}
         self._note(op, action, None, f"breaker:{op.name}", {"state": before}, {"state": row["state"]}, now)
-        return ops.BreakerAct(breaker=values.Breaker(name=op.name, **row))
+        return ops.BreakerAct(breaker=values.BreakerRecord(name=op.name, **row))
 
     def resetbreaker(self, op, now):
         return self._set_breaker(op, "breaker_reset", CLOSED, now)

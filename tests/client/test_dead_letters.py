@@ -8,7 +8,8 @@ import json
 import pytest
 
 from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidState, SyncTask
-from fairlane.client.admin.dead_letters import DeadLetterFilters, Reprocessed
+from fairlane.client.admin.dead_letters import Reprocessed
+from fairlane.client.admin.filters import DeadLetterFilters
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import DeadLetterFilter
 from fairlane.errors import DeadLetterNotFound, UnknownTask

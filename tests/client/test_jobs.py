@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, Job, JobNotFound, Retry, SyncTask
-from fairlane.client.admin.jobs import JobFilters, filter_words, job_filter
+from fairlane.client.admin.filters import JobFilters, filter_words, job_filter
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import JobFilter
 from fairlane.errors import DeadLetterNotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.breaker import Admission, Breaker, BreakerPolicy
+from fairlane.core.breaker import Admission, BreakerPolicy, BreakerRecord
 from fairlane.core.ops import Admit, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker, only
 from tests.support.scene import Scene
 
@@ -21,20 +21,20 @@ def admit(scene: Scene, name: str = "smtp", policy: BreakerPolicy = POLICY) -> A
     return scene.run(Admit(name=name, policy=policy))
 
 
-def report(scene: Scene, failures: int = 0, successes: int = 0, **which: Any) -> Breaker:
+def report(scene: Scene, failures: int = 0, successes: int = 0, **which: Any) -> BreakerRecord:
     which = {"name": "smtp", "policy": POLICY, **which}
     return scene.run(Report(failures=failures, successes=successes, **which))
 
 
-def listed(scene: Scene) -> tuple[Breaker, ...]:
+def listed(scene: Scene) -> tuple[BreakerRecord, ...]:
     return scene.run(ListBreakers()).breakers
 
 
-def reset(scene: Scene, name: str = "smtp", notes: str | None = None) -> Breaker:
+def reset(scene: Scene, name: str = "smtp", notes: str | None = None) -> BreakerRecord:
     return scene.run(ResetBreaker(name=name, by="ada", notes=notes)).breaker
 
 
-def force(scene: Scene, name: str = "smtp", notes: str | None = None) -> Breaker:
+def force(scene: Scene, name: str = "smtp", notes: str | None = None) -> BreakerRecord:
     return scene.run(ForceBreaker(name=name, by="ada", notes=notes)).breaker
 
 
@@ -55,7 +55,7 @@ def test_a_breaker_nobody_knows_lets_calls_through_and_stays_unknown(scene: Scen
 def test_a_breaker_is_known_from_its_first_report(scene: Scene, failures: int, successes: int) -> None:
     told = report(scene, failures, successes)
     last_failure_at = scene.now if failures else None
-    expected = Breaker(name="smtp", failures=failures, last_failure_at=last_failure_at, updated_at=scene.now)
+    expected = BreakerRecord(name="smtp", failures=failures, last_failure_at=last_failure_at, updated_at=scene.now)
     assert told == expected
     assert listed(scene) == (expected,)
 
@@ -115,7 +115,7 @@ def test_a_probe_that_succeeds_closes_it(scene: Scene) -> None:
     admit(scene)
     scene.later(2)
     told = report(scene, successes=1)
-    assert told == Breaker(name="smtp", last_failure_at=failed_at, updated_at=scene.now)
+    assert told == BreakerRecord(name="smtp", last_failure_at=failed_at, updated_at=scene.now)
     assert admit(scene) == FREE
 
 
@@ -197,7 +197,7 @@ def test_a_breaker_reset_by_hand_is_closed(scene: Scene) -> None:
     failed_at = scene.now
     scene.later(5)
     told = reset(scene)
-    assert told == Breaker(name="smtp", last_failure_at=failed_at, updated_at=scene.now)
+    assert told == BreakerRecord(name="smtp", last_failure_at=failed_at, updated_at=scene.now)
     assert listed(scene) == (told,)
     assert admit(scene) == FREE
 

@@ -26,9 +26,9 @@ from fairlane import (
     timeout,
 )
 from fairlane.client.admin.audit import ChainVerified
+from fairlane.client.admin.bulk_acts import ManyActs
 from fairlane.client.admin.dead_letters import Reprocessed
 from fairlane.client.admin.explanation import Explanation
-from fairlane.client.admin.jobs import ManyActs
 from fairlane.client.admin.queues import QueueState
 from fairlane.core.job import Status
 from fairlane.core.ops import Pause

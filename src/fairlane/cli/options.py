@@ -18,7 +18,7 @@ from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal, on
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
-    from fairlane.client.admin.jobs import ManyActs
+    from fairlane.client.admin.bulk_acts import ManyActs
     from fairlane.client.app import Fairlane
 
 T = TypeVar("T")

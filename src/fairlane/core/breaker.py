@@ -36,7 +36,7 @@ class BreakerPolicy(Struct, frozen=True, kw_only=True):
             raise InvalidOption("cooldown_s", self.cooldown_s, "seconds, above 0 and at most a day")
 
 
-class Breaker(Struct, frozen=True, kw_only=True):
+class BreakerRecord(Struct, frozen=True, kw_only=True):
     """One breaker, as every process sees it."""
 
     name: str
@@ -62,7 +62,7 @@ class Admission(Struct, frozen=True, kw_only=True):
     """Refused: when to ask again; None: not before somebody resets it."""
 
 
-def admit(breaker: Breaker, policy: BreakerPolicy, now: datetime) -> tuple[Breaker, Admission]:
+def admit(breaker: BreakerRecord, policy: BreakerPolicy, now: datetime) -> tuple[BreakerRecord, Admission]:
     """May a call go ahead? The breaker after asking, and the answer."""
     if breaker.state == "closed":
         return breaker, Admission(admitted=True, state="closed")
@@ -80,7 +80,7 @@ def admit(breaker: Breaker, policy: BreakerPolicy, now: datetime) -> tuple[Break
     return replace(breaker, probing=probing, updated_at=now), Admission(admitted=True, state="half_open")
 
 
-def report(breaker: Breaker, policy: BreakerPolicy, *, failed: bool, now: datetime) -> Breaker:
+def report(breaker: BreakerRecord, policy: BreakerPolicy, *, failed: bool, now: datetime) -> BreakerRecord:
     """The breaker after one call's outcome."""
     if breaker.state == "open":
         # From a call begun before it opened: known, but it changes nothing.
@@ -108,10 +108,10 @@ def report(breaker: Breaker, policy: BreakerPolicy, *, failed: bool, now: dateti
     return replace(breaker, failures=0, updated_at=now) if breaker.failures else breaker
 
 
-def reset(breaker: Breaker, now: datetime) -> Breaker:
-    return Breaker(name=breaker.name, last_failure_at=breaker.last_failure_at, updated_at=now)
+def reset(breaker: BreakerRecord, now: datetime) -> BreakerRecord:
+    return BreakerRecord(name=breaker.name, last_failure_at=breaker.last_failure_at, updated_at=now)
 
 
-def force_open(breaker: Breaker, now: datetime) -> Breaker:
+def force_open(breaker: BreakerRecord, now: datetime) -> BreakerRecord:
     """Open until somebody resets it."""
     return replace(breaker, state="open", successes=0, probing=0, opened_at=now, retry_at=None, updated_at=now)

@@ -8,7 +8,7 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.histogram import Spans, cumulative
 from fairlane.core.ops import Alert, Health, Stats, Workers
 from fairlane.core.statistics import lane_use
@@ -108,7 +108,7 @@ def store(health: Health | None, name: str) -> Iterator[Metric]:
         yield degraded
 
 
-def breakers(found: Iterable[Breaker]) -> Iterator[Metric]:
+def breakers(found: Iterable[BreakerRecord]) -> Iterator[Metric]:
     state = GaugeMetricFamily("breaker_state_gauge", "0 closed, 1 half open, 2 open.", labels=("platform",))
     opened = GaugeMetricFamily(
         "fairlane_breaker_opened_timestamp_seconds",

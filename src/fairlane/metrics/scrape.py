@@ -18,7 +18,7 @@ from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
 from fairlane.client.context import in_scope
 from fairlane.client.steps import Steps, arun_steps, run_steps
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import (
     ALL_TENANTS,
     Alert,
@@ -48,7 +48,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
     health: Health | None = None
     """None, like the fields below, in the metrics of one tenant."""
     workers: Workers | None = None
-    breakers: tuple[Breaker, ...] = ()
+    breakers: tuple[BreakerRecord, ...] = ()
     alerts: tuple[Alert, ...] = ()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fairlane.client.admin.breakers import Verdict, permits_in_force
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
@@ -37,7 +37,7 @@ class BreakerGuard:
         await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome), add_event))
         return outcome
 
-    def _add_event(self, report: Report, after: Breaker, *, is_probe: bool = False) -> None:
+    def _add_event(self, report: Report, after: BreakerRecord, *, is_probe: bool = False) -> None:
         """Add an event if our report opened or closed the breaker."""
         if report.failures and after.state == "open" and after.opened_at == after.updated_at:
             retry_at = None if after.retry_at is None else after.retry_at.isoformat()

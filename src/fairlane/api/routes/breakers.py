@@ -6,7 +6,7 @@ from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Name, Notes
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import Breakers
 
 routes = Routes("breakers", "/api/jobs/breakers/")
@@ -19,12 +19,12 @@ async def list_breakers(ctx: Context) -> Breakers:
 
 
 @routes.post("{name}/reset/", Right.ACT, all_tenants=True)
-async def reset_breaker(ctx: Context, name: Name, notes: Notes) -> Breaker:
+async def reset_breaker(ctx: Context, name: Name, notes: Notes) -> BreakerRecord:
     """Close a breaker by hand."""
     return await ctx.app.breakers.areset(name, by=ctx.by, notes=notes)
 
 
 @routes.post("{name}/open/", Right.ACT, all_tenants=True)
-async def open_breaker(ctx: Context, name: Name, notes: Notes) -> Breaker:
+async def open_breaker(ctx: Context, name: Name, notes: Notes) -> BreakerRecord:
     """Open a breaker by hand, until somebody resets it."""
     return await ctx.app.breakers.aopen(name, by=ctx.by, notes=notes)

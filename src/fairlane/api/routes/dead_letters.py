@@ -32,8 +32,8 @@ from fairlane.api.fields import (
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.api.routes.jobs import DONE, PAYLOAD, ManyBody, done
+from fairlane.client.admin.bulk_acts import MOST_ACTS
 from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterVerb
-from fairlane.client.admin.jobs import MOST_ACTS
 from fairlane.core.ids import JobId
 from fairlane.core.job import Attempt, DeadLetter
 from fairlane.core.ops import DeadLetterFilter, DeadLetterGroups

@@ -32,8 +32,9 @@ from fairlane.api.fields import (
 )
 from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
+from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, RefusedAct
 from fairlane.client.admin.explanation import Explanation
-from fairlane.client.admin.jobs import MOST_ACTS, JobVerb, ManyActs, RefusedAct
+from fairlane.client.admin.jobs import JobVerb
 from fairlane.core.job import Job
 from fairlane.core.ops import JobDetail, JobFilter
 from fairlane.core.payload.codec import stored_json

@@ -13,7 +13,7 @@ from fairlane.cli.target import At
 from fairlane.errors import nearest
 
 if TYPE_CHECKING:
-    from fairlane.core.breaker import Breaker
+    from fairlane.core.breaker import BreakerRecord
 
 TITLES = ("name", "state", "failures", "tries again", "last failure")
 
@@ -70,14 +70,14 @@ def force(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
     _report(breaker, out)
 
 
-def _report(breaker: Breaker, out: Printer) -> None:
+def _report(breaker: BreakerRecord, out: Printer) -> None:
     if out.as_json:
         out.data(breaker)
     else:
         out.line(f"{breaker.name}  {breaker.state.replace('_', ' ')}")
 
 
-def _row(breaker: Breaker, now: datetime) -> tuple[object, ...]:
+def _row(breaker: BreakerRecord, now: datetime) -> tuple[object, ...]:
     again = ""
     if breaker.state == "open":
         again = "when reset" if breaker.retry_at is None else f"in {span(breaker.retry_at - now)}"

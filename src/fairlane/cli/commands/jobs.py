@@ -81,7 +81,7 @@ def list_jobs(
     Filters are options or words, `name:value`, quoted where a value has spaces:
     `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
     """
-    from fairlane.client.admin.jobs import filter_words
+    from fairlane.client.admin.filters import filter_words
 
     filters = _merged({**options, "tenant": tenant}, filter_words(words, JOB_FILTERS))
     with at.client() as client:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fairlane.cli.output import shortened
 from fairlane.client.app import Fairlane
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import STATUSES, Job
 from fairlane.core.ops import WorkerRecord
 from fairlane.core.schedules.schedule import Schedule
@@ -20,7 +20,7 @@ class Look(NamedTuple):
     """The store's."""
     jobs: tuple[Job, ...] = ()
     workers: tuple[WorkerRecord, ...] = ()
-    breakers: tuple[Breaker, ...] = ()
+    breakers: tuple[BreakerRecord, ...] = ()
     schedules: tuple[Schedule, ...] = ()
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
@@ -83,7 +83,7 @@ class EventLog:
     def __init__(self, app: Fairlane) -> None:
         self._app = app
         self._jobs: dict[int, Job] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, BreakerRecord] = {}
         self._schedules: dict[str, Schedule] = {}
         self._workers: dict[str, WorkerRecord] = {}
         self._went_well: Counter[tuple[str, str]] = Counter()
@@ -125,7 +125,7 @@ class EventLog:
             if str(worker.id) not in self._workers:
                 yield DemoEvent("worker", "ready", f"process {process_of(worker)}, queues {', '.join(worker.queues)}")
 
-    def _of_breaker(self, breaker: Breaker, look: Look) -> DemoEvent | None:
+    def _of_breaker(self, breaker: BreakerRecord, look: Look) -> DemoEvent | None:
         before = self._breakers.get(breaker.name)
         if breaker.state == ("closed" if before is None else before.state):
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from fairlane.cli.demo.events import DemoEvent, Look, process_of
 from fairlane.cli.demo.story import TENANTS
 from fairlane.cli.output import STYLES, Printer, span
-from fairlane.core.breaker import Breaker
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Table:
         return lines
 
 
-def _until(breaker: Breaker, look: Look) -> str:
+def _until(breaker: BreakerRecord, look: Look) -> str:
     if breaker.state != "open" or breaker.retry_at is None:
         return f", {breaker.failures} failures in a row" if breaker.failures else ""
     left_s = (breaker.retry_at - look.now).total_seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fairlane.client.admin.jobs import page_size, seq_before
+from fairlane.client.admin.filters import page_size, seq_before
 from fairlane.client.context import in_scope, require_all_tenants
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.audit_chain import BrokenLink, verify

@@ -21,7 +21,7 @@ from fairlane.client.context import job_in_force, require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.steps import Steps, Verbs, arun_steps, ask, both, run_steps
-from fairlane.core.breaker import Breaker as BreakerRecord, BreakerPolicy
+from fairlane.core.breaker import BreakerPolicy, BreakerRecord
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.error_classes import Classifier

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypedDict, Unpack, get_args
-from uuid import UUID
+from typing import Any, Literal, Unpack, get_args
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.client.admin.jobs import (
-    MOST_ACTS,
-    ManyActs,
-    act_on_each,
-    known_filters,
+from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
+from fairlane.client.admin.filters import (
+    DeadLetterFilters,
+    dead_letter_filter,
     page_size,
-    reprocessed,
-    require_one_of,
     seq_before,
-    those_meant,
 )
+from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import Seq
-from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, ErrorClass, Job
+from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
 from fairlane.core.names import check_key
 from fairlane.core.ops import (
     Acknowledge,
@@ -49,19 +45,6 @@ DeadLetterLike = DeadLetter | int
 DeadLetterVerb = Literal["reprocess", "discard", "resolve", "acknowledge"]
 
 PER_SECOND = 10.0
-
-
-class DeadLetterFilters(TypedDict, total=False):
-    """The fields of `DeadLetterFilter` as keywords."""
-
-    status: DeadLetterStatus
-    acknowledged: bool
-    queue: str
-    type: str
-    error_class: ErrorClass
-    error_type: str
-    fingerprint: str
-    correlation_id: str | UUID
 
 
 class Reprocessed(Struct, frozen=True, kw_only=True):
@@ -262,17 +245,6 @@ class DeadLetterAdmin(Verbs):
             state = f"of payload version {job.payload_version}, its task is at {task.version}: reprocess it unedited"
             raise InvalidState("edit the payload of", f"dead letter {id}", state)
         return self._runtime.preparer.payload(task, task.signature.bind((), dict(payload)))
-
-
-def dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
-    """Filters by name, checked: what `app.dead_letters.list`, the API and the command line take."""
-    fields = known_filters(given, DeadLetterFilters.__annotations__)
-    for name, kind in (("status", DeadLetterStatus), ("error_class", ErrorClass)):
-        if name in fields:
-            require_one_of(name, fields[name], get_args(kind))
-    if not isinstance(fields.get("acknowledged", True), bool):
-        raise InvalidOption("acknowledged", fields["acknowledged"], "True or False")
-    return DeadLetterFilter(**fields)
 
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:

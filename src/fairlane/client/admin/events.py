@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.client.admin.jobs import whole_number
+from fairlane.client.admin.filters import whole_number
 from fairlane.client.context import in_scope
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.names import check_words

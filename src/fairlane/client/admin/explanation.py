@@ -12,7 +12,7 @@ from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import job_id
 from fairlane.client.handle import JobLike
 from fairlane.client.steps import Steps, ask
-from fairlane.core.breaker import Breaker as BreakerRecord
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.limits import rate_text
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
 from fairlane.errors import JobNotFound

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack
-from uuid import UUID
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
-from msgspec import Struct
 
+from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
 from fairlane.client.admin.explanation import Explanation, explain
+from fairlane.client.admin.filters import JobFilters, job_filter, page_size, seq_before
 from fairlane.client.context import in_scope, require_all_tenants
-from fairlane.client.enqueue.options import job_id, row_id, seconds
+from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import BY_DEFAULT, Handle, JobLike, job_of
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import STATUSES, Job, Status
-from fairlane.core.names import check_key, check_words
+from fairlane.core.job import Job
+from fairlane.core.names import check_key
 from fairlane.core.ops import (
-    MAX_PAGE,
     Bury,
     Cancel,
     DeadLetterAct,
@@ -36,54 +34,14 @@ from fairlane.core.ops import (
     Reset,
 )
 from fairlane.core.payload.redaction import without_secrets
-from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, InvalidState, JobNotFound, nearest
+from fairlane.errors import DeadLetterNotFound, InvalidOption, InvalidState, JobNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
 
-T = TypeVar("T")
 Hook = TypeVar("Hook", bound=EnqueueHook)
 
-MOST_ACTS = 1_000
-"""Acts of one call on many."""
-
 JobVerb = Literal["cancel", "retry", "fail", "bury", "reset"]
-
-
-class JobFilters(TypedDict, total=False):
-    """The fields of `JobFilter` as keywords: one status or several, and the parent as a handle, a job or an id."""
-
-    status: Status | tuple[Status, ...]
-    queue: str
-    type: str
-    category: str
-    correlation_id: str | UUID
-    parent: JobLike
-    created_by: str
-    idempotency_key: str
-    enqueued_from: datetime
-    enqueued_before: datetime
-
-
-class RefusedAct(Struct, frozen=True, kw_only=True):
-    """One of many that was not there, or not in a state the act starts from."""
-
-    id: str
-    code: str
-    message: str
-
-
-class ManyActs(Struct, Generic[T], frozen=True, kw_only=True):
-    """What an act on many did."""
-
-    matched: int
-    """How many were meant by this call."""
-    done: tuple[T, ...]
-    refused: tuple[RefusedAct, ...]
-    next: Seq | None = None
-    """By filter: there are more; pass it as `before`."""
-    total: int | None = None
-    """Dry run by filter: how many match in all, where that is counted."""
 
 
 class JobAdmin(Verbs):
@@ -282,130 +240,6 @@ class JobAdmin(Verbs):
         return hook
 
 
-def job_filter(given: Mapping[str, Any]) -> JobFilter:
-    """Filters by name, checked: what `app.jobs.list`, the API and the command line take."""
-    fields = known_filters(given, JobFilters.__annotations__)
-    if "status" in fields:
-        statuses = fields.pop("status")
-        several = tuple(statuses) if isinstance(statuses, (tuple, list, set, frozenset)) else (statuses,)
-        for status in several:
-            require_one_of("status", status, STATUSES)
-        fields["statuses"] = tuple(dict.fromkeys(several))
-    if "parent" in fields:
-        fields["parent_id"] = job_id("parent", fields.pop("parent"))
-    for name in ("enqueued_from", "enqueued_before"):
-        if name in fields and (not isinstance(fields[name], datetime) or fields[name].utcoffset() is None):
-            raise InvalidOption(name, fields[name], "a datetime with a time zone")
-    return JobFilter(**fields)
-
-
-def filter_words(words: Iterable[str], known: tuple[str, ...]) -> dict[str, Any]:
-    """Filters written as words: `status:failed,dead type:mail.send correlation_id:"order 7"`.
-
-    Several words must all match, several values of `status` match any. Refuses a name that is not `known`.
-    """
-    found: dict[str, Any] = {}
-    for word in _split(words):
-        name, colon, value = word.partition(":")
-        name = name.replace("-", "_").lower()
-        if not colon or not value:
-            raise InvalidOption("filter", word, f"name:value, with one of {', '.join(known)}")
-        if name not in known:
-            raise InvalidOption("filter", word, f"one of {', '.join(known)} before the colon.{nearest(name, known)}")
-        if name == "status":
-            found["status"] = (*found.get("status", ()), *value.split(","))
-        elif name in found:
-            raise InvalidOption("filter", word, f"{name} once only; {name}:{found[name]} was given already")
-        else:
-            found[name] = value
-    return found
-
-
-def known_filters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """The given filters without those that are None; refuses unknown names and what is no text."""
-    texts = {
-        "queue",
-        "type",
-        "category",
-        "correlation_id",
-        "created_by",
-        "idempotency_key",
-        "error_type",
-        "fingerprint",
-    }
-    for name in given:
-        if name not in known:
-            raise InvalidOption("filter", name, f"one of {', '.join(known)}.{nearest(name, known)}")
-    fields = {name: value for name, value in given.items() if value is not None}
-    if isinstance(fields.get("correlation_id"), UUID):
-        fields["correlation_id"] = str(fields["correlation_id"])
-    for name in texts & fields.keys():
-        check_words(name, fields[name])
-    return fields
-
-
-def require_one_of(option: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InvalidOption(option, value, f"one of {', '.join(known)}.{nearest(value, known)}")
-
-
-def seq_before(before: int | None) -> Seq | None:
-    return None if before is None else row_id("before", before)
-
-
-def page_size(limit: object) -> int:
-    return whole_number("limit", limit, MAX_PAGE)
-
-
-def whole_number(option: str, value: object, highest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= highest:
-        raise InvalidOption(option, value, f"a whole number from 1 to {highest}")
-    return value
-
-
-I = TypeVar("I")  # noqa: E741 - an id
-
-
-def those_meant(
-    given: Iterable[I] | None,
-    where: object,
-    page: Callable[[Seq | None, int], Steps[tuple[list[I], Seq | None]]],
-    limit: int,
-    before: int | None,
-) -> Steps[tuple[list[I], Seq | None]]:
-    """The ids of an act on many: those given, each once, or the first `limit` that match and where the rest begins."""
-    if (given is None) == (where is None):
-        raise InvalidOption("ids, where", None, "exactly one of them")
-    size = whole_number("limit", limit, MOST_ACTS)
-    if given is not None:
-        ids = list(dict.fromkeys(given))
-        if len(ids) > size:
-            raise InvalidOption("ids", len(ids), f"at most {size} in one call")
-        return ids, None
-    found: list[I] = []
-    cursor = seq_before(before)
-    while len(found) < size:
-        some, cursor = yield from page(cursor, min(size - len(found), MAX_PAGE))
-        found += some
-        if cursor is None:
-            break
-    return found, cursor
-
-
-def act_on_each(
-    ids: Iterable[I], act: Callable[[int, I], Steps[T]]
-) -> Steps[tuple[tuple[T, ...], tuple[RefusedAct, ...]]]:
-    """Do it to each in turn; one that is refused does not keep the others from it."""
-    done: list[T] = []
-    refused: list[RefusedAct] = []
-    for index, target in enumerate(ids):
-        try:
-            done.append((yield from act(index, target)))
-        except (JobNotFound, DeadLetterNotFound, InvalidState) as error:
-            refused.append(_refused(target, error))
-    return tuple(done), tuple(refused)
-
-
 def reprocessed(act: DeadLetterAct, id: Seq) -> Job:
     """The job made of a dead letter; raises where there is none, or where it is closed."""
     if act.dead_letter is None:
@@ -416,18 +250,7 @@ def reprocessed(act: DeadLetterAct, id: Seq) -> Job:
     return act.new_job
 
 
-def _refused(id: object, error: FairlaneError) -> RefusedAct:
-    return RefusedAct(id=str(id), code=error.code, message=str(error))
-
-
 def _reason(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidOption("reason", reason, "a few words for the people who will read it")
     return without_secrets(reason)
-
-
-def _split(words: Iterable[str]) -> list[str]:
-    try:
-        return [part for word in words for part in shlex.split(word)]
-    except ValueError as error:
-        raise InvalidOption("filter", " ".join(words), f"balanced quotes ({error})") from None

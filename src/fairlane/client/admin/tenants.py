@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fairlane.client.admin.jobs import page_size
+from fairlane.client.admin.filters import page_size
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.context import CurrentJob, in_scope, job_in_force, tenant_in_force
 from fairlane.client.handle import BY_DEFAULT

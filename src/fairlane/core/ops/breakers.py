@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from fairlane.core.breaker import Admission, Breaker, BreakerPolicy
+from fairlane.core.breaker import Admission, BreakerPolicy, BreakerRecord
 from fairlane.core.ops.base import Act, Op
 
 
@@ -21,7 +21,7 @@ class Admit(Op[Admission], frozen=True, kw_only=True):
     policy: BreakerPolicy
 
 
-class Report(Op[Breaker], frozen=True, kw_only=True):
+class Report(Op[BreakerRecord], frozen=True, kw_only=True):
     """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an
     unknown breaker, whatever is reported.
     """
@@ -35,7 +35,7 @@ class Report(Op[Breaker], frozen=True, kw_only=True):
 
 
 class Breakers(Struct, frozen=True, kw_only=True):
-    breakers: tuple[Breaker, ...]
+    breakers: tuple[BreakerRecord, ...]
 
 
 class ListBreakers(Op[Breakers], frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class ListBreakers(Op[Breakers], frozen=True, kw_only=True):
 
 
 class BreakerAct(Struct, frozen=True, kw_only=True):
-    breaker: Breaker
+    breaker: BreakerRecord
 
 
 class ResetBreaker(Act[BreakerAct], frozen=True, kw_only=True):

@@ -1,0 +1,85 @@
+"""Acts on many: which ones are meant, and what was done to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from fairlane.client.admin.filters import seq_before, whole_number
+from fairlane.client.steps import Steps
+from fairlane.core.ids import Seq
+from fairlane.core.ops import MAX_PAGE
+from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, InvalidState, JobNotFound
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an id
+
+MOST_ACTS = 1_000
+"""Acts of one call on many."""
+
+
+class RefusedAct(Struct, frozen=True, kw_only=True):
+    """One of many that was not there, or not in a state the act starts from."""
+
+    id: str
+    code: str
+    message: str
+
+
+class ManyActs(Struct, Generic[T], frozen=True, kw_only=True):
+    """What an act on many did."""
+
+    matched: int
+    """How many were meant by this call."""
+    done: tuple[T, ...]
+    refused: tuple[RefusedAct, ...]
+    next: Seq | None = None
+    """By filter: there are more; pass it as `before`."""
+    total: int | None = None
+    """Dry run by filter: how many match in all, where that is counted."""
+
+
+def those_meant(
+    given: Iterable[I] | None,
+    where: object,
+    page: Callable[[Seq | None, int], Steps[tuple[list[I], Seq | None]]],
+    limit: int,
+    before: int | None,
+) -> Steps[tuple[list[I], Seq | None]]:
+    """The ids of an act on many: those given, each once, or the first `limit` that match and where the rest begins."""
+    if (given is None) == (where is None):
+        raise InvalidOption("ids, where", None, "exactly one of them")
+    size = whole_number("limit", limit, MOST_ACTS)
+    if given is not None:
+        ids = list(dict.fromkeys(given))
+        if len(ids) > size:
+            raise InvalidOption("ids", len(ids), f"at most {size} in one call")
+        return ids, None
+    found: list[I] = []
+    cursor = seq_before(before)
+    while len(found) < size:
+        some, cursor = yield from page(cursor, min(size - len(found), MAX_PAGE))
+        found += some
+        if cursor is None:
+            break
+    return found, cursor
+
+
+def act_on_each(
+    ids: Iterable[I], act: Callable[[int, I], Steps[T]]
+) -> Steps[tuple[tuple[T, ...], tuple[RefusedAct, ...]]]:
+    """Do it to each in turn; one that is refused does not keep the others from it."""
+    done: list[T] = []
+    refused: list[RefusedAct] = []
+    for index, target in enumerate(ids):
+        try:
+            done.append((yield from act(index, target)))
+        except (JobNotFound, DeadLetterNotFound, InvalidState) as error:
+            refused.append(_refused(target, error))
+    return tuple(done), tuple(refused)
+
+
+def _refused(id: object, error: FairlaneError) -> RefusedAct:
+    return RefusedAct(id=str(id), code=error.code, message=str(error))
