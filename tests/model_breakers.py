@@ -50,7 +50,9 @@ class Breakers:
         return values.BreakerRecord(name=op.name, **row)
 
     def listbreakers(self, op, now):
-        return ops.Breakers(breakers=tuple(values.BreakerRecord(name=n, **self.breakers[n]) for n in sorted(self.breakers)))
+        return ops.Breakers(
+            breakers=tuple(values.BreakerRecord(name=n, **self.breakers[n]) for n in sorted(self.breakers))
+        )
 
     def _set_breaker(self, op, action, facts, now):
         row = self.breakers[op.name] = self._breaker(op.name, now)
