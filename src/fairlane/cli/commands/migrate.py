@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from fairlane.cli.commands.isolate import isolate
 from fairlane.cli.options import SuggestingGroup, at_store, prints
 from fairlane.cli.output import FAILED, Printer
 from fairlane.cli.target import At
@@ -106,7 +105,38 @@ def check(outer: Outer, at: At, out: Printer) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-migrate.add_command(isolate)
+@migrate.command()
+@click.option("--prefix", metavar="NAME", help="What the names of the roles begin with; the schema's name by default.")
+@click.option("--sql", is_flag=True, help="Print the change as one script; nothing is connected to.")
+@at_store
+@prints
+@click.pass_obj
+def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -> None:
+    """Separate roles and force row-level security (PostgreSQL).
+
+    Makes the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last three
+    to the roles your processes log in with. Safe to run again; `migrate up` keeps to it by itself.
+    """
+    from fairlane.cli.migrator import isolator_of
+
+    at, out = outer.joined(at, out)
+    isolator = isolator_of(at.settings())
+    if sql:
+        click.echo(isolator.script(prefix), nl=False)
+        return
+    roles = isolator.apply(prefix)
+    if out.as_json:
+        out.data(roles._asdict())
+        return
+    out.facts(
+        [
+            ("owner", f"{roles.owner}, for migrations"),
+            ("engine", f"{roles.engine}, for nobody"),
+            ("worker", f"grant {roles.worker} to who runs jobs"),
+            ("api", f"grant {roles.api} to who enqueues, looks and acts"),
+            ("read", f"grant {roles.read} to who reads one tenant's rows by SQL"),
+        ]
+    )
 
 
 def _up(at: At, out: Printer, *, sql: bool, dry_run: bool, to: int | None = None) -> None:
@@ -175,7 +205,7 @@ def _show(migrator: Migrator, out: Printer) -> bool:
 
 
 def _migrator(at: At) -> Migrator:
-    from fairlane.cli.schema import schema_of
+    from fairlane.cli.migrator import schema_of
 
     return schema_of(at.settings())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from fairlane.cli.migrator import schema_of
 from fairlane.cli.output import one_line
-from fairlane.cli.schema import schema_of
 from fairlane.cli.target import sqlite_file
 from fairlane.errors import FairlaneError, SchemaOutOfDate, StoreError, nearest
 from fairlane.stores.migrations import require
@@ -92,7 +92,7 @@ def isolation(settings: Settings) -> Iterator[Finding]:
     """Who keeps tenants apart in a PostgreSQL store."""
     if not store_named_by(settings.url).startswith("postgres"):
         return
-    from fairlane.cli.commands.isolate import isolator_of
+    from fairlane.cli.migrator import isolator_of
 
     found = isolator_of(settings).look()
     if found is None:

@@ -1,4 +1,4 @@
-"""The migrator of the store that a command works with. Asking it what is there changes nothing."""
+"""The migrator and the isolator of the store that a command works with. Asking them what is there changes nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from fairlane.client.settings.model import Settings
     from fairlane.stores.base import Migrator
+    from fairlane.stores.postgres.roles import PostgresIsolator
     from fairlane.stores.sqlite.driver import Driver
 
 T = TypeVar("T")
@@ -60,6 +61,21 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
             database.close()
 
     return SqliteMigrator(change, read)
+
+
+def isolator_of(settings: Settings) -> PostgresIsolator:
+    from fairlane.stores.url import redacted, store_named_by
+
+    named = store_named_by(settings.url)
+    if not named.startswith("postgres"):
+        raise ConfigError(
+            f"url = {redacted(settings.url)}: a {named} store has no roles; isolation by the database needs PostgreSQL"
+        )
+    from fairlane.stores.postgres import PostgresStore
+
+    return PostgresStore(
+        settings.url, schema=settings.schema, statement_timeout_s=settings.statement_timeout_s
+    ).isolator()
 
 
 PATIENCE_S = 10.0
