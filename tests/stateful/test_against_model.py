@@ -12,7 +12,7 @@ from tests.stateful.limited import LimitedLives
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
-QUICK = {"memory": 60, "sqlite-apsw": 25, "sqlite-stdlib": 10, "postgres": 14, "postgres-pgbouncer": 6}
+QUICK = {"memory": 30, "sqlite-apsw": 15, "sqlite-stdlib": 10, "postgres": 14, "postgres-pgbouncer": 6}
 LONG_TIMES = 60
 COLOURS = {
     "memory": "sync",

@@ -310,9 +310,9 @@ EXPECTED = {f"Enqueue:{word}" for word in ("created", "replayed", "duplicate", "
 EXPECTED |= {f"Turn:{word}" for word in ("leases", "refused", "cancels", "marks", "reclaimed:ready", "reclaimed:dead")}
 EXPECTED |= {f"Reclaim:reclaimed:{word}" for word in ("ready", "dead", "cancelled")}
 EXPECTED |= {
-    f"{act}:{word}" for act in ("Cancel", "Fail", "Bury", "Reset") for word in ("not_found", "invalid_state", "done")
+    f"{act}:{word}" for act in ("Cancel", "Fail", "Bury", "Reset") for word in ("not_found", "not_allowed", "done")
 }
-EXPECTED |= {f"{act}:{word}" for act in ("Discard", "Resolve", "Reprocess") for word in ("invalid_state", "done")}
+EXPECTED |= {f"{act}:{word}" for act in ("Discard", "Resolve", "Reprocess") for word in ("not_allowed", "done")}
 EXPECTED |= {"Reprocess:repeated", "Acknowledge:done", "Lapse:reclaimed:ready"}
 
 

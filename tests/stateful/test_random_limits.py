@@ -1,4 +1,4 @@
-"""The memory store and the oracle under limits: a random life with tenants, rates, held jobs and aging looks the same in both."""
+"""The store in memory and the model under limits: a random life with tenants, rates, held jobs and aging looks alike."""
 
 from __future__ import annotations
 
