@@ -32,16 +32,16 @@ Data goes to stdout, everything else to stderr. `--json` prints one JSON documen
 | 1 | failed: the job did, a check did, the schema is out of date |
 | 2 | usage or settings: nothing was changed |
 | 3 | no such job or dead letter, or another tenant's |
-| 4 | conflict: not allowed from where it is, or the key is taken and `--on-duplicate raise` was given |
-| 5 | denied: the database role or the file system says no |
+| 4 | conflict: its state does not allow the act, or the key is taken and `--on-duplicate raise` was given |
+| 5 | denied by the database role or the file system |
 | 69 | the store cannot be reached |
 | 130 | interrupted |
 
-What you can get wrong is told in one line; `FAIRLANE_DEBUG=1` shows the traceback.
+An error of usage is one line; `FAIRLANE_DEBUG=1` shows the traceback.
 
 **The store** is the one of `--url`, else the application's own, else `FAIRLANE_URL` or the settings file. **The application** is found
 by `--app`, else `FAIRLANE_APP`, else `app` in `fairlane.toml` or `[tool.fairlane]`; the working directory is on the import path.
-Commands look at all tenants unless `--tenant` or `FAIRLANE_TENANT` names one; `--all-tenants` says it out loud.
+Commands see all tenants unless `--tenant` or `FAIRLANE_TENANT` names one; `--all-tenants` overrides the variable.
 
 **Spans** are written `90s`, `5m`, `1h30m`, `2d`; **instants** `2030-01-01T09:00Z`, `in 5m`, `5m ago`. Acting on several jobs at once asks
 first; away from a terminal it needs `--yes`.
