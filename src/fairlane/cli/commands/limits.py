@@ -92,8 +92,8 @@ def list_limits(at: At, out: Printer) -> None:
 
 @limits.command("set")
 @about
-@click.option("--running", type=int, help="So many at once, over all workers; -1: no limit.")
-@click.option("--rate", metavar="N/SPAN", help="So many starts in a span: 50/min, 10/s, 100/5min; -1: no limit.")
+@click.option("--running", type=int, help="The most at once, over all workers; -1: no limit.")
+@click.option("--rate", metavar="N/SPAN", help="The most starts in a span: 50/min, 10/s, 100/5min; -1: no limit.")
 @click.option("--waiting", type=int, help="A tenant's: the most waiting and running in one queue; -1: no limit.")
 @click.option(
     "--when-full", type=click.Choice(["warn", "reject", "hold"]), help="A tenant's: what happens at --waiting."
