@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tests.plans.conftest import Session
 
-MARKS = "array(select ('default', 5::smallint, 'tenant-' || n, 0::smallint, now(), n, 1)::line_mark from generate_series({}, {}) n)"
-OLD, NEW = MARKS.format(1, 10_000), MARKS.format(9_001, 19_000)
+LINES = """array(
+  select ('default', 5::smallint, 'tenant-' || n, 0::smallint, now(), n, {looked}, null, null, null, true, false)::claim_line
+  from generate_series({first}, {last}) n)"""
+OLD, NEW = LINES.format(looked=1, first=1, last=10_000), LINES.format(looked=1, first=9_001, last=19_000)
 AS_IN_A_TURN = (
     "set search_path = fairlane; set enable_hashjoin = off; set enable_mergejoin = off; set statement_timeout = '3s'"
 )
@@ -15,9 +17,9 @@ def test_marks_of_ten_thousand_lines_are_found_and_merged_at_once(session: Sessi
     session.conn.execute(AS_IN_A_TURN)
     merged = session.conn.execute(f"select cardinality(merge_marks({OLD}, {NEW}))".encode()).fetchone()
     assert merged == (19_000,)
-    tenants = "array(select 'tenant-' || n from generate_series(1, 10000) n)"
+    lines = LINES.format(looked=0, first=1, last=10_000)
     found = session.conn.execute(
-        f"select count(*) filter (where looked > 0) from unnest(lines_at('default', 5::smallint, {tenants}, {NEW}))".encode()
+        f"select count(*) filter (where looked > 0) from unnest(resume_lines({lines}, {NEW}))".encode()
     ).fetchone()
     assert found == (1_000,)
 

@@ -1,3 +1,29 @@
+-- specs: the jobs of a call in their order, with defaults for what is not given.
+create or replace function specs(jobs json, _now timestamptz) returns table (
+  ord bigint, id uuid, type text, tenant text, queue text, band smallint, rank smallint, payload json,
+  payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
+  dedup_key text, deduped boolean, correlation_id text, parent_id uuid, created_by text, refs json, headers json,
+  retry json, due_at timestamptz
+)
+language sql stable
+begin atomic
+  select j.ord, j.id, j.type, coalesce(j.tenant, 'system'), coalesce(j.queue, 'default'),
+         case when j.priority_scope = 'tenant' then 0 else coalesce(j.priority, 5) end::smallint,
+         case when j.priority_scope = 'tenant' then coalesce(j.priority, 5) else 0 end::smallint,
+         coalesce(j.payload_text::json, j.payload, '{}'), coalesce(j.payload_version, 1), coalesce(j.max_attempts, 5),
+         j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.dedup_key is not null, j.correlation_id,
+         j.parent_id, j.created_by, j.refs, j.headers, j.retry,
+         coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now)
+  from rows from (json_to_recordset(jobs) as (
+    id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
+    payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
+    idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json,
+    headers json, retry json, run_at timestamptz, delay_s double precision)) with ordinality
+    as j (id, type, tenant, queue, priority, priority_scope, payload, payload_text, payload_version, max_attempts,
+          timeout_s, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
+          retry, run_at, delay_s, ord);
+end;
+
 -- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or
 --         refused.
 -- moves:  enqueue new -> ready | scheduled | held
@@ -29,27 +55,13 @@ begin
   created := 0;
   for _j in
     select * from (  -- numbered before it is sorted
-      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.ord, coalesce(j.id, gen_random_uuid()) as id,
-             j.type, coalesce(j.tenant, 'system') as tenant, coalesce(j.queue, 'default') as queue,
-             case when j.priority_scope = 'tenant' then 0 else coalesce(j.priority, 5) end as band,
-             case when j.priority_scope = 'tenant' then coalesce(j.priority, 5) else 0 end as rank,
-             coalesce(j.payload_text::json, j.payload, '{}') as payload,
-             coalesce(j.payload_version, 1) as payload_version, coalesce(j.max_attempts, 5) as max_attempts,
-             j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.correlation_id, j.parent_id, j.created_by,
-             j.refs, j.headers, j.retry, coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now) as due_at
-      from rows from (json_to_recordset(jobs) as (
-        id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
-        payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
-        idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json,
-        headers json, retry json, run_at timestamptz, delay_s double precision)) with ordinality
-        as j (id, type, tenant, queue, priority, priority_scope, payload, payload_text, payload_version, max_attempts,
-              timeout_s, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
-              retry, run_at, delay_s, ord)
+      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.* from specs(jobs, _now) j
     ) j
     order by case when _sort
       then (j.tenant, j.idempotency_key, case when j.dedup_key is not null then j.type end, j.dedup_key) end, j.ord
   loop
     _one := null;
+    _j.id := coalesce(_j.id, gen_random_uuid());
     -- A key or id that another session is just inserting makes us wait for its commit; if that session rolled back, or
     -- the key was freed meanwhile, we go round again.
     for _try in 1 .. 20 loop
@@ -63,7 +75,6 @@ begin
           then 'replayed' else 'conflict' end);
         exit;
       end if;
-
       if _j.idempotency_key is not null then
         insert into idempotency_key (tenant, key, seq) values (_j.tenant, _j.idempotency_key, _j.seq)
         on conflict do nothing;
@@ -87,7 +98,6 @@ begin
           continue;
         end if;
       end if;
-
       insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
                        category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
                        retry, enqueued_at, due_at)
@@ -101,11 +111,11 @@ begin
         continue;
       end if;
       _hold := false;
-      _g := null;
       if _groups is not null then
-        _g := (select g.ord from unnest(_groups) with ordinality as g (tenant, queue, jobs, waiting, when_full,
-          payload_bytes, found, created, ord)
-               where g.tenant = _j.tenant and g.queue = _j.queue);
+        _g := (
+          select g.ord from unnest(_groups) with ordinality
+            as g (tenant, queue, jobs, waiting, when_full, payload_bytes, found, created, ord)
+          where g.tenant = _j.tenant and g.queue = _j.queue);
       end if;
       if _g is not null then
         if _groups[_g].found + _groups[_g].created >= _groups[_g].waiting then
@@ -119,18 +129,17 @@ begin
       end if;
       if _hold then
         insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.dedup_key is not null,
-          _j.timeout_s);
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.deduped, _j.timeout_s);
       elsif _j.due_at <= _now then
         insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
           timeout_s)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
-          _j.dedup_key is not null, _j.timeout_s);
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.deduped,
+          _j.timeout_s);
       else
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
           deduped, timeout_s, failed)
         values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
-          _j.dedup_key is not null, _j.timeout_s, false);
+          _j.deduped, _j.timeout_s, false);
       end if;
       _one := case when _hold then json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq, 'held', true)
                    else json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq) end;
@@ -138,8 +147,7 @@ begin
       exit;
     end loop;
     if _one is null then
-      raise exception using errcode = 'serialization_failure',
-        message = 'a key of job ' || _j.id || ' kept changing hands';
+      raise exception using errcode = '40001', message = 'a key of job ' || _j.id || ' kept changing hands';
     end if;
     _all[_j.ord] := _one;
   end loop;

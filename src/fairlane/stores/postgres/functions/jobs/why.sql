@@ -84,6 +84,7 @@ declare
   _now     timestamptz := now_of(_op);
   _j       job;
   _r       ready;
+  _line    claim_line;
   _place   text;
   _cap     constant integer := 1000;  -- TENANT_COUNT_CAP
 begin
@@ -92,6 +93,8 @@ begin
     return null;
   end if;
   select * into _r from ready where seq = _j.seq;
+  _line.queue := _r.queue;
+  _line.band := _r.band;
   _place := case when _r.seq is not null then 'ready'
                  when exists (select from scheduled where seq = _j.seq) then 'scheduled'
                  when exists (select from held where seq = _j.seq) then 'held'
@@ -105,7 +108,7 @@ begin
     'more_urgent', (
       select count(*) from (select from ready r where r.queue = _r.queue and r.band < _r.band limit _cap) c),
     'tenants', case when _r.seq is null then 0 else least(_cap, cardinality(
-      array_remove(tenants_behind(_r.queue, _r.band, '', null, _cap + 1), _r.tenant))) end,
+      array_remove(tenants_after(_line, '', null, _cap + 1), _r.tenant))) end,
     'pauses', coalesce((
       select json_agg(row_to_json(p) order by p.kind) from pause p
       where (p.kind, p.name) in (('queue', _j.queue), ('tenant', _j.tenant), ('type', _j.type))), '[]'),

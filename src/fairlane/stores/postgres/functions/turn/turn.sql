@@ -4,24 +4,28 @@
 -- guard:  the worker's row is there, in time, and locked against being reclaimed half way
 -- uses:   worker_pkey, claim_made_pkey, lease_pkey, job_pkey, lease_cancel, scheduled_due
 --
--- `limits`: what the code allows to claims. With none given and none kept a Turn asks for them once, and that is all they cost it.
+-- `limits`: what the code allows to claims. With none given and none kept a Turn asks for them once, and that is all
+-- they cost it.
 --
--- Idempotent by (worker, claim_no): the answer is read back from the leases of that claim, whether this call made them or one whose
--- reply was lost. The first row is the answer, each of the others a lease. What they all share stands in the first, and what is as by
--- default in none of them: with 21 fields of each in one JSON a job took 19.8 us of the server and 5.3 us of the worker in Turns of 600,
--- so 17.3 and 4.5. Payloads are text: one that is too deep to parse must not hurt the others.
+-- Idempotent by (worker, claim_no): the answer is read back from the leases of that claim, whether this call made
+-- them or one whose reply was lost. The first row is the answer, each of the others a lease. What they all share
+-- stands in the first, and what is as by default in none of them: with 21 fields of each in one JSON a job took 19.8
+-- us of the server and 5.3 us of the worker in Turns of 600, so 17.3 and 4.5. Payloads are text: one that is too deep
+-- to parse must not hurt the others.
 --
--- The planner is left only nested loops over indexes: a plan cached on an empty table cost 220 ms a claim at a million rows. For the
--- leases and their jobs, which lie side by side in their indexes, only hashes: 500 took 2.5 us each, looked up one by one 2.9.
+-- The planner is left only nested loops over indexes: a plan cached on an empty table cost 220 ms a claim at a
+-- million rows. For the leases and their jobs, which lie side by side in their indexes, only hashes: 500 took 2.5 us
+-- each, looked up one by one 2.9.
 create or replace function turn_v1(
   _worker uuid, _claim_no bigint,
   _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   outcomes json, starts json, wants json, _waiting boolean default false,
-  _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null, _max_crashes integer default 3,
-  limits json default null
+  _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null,
+  _max_crashes integer default 3, limits json default null
 ) returns table (
-  answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text, tenant text, queue text, band smallint,
-  due_at timestamptz, deadline_at timestamptz, payload text, max_attempts integer, category text, extra text
+  answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text,
+  tenant text, queue text, band smallint, due_at timestamptz, deadline_at timestamptz, payload text,
+  max_attempts integer, category text, extra text
 )
 language plpgsql
 set search_path from current
@@ -34,33 +38,20 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  _now         timestamptz := coalesce(_at, clock_timestamp());
-  _refused     json;
-  _unsettled   json;
-  _unstarted   json;
-  _freed       freed_place[];
-  _reclaimed   json;
-  _alive       boolean;
-  _was         boolean;
-  _repeated    boolean;
-  _claimed     bigint[];
-  _paused      boolean;
-  _ruled       boolean;
-  _counted     boolean;
-  _allowed     boolean;
-  _off         off_claims;
-  _given       limit_room[];
-  _empty       text[];  -- queues with limits and without jobs
-  _limits      claim_limits;
-  _surveys     json[];
-  _want        json;
-  _got         record;
-  _nth         integer := 0;
-  _marks       line_mark[] := '{}';
-  _cursors     jsonb := '{}';
+  _now        timestamptz := coalesce(_at, clock_timestamp());
+  _refused    json;
+  _unsettled  json;
+  _unstarted  json;
+  _freed      freed_place[];
+  _reclaimed  json;
+  _alive      boolean;
+  _was        boolean;  -- waiting
+  _given      limit_room[];
+  _got        turn_claims;
 begin
   if wants is not null then
-    -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known to nobody.
+    -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be
+    -- known to nobody.
     perform pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no));
   end if;
   if limits is not null then
@@ -75,7 +66,8 @@ begin
     _unstarted := mark_started(_worker, starts, _now);
   end if;
   if _seqs is not null then
-    select s.refused, s.freed into _refused, _freed from settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
+    select s.refused, s.freed into _refused, _freed
+    from settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
   end if;
   if outcomes is not null then
     select s.refused, _freed || s.freed into _unsettled, _freed from settle(_worker, outcomes, _now, _max_crashes) s;
@@ -86,104 +78,148 @@ begin
   if _reclaim_limit > 0 and exists (select from worker where expires_at <= _now) then
     _reclaimed := reclaim_lapsed(_reclaim_limit, _now, _max_crashes);
   end if;
-
-  -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
-  select exists (select from claim_made where worker = _worker and claim_no >= _claim_no), exists (select from pause),
-         exists (select from limit_rule), exists (select from counted)
-  into _repeated, _paused, _ruled, _counted;
-  if _ruled or _given is not null then
-    if not _ruled then
-      _allowed := exists (select from unnest(_given) g where g.running >= 0 or g.rate_count >= 0);
-      -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing together. A job that
-      -- arrives there meanwhile is left to the next one, which knows its limits. (tests/faults/test_limits_met_late.py)
-      _empty := array(
-        select q.name from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
-        where q.name <> '' and (select r.seq from ready r where r.queue = q.name limit 1) is null);
-      _given := array(select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(_empty));
-    end if;
-    if _ruled or _given <> '{}' then
-      _limits := claim_limits(_given, _now);
-      _limits.idle := _seqs is null and outcomes is null;
-    end if;
+  if _alive and _was is distinct from _waiting then
+    update worker set waiting = _waiting where id = _worker;
   end if;
-  if _limits.counted is null and _counted then
-    _limits := counting_only();
-  end if;
-  if _alive then
-    if _was is distinct from _waiting then
-      update worker set waiting = _waiting where id = _worker;
-    end if;
-    if wants is not null then
-      if _repeated then
-        _claimed := nullif(leases_of(_worker, _claim_no), '{}');
-      end if;
-      _repeated := _claimed is not null;
-      if not _repeated then
-        if _paused then
-          _off := off_claims();
-        end if;
-        if _empty <> '{}' then
-          _off.queues := _off.queues || _empty;
-        end if;
-        for _want in select json_array_elements(wants) loop
-          select c.* into _got from claim(_worker, _claim_no, _want, _nth, _off, _now, _limits) c;
-          _limits := _got.l;
-          _nth := _nth + _got.claimed;
-          _claimed := _claimed || _got.seqs;
-          _marks := merge_marks(_marks, _got.marks);
-          if _got.served is not null then
-            _cursors := _cursors || jsonb_build_object(_want->>'lane', _got.served);
-          end if;
-          if _got.survey is not null then
-            _surveys := array_append(_surveys, _got.survey);
-          end if;
-        end loop;
-        if _nth > 0 then
-          insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing;
-          delete from claim_made where worker = _worker and claim_no = (
-            select max(c.claim_no) from claim_made c where c.worker = _worker and c.claim_no < _claim_no);
-        end if;
-      end if;
-    end if;
-  end if;
-
+  _got := claim_wants(
+    _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _now);
   if _freed is not null then
-    perform wake_for_room(_freed, _claimed);
+    perform wake_for_room(_freed, _got.seqs);
   end if;
 
   answer := json_build_object(
     'now', _now,
     'registered', _alive,
-    'refused', coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
-    'cancels', coalesce((select json_agg(seq order by seq) from lease where worker = _worker and cancel_requested_at is not null), '[]'),
+    'refused',
+    coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
+    'cancels', coalesce((
+      select json_agg(seq order by seq) from lease where worker = _worker and cancel_requested_at is not null), '[]'),
     'marks', coalesce((
-      select json_agg(json_build_array(m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq) order by m.queue, m.band, m.tenant)
-      from unnest(_marks) m), '[]'),
-    'cursors', _cursors,
+      select json_agg(json_build_array(m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq)
+                      order by m.queue, m.band, m.tenant)
+      from unnest(_got.marks) m), '[]'),
+    'cursors', coalesce(_got.cursors, '{}'),
     'next_due_at', (select due_at from scheduled order by due_at limit 1),
     'reclaimed', coalesce(_reclaimed, '[]'),
-    'surveys', coalesce(array_to_json(_surveys), '[]'),
-    'limited', coalesce(_limits.limited, false) or coalesce(_allowed, false),
-    'limited_until', _limits.until);
-  leased_at := case when _repeated and _claimed is not null then (select min(l.leased_at) from lease l where l.seq = any(_claimed)) else _now end;
+    'surveys', coalesce(array_to_json(_got.surveys), '[]'),
+    'limited', coalesce(_got.limited, false),
+    'limited_until', _got.until);
+  leased_at := coalesce(_got.leased_at, _now);
   return next;
-  if _claimed is not null then
-    perform set_config('enable_nestloop', 'off', true), set_config('enable_hashjoin', 'on', true);  -- until we return: both are set above
+  if _got.seqs is not null then
+    perform set_config('enable_nestloop', 'off', true), set_config('enable_hashjoin', 'on', true);  -- until we return
     return query
-    select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant, l.queue, l.band, l.due_at,
-           l.deadline_at, j.payload::text, j.max_attempts::integer, j.category,
-           case when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0 or j.enqueued_at <> l.due_at
-                     or j.payload_version <> 1
-                     or num_nonnulls(l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry) > 0
+    select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant,
+           l.queue, l.band, l.due_at, l.deadline_at, j.payload::text, j.max_attempts::integer, j.category,
+           case when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0
+                     or j.enqueued_at <> l.due_at or j.payload_version <> 1
+                     or num_nonnulls(l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by,
+                                     j.refs, j.headers, j.retry) > 0
                 then json_build_array(
-                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.payload_version, l.timeout_s,
-                  j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
-                  shallow(j.retry))::text
+                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.payload_version,
+                  l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs),
+                  flat(j.headers), shallow(j.retry))::text
            end
     from lease l join job j on j.seq = l.seq
-    where l.seq = any(_claimed) and j.seq = any(_claimed)
+    where l.seq = any(_got.seqs) and j.seq = any(_got.seqs)
     order by l.nth;
   end if;
+end
+$$;
+
+-- What a Turn answers about its claims.
+create type turn_claims as (
+  seqs bigint[], leased_at timestamptz, marks claim_line[], cursors jsonb, surveys json[], limited boolean,
+  until timestamptz
+);
+
+-- claim_wants: claim what all lanes want, or give the leases again that this claim was given before.
+-- moves:  claim ready -> leased
+-- guard:  the caller has locked the worker's row
+-- uses:   claim_made_pkey, ready_line
+create or replace function claim_wants(
+  _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _now timestamptz
+) returns turn_claims
+language plpgsql
+set search_path from current
+as $$
+declare
+  _repeated  boolean;
+  _paused    boolean;
+  _ruled     boolean;
+  _counted   boolean;
+  _empty     text[];  -- queues with limits and without jobs
+  _c         lane_claim;
+  _p         claim_progress;
+  _want      json;
+  _got       record;
+  _all       turn_claims;
+begin
+  -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
+  select exists (select from claim_made where worker = _worker and claim_no >= _claim_no), exists (select from pause),
+         exists (select from limit_rule), exists (select from counted),
+         array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x),
+         age(pg_snapshot_xmax(pg_current_snapshot())::xid)
+  into _repeated, _paused, _ruled, _counted, _c.active, _c.newer;
+  if _given is not null and not _ruled then
+    _all.limited := exists (select from unnest(_given) g where g.running >= 0 or g.rate_count >= 0);
+    -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing
+    -- together. A job that arrives there meanwhile is left to the next one, which knows its limits.
+    -- (tests/faults/test_limits_met_late.py)
+    _empty := array(
+      select q.name
+      from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
+      where q.name <> '' and (select r.seq from ready r where r.queue = q.name limit 1) is null);
+    _given := array(
+      select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(_empty));
+  end if;
+  if _ruled or _given <> '{}' then
+    _p.limits := claim_limits(_given, _now);
+    _p.limits.idle := _idle;
+  elsif _counted then
+    _p.limits := counting_only();
+  end if;
+  if _wants is not null and _repeated then
+    _all.seqs := nullif(leases_of(_worker, _claim_no), '{}');
+    _all.leased_at := (select min(l.leased_at) from lease l where l.seq = any(_all.seqs));
+  end if;
+  if _wants is not null and _all.seqs is null then
+    _c.worker := _worker;
+    _c.claim_no := _claim_no;
+    _c.now := _now;
+    _c.tenants_paused := false;
+    if _paused then
+      select array_agg(name) filter (where kind = 'queue'), array_agg(name) filter (where kind = 'type'),
+             coalesce(bool_or(kind = 'tenant'), false)
+      into _c.paused_queues, _c.paused_types, _c.tenants_paused from pause;
+    end if;
+    if _empty <> '{}' then
+      _c.paused_queues := _c.paused_queues || _empty;
+    end if;
+    _p.nth := 0;
+    _all.marks := '{}';
+    _all.cursors := '{}';
+    for _want in select json_array_elements(_wants) loop
+      select * into _got from claim(_c, _want, _p);
+      _p := _got.p;
+      _all.marks := merge_marks(_all.marks, _p.marks);
+      if _got.served is not null then
+        _all.cursors := _all.cursors || jsonb_build_object(_want->>'lane', _got.served);
+      end if;
+      if _got.survey is not null then
+        _all.surveys := array_append(_all.surveys, _got.survey);
+      end if;
+    end loop;
+    _all.seqs := _p.seqs;
+    if _p.nth > 0 then
+      insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing;
+      delete from claim_made where worker = _worker and claim_no = (
+        select max(c.claim_no) from claim_made c where c.worker = _worker and c.claim_no < _claim_no);
+    end if;
+  end if;
+  _all.limited := (_p.limits).limited or _all.limited;
+  _all.until := (_p.limits).until;
+  return _all;
 end
 $$;
 
@@ -200,7 +236,8 @@ declare
 begin
   with marked as (
     update lease l
-    set started_at = coalesce(l.started_at, _now), deadline_at = _now + 2 * s.timeout_s * interval '1 second', alone = coalesce(s.alone, false)
+    set started_at = coalesce(l.started_at, _now), deadline_at = _now + 2 * s.timeout_s * interval '1 second',
+        alone = coalesce(s.alone, false)
     from json_to_recordset(starts) as s (seq bigint, attempt integer, timeout_s double precision, alone boolean)
     where l.seq = s.seq and l.attempt = s.attempt and l.worker = _worker
     returning l.seq, l.attempt

@@ -1,0 +1,294 @@
+-- place_of: where a limit stands among others of its kind.
+create or replace function place_of(_rules limit_room[], _name text) returns integer
+language sql immutable
+return array_position(array(select r.name from unnest(_rules) r), _name);
+
+-- line_rates: by line, the rates that its claims count under: that of its queue, and its tenant's.
+create or replace function line_rates(_lines claim_line[], _queues limit_room[]) returns jsonb[]
+language sql immutable
+return array(
+  select case when q.rate_count is null then l.rates
+              else jsonb_build_array(jsonb_build_array('queue', q.name, '', q.period_s)) || coalesce(l.rates, '[]') end
+  from unnest(_lines) with ordinality
+    as l (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+  left join unnest(_queues) q on q.name = l.queue
+  order by l.ord);
+
+-- type_rates: by type, the rates that its claims count under.
+create or replace function type_rates(_rules limit_room[]) returns jsonb
+language sql immutable
+return (
+  select jsonb_object_agg(k.type, k.rates)
+  from (
+    select t.type, jsonb_agg(jsonb_build_array(r.kind, r.name, '', r.period_s)) as rates
+    from unnest(_rules) r cross join unnest(r.types) as t (type)
+    where r.rate_count is not null group by t.type
+  ) k);
+
+-- uses_of: how many claims count under a rate now, up to as many as it allows, and when the first of them was.
+-- uses:   rate_use_pkey
+create or replace function uses_of(
+  _kind text, _name text, _queue text, _count integer, _period_s double precision, _now timestamptz
+) returns table (n integer, first_at timestamptz)
+language sql stable
+begin atomic
+  select coalesce(sum(u.n), 0)::integer, min(u.at)
+  from (
+    select u.n, u.at from rate_use u
+    where _count is not null and u.kind = _kind and u.name = _name and u.queue = _queue
+      and u.at > _now - _period_s * interval '1 second' and u.n > 0
+    order by u.at desc limit _count
+  ) u;
+end;
+
+-- count_limits: lock and count those limits of queues or types that this claim needs and this Turn has not counted
+-- before.
+-- guard:  limit_lock: a limit that another session is counting under has no room for us; nobody waits, none is overshot
+-- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
+--
+-- `_idle`: count without the lock first, and lock only where there is room. Workers with nothing to do look often; by
+-- their locks they would keep those who have just freed a place, and may claim it at once, from doing so.
+create or replace function count_limits(
+  inout rules limit_room[], _names text[], _now timestamptz, _idle boolean, out until timestamptz
+)
+language plpgsql
+set search_path from current
+as $$
+declare
+  _needed  integer[];
+  _locked  boolean[];
+begin
+  _needed := array(
+    select r.ord
+    from unnest(rules) with ordinality
+      as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord)
+    where r.room is null
+      and (_names is null or case when r.kind = 'queue' then r.name = any(_names) else r.types && _names end)
+    order by r.ord);
+  for _pass in case when _idle then 1 else 2 end .. 2 loop
+    if _pass = 2 then
+      _needed := array(
+        select n.i from unnest(_needed) with ordinality as n (i, ord)
+        where not _idle or rules[n.i].room > 0 order by n.ord);
+      _locked := array(
+        select pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) from (
+          select rules[i].kind, rules[i].name from unnest(_needed) with ordinality as n (i, ord) order by n.ord
+        ) r);
+    end if;
+    exit when _needed = '{}';
+    -- In a statement of its own: it has to see what those who held the locks before have committed.
+    select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types,
+                      case when n.ord is null then r.room
+                           when not _locked[n.ord] or r.paused_until > _now then 0
+                           else greatest(least(r.running - leases.n, r.rate_count - uses.n), 0)
+                      end)::limit_room order by r.ord),
+           least(until, min(case when n.ord is null then null
+                    when not _locked[n.ord] then _now + interval '20 milliseconds'
+                    when r.paused_until > _now then r.paused_until
+                    when r.rate_count > 0 and uses.n >= r.rate_count
+                    then uses.first_at + r.period_s * interval '1 second' end))
+    into rules, until
+    from unnest(rules) with ordinality
+      as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord)
+    left join unnest(_needed) with ordinality as n (i, ord) on n.i = r.ord
+    cross join lateral (
+      select case when n.ord is null or r.running is null then 0
+                  when r.kind = 'queue' then (
+                    select count(*) from (
+                      select from lease l where l.counted = 3 and l.queue = r.name limit r.running) c)
+                  else (
+                    with recursive queues (queue) as (
+                      (select l.queue from lease l where l.counted = 3 order by l.queue limit 1)
+                      union all
+                      select (
+                        select l.queue from lease l where l.counted = 3 and l.queue > q.queue order by l.queue limit 1)
+                      from queues q where q.queue is not null
+                    )
+                    select count(*) from (
+                      select from queues q cross join lateral (
+                        select from lease l
+                        where l.counted = 3 and l.queue = q.queue and l.type = any(r.types) limit r.running
+                      ) l limit r.running
+                    ) c)
+             end::integer as n
+    ) leases
+    cross join lateral (
+      select * from uses_of(r.kind, r.name, '', case when n.ord is not null then r.rate_count end, r.period_s, _now)
+    ) uses;
+  end loop;
+end
+$$;
+
+-- tenant_rooms: how many more of its tenant's jobs may be claimed from each of these lines, and the rates they count
+-- under.
+-- uses:   limit_rule_pkey, lease_tenant, rate_use_pkey; reads no more rows than the limits allow
+create or replace function tenant_rooms(
+  inout lines claim_line[], _l claim_limits, _now timestamptz, out until timestamptz
+)
+language plpgsql
+set search_path from current
+as $$
+begin
+  select array_agg((k.queue, k.band, k.tenant, k.rank, k.due_at, k.seq, k.looked, k.room, k.rates, k.share, k.moved,
+                    k.ended)::claim_line order by k.ord), min(k.until)
+  into lines, until
+  from (
+    select n.queue, n.band, n.tenant, n.rank, n.due_at, n.seq, n.looked, k.room, k.rates, n.share, n.moved, n.ended,
+           n.ord, k.until
+    from unnest(lines) with ordinality
+      as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+    cross join lateral (
+      select min(x.room) as room, min(x.until) as until,
+             jsonb_agg(jsonb_build_array('tenant', n.tenant, x.place, x.period_s))
+               filter (where x.rate_count is not null) as rates
+      from (
+        select p.place, r.rate_count, r.period_s,
+               case when r.paused_until > _now then 0
+                    else greatest(least(r.running - leases.n, r.rate_count - uses.n), 0) end as room,
+               case when r.paused_until > _now then r.paused_until
+                    when r.rate_count > 0 and uses.n >= r.rate_count
+                    then uses.first_at + r.period_s * interval '1 second' end as until
+        from (values (''), (n.queue)) as p (place)
+        left join limit_rule s on _l.own and s.kind = 'tenant' and s.name = n.tenant and s.queue = p.place
+        left join unnest(_l.tenants) g on g.name = n.tenant and g.queue = p.place
+        left join unnest(_l.tenants) e on e.name = '*' and e.queue = p.place and n.tenant <> 'system'
+        cross join lateral (
+          select nullif(coalesce(s.running, g.running, e.running), -1) as running,
+                 nullif(coalesce(s.rate_count, g.rate_count, e.rate_count), -1) as rate_count,
+                 coalesce(s.period_s, g.period_s, e.period_s) as period_s, s.paused_until
+        ) r
+        cross join lateral (
+          select case when r.running is null then 0
+                      when p.place = '' then (select count(*) from (
+                        select from lease l where l.counted > 0 and l.tenant = n.tenant limit r.running) c)
+                      else (select count(*) from (
+                        select from lease l
+                        where l.counted > 0 and l.tenant = n.tenant and l.queue = p.place limit r.running) c)
+                 end::integer as n
+        ) leases
+        cross join lateral (select * from uses_of('tenant', n.tenant, p.place, r.rate_count, r.period_s, _now)) uses
+        where r.running is not null or r.rate_count is not null or r.paused_until > _now
+      ) x
+    ) k
+  ) k;
+end
+$$;
+
+-- lines_with_room: of lines of one queue those whose tenants have room, how much (null: any number), and their rates.
+-- guard:  limit_lock: a tenant whom another session is counting has no room for us
+-- uses:   see tenant_rooms
+--
+-- At most 256 tenants are locked in one Turn: the server's table of locks holds some thousands for everybody. And of
+-- those found to have room no more than `_most` (null: all), for whom we lock others cannot claim: `seen`, the last
+-- one looked at then, null if that were all.
+create or replace function lines_with_room(
+  _now timestamptz, _most integer, inout lines claim_line[], inout l claim_limits, out seen text
+)
+language plpgsql
+set search_path from current
+as $$
+declare
+  -- Only a limit of every tenant makes it sure that each one has a limit at all; and `system` is not one of them.
+  _wary     boolean := l.wary or cardinality(lines) > 32
+    or exists (select from unnest(lines) n where n.tenant = 'system')
+    or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', lines[1].queue));
+  _counted  record;
+  _end      integer;
+  _tried    boolean[];  -- by line: its tenant has a limit and room, so it needs a lock; null: it has no limit
+  _locked   boolean[];
+begin
+  if lines = '{}' then
+    return;
+  end if;
+  if _wary then
+    select * into _counted from tenant_rooms(lines, l, _now);
+    lines := _counted.lines;
+    l.until := least(l.until, _counted.until);
+    _end := (
+      select n.ord
+      from unnest(lines) with ordinality
+        as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+      where _most is not null and n.room is distinct from 0 order by n.ord offset _most - 1 limit 1);
+    if _end < cardinality(lines) then
+      lines := lines[:_end];
+      seen := lines[_end].tenant;
+    end if;
+  end if;
+  select array_agg(n.tried order by n.ord), array_agg(n.locked order by n.ord) into _tried, _locked
+  from (
+    select n.tried, n.ord, case
+      when n.tried then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock(limit_lock('tenant', n.tenant))
+      else n.tried is null end as locked
+    from (
+      select n.tenant, n.tried, n.ord, count(*) filter (where n.tried) over (order by n.ord) as nth
+      from (
+        select n.tenant, not _wary or n.room > 0 as tried, n.ord
+        from unnest(lines) with ordinality
+          as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+      ) n
+    ) n order by n.ord
+  ) n;
+  -- Counted in a statement after the locks: it has to see what those who held them before have committed.
+  select * into _counted from tenant_rooms(lines, l, _now);
+  select array_agg((n.queue, n.band, n.tenant, n.rank, n.due_at, n.seq, n.looked, n.room, n.rates, n.share, n.moved,
+                    n.ended)::claim_line order by n.ord) filter (where n.locked and n.room is distinct from 0),
+         l.locks + count(*) filter (where n.tried and n.locked),
+         least(l.until, _counted.until,
+               case when bool_or(n.tried and not n.locked) then _now + interval '20 milliseconds' end)
+  into lines, l.locks, l.until
+  from unnest(_counted.lines, _tried, _locked) with ordinality
+    as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, tried, locked, ord);
+  lines := coalesce(lines, '{}');
+  l.wary := l.wary or cardinality(lines) < cardinality(_locked);
+end
+$$;
+
+-- use_rates: record what was claimed under rates, `_rates` of each lease; now and then remove what no rate counts any
+-- more.
+-- guard:  the limits are locked by us
+-- uses:   rate_use_pkey
+create or replace function use_rates(_rates jsonb[], _claim_no bigint, _now timestamptz) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  _k record;
+begin
+  for _k in
+    select k.rate->>0 as kind, k.rate->>1 as name, k.rate->>2 as queue, max((k.rate->>3)::double precision) as period_s,
+           sum(c.n) as n
+    from (select c.rates, count(*) as n from unnest(_rates) as c (rates) group by c.rates) c
+    cross join lateral jsonb_array_elements(c.rates) as k (rate)
+    group by 1, 2, 3
+  loop
+    insert into rate_use as u (kind, name, queue, at, n) values (_k.kind, _k.name, _k.queue, _now, _k.n)
+    on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;
+    if _claim_no % 64 = 0 then
+      delete from rate_use u
+      where u.kind = _k.kind and u.name = _k.name and u.queue = _k.queue
+        and u.at <= _now - 2 * _k.period_s * interval '1 second';
+    end if;
+  end loop;
+end
+$$;
+
+-- give_back: claims that never started no longer count under their rates; of each lease its rates and when it was
+-- leased.
+-- uses:   rate_use_pkey
+create or replace function give_back(_rates jsonb[], _leased_at timestamptz[]) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  _k record;
+begin
+  -- Each by its key, in order: two sessions giving back wait for each other and never in a circle.
+  for _k in
+    select k.rate->>0 as kind, k.rate->>1 as name, k.rate->>2 as queue, l.at, count(*) as n
+    from unnest(_rates, _leased_at) as l (rates, at) cross join lateral jsonb_array_elements(l.rates) as k (rate)
+    group by 1, 2, 3, 4 order by 1, 2, 3, 4
+  loop
+    update rate_use set n = n - _k.n where kind = _k.kind and name = _k.name and queue = _k.queue and at = _k.at;
+  end loop;
+end
+$$;
