@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.core import ops
-from fairlane.core.schedules import schedule as values
+from fairlane.core import ops, schedules as values
 from tests.model_facts import Record
 
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from fairlane.core.payload.validator import PayloadValidator as PayloadValidator
     from fairlane.core.queues import QueuePolicy as QueuePolicy
     from fairlane.core.retry import Retry as Retry
-    from fairlane.core.schedules.cron import Cron as Cron
-    from fairlane.core.schedules.schedule import Schedule as Schedule
+    from fairlane.core.schedules import Cron as Cron, Schedule as Schedule
     from fairlane.errors import (
         AttemptCancelled as AttemptCancelled,
         BadInput as BadInput,
@@ -93,8 +92,7 @@ _HOMES = {
     "fairlane.core.payload.validator": "PayloadValidator",
     "fairlane.core.queues": "QueuePolicy",
     "fairlane.core.retry": "Retry",
-    "fairlane.core.schedules.cron": "Cron",
-    "fairlane.core.schedules.schedule": "Schedule",
+    "fairlane.core.schedules": "Cron Schedule",
     "fairlane.errors": """
         AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
         InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from fairlane.cli.main import COMMANDS
-from fairlane.core.alerts.rules import DEFAULT_RULES
+from fairlane.core.alerts import DEFAULT_RULES
 from tests.acceptance.runbook_scenes import ROOT, SCENES, Stage
 from tests.faults.waiting import eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane import FakeClock
 from fairlane.alerts.duty import EVERY_S
-from fairlane.core.alerts.evaluation import MOST_ABOUT, OTHER
+from fairlane.core.alerts import MOST_ABOUT, OTHER
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import (
     ALL_TENANTS,

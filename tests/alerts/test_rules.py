@@ -11,8 +11,18 @@ from msgspec.structs import replace
 
 from fairlane.client.settings.alerts import AlertSettings
 from fairlane.client.settings.load import load
-from fairlane.core.alerts.evaluation import MOST_ABOUT, OTHER, Change, Observation, evaluate
-from fairlane.core.alerts.rules import DEFAULT_RULES, Rule, RuleChange, Watched, rules_in_force
+from fairlane.core.alerts import (
+    DEFAULT_RULES,
+    MOST_ABOUT,
+    OTHER,
+    Change,
+    Observation,
+    Rule,
+    RuleChange,
+    Watched,
+    evaluate,
+    rules_in_force,
+)
 from fairlane.core.ops import Alert
 from fairlane.errors import ConfigError, InvalidOption
 from tests.support.samples import NOON

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlane.core.alerts.rules import DEFAULT_RULES, WATCHED
+from fairlane.core.alerts import DEFAULT_RULES, WATCHED
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import Alert, Report, SaveAlerts
 from tests.metrics.shop import Shop

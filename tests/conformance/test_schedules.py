@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.ops import Declared, Fire, Fired
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 from tests.support.samples import NOON, completed
 from tests.support.scene import Scene
 from tests.support.schedules import HOUR, declare, fire, firing, listed, names, spec

@@ -12,7 +12,7 @@ from fairlane import Fairlane, FakeClock, PermissionDenied, tenant
 from fairlane.core import ops
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
-from fairlane.core.schedules.schedule import ScheduleSpec
+from fairlane.core.schedules import ScheduleSpec
 from fairlane.errors import DeadLetterNotFound, JobNotFound, ScheduleNotFound
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
 from tests.isolation.furnishing import Things, furnish

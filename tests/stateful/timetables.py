@@ -33,7 +33,7 @@ from fairlane.core.ops import (
     RunSchedule,
     Turn,
 )
-from fairlane.core.schedules.schedule import Schedule, ScheduleSpec
+from fairlane.core.schedules import Schedule, ScheduleSpec
 from tests.stateful.side_by_side import SideBySide
 from tests.support.samples import NOON, Making, completed
 from tests.support.scene import Runs, wanting

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Declared, DeclareSchedules, Fire, Fired, ListSchedules, Planned
-from fairlane.core.schedules.schedule import Schedule, ScheduleSource, ScheduleSpec
+from fairlane.core.schedules import Schedule, ScheduleSource, ScheduleSpec
 from tests.support.samples import NOON
 from tests.support.scene import Scene
 

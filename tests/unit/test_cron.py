@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlane.core.schedules.cron import ALIASES, Cron
+from fairlane.core.schedules import ALIASES, Cron
 from fairlane.errors import InvalidOption
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)

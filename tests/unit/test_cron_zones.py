@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fairlane.core.schedules.cron import Cron
+from fairlane.core.schedules import Cron
 
 MINUTE = timedelta(minutes=1)
 FIRST, LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2031, 1, 1, tzinfo=UTC)

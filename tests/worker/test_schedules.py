@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from fairlane import Fairlane, FakeClock
 from fairlane.core.ops import ALL_TENANTS, DeclareSchedules, JobFilter, PageJobs, Planned
-from fairlane.core.schedules.cron import Cron
-from fairlane.core.schedules.schedule import (
+from fairlane.core.schedules import (
     NOMINAL_HEADER,
     SCHEDULE_HEADER,
     CatchUp,
+    Cron,
     Overlap,
     Schedule,
     ScheduleSpec,

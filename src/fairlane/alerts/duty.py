@@ -13,8 +13,7 @@ from fairlane.alerts.notifications import Message, message_of
 from fairlane.alerts.observations import Observer
 from fairlane.alerts.sinks import AlertSinks, register_sinks
 from fairlane.client.app import Fairlane
-from fairlane.core.alerts.evaluation import evaluate
-from fairlane.core.alerts.rules import Rule
+from fairlane.core.alerts import Rule, evaluate
 from fairlane.core.ops import Alert, ReadAlerts, SaveAlerts, TakeDuty
 from fairlane.errors import StoreError
 

@@ -7,8 +7,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from fairlane.core.alerts.evaluation import Notice
-from fairlane.core.alerts.rules import SEVERITIES, Rule, Severity
+from fairlane.core.alerts import SEVERITIES, Notice, Rule, Severity
 from fairlane.core.ops import Alert
 
 

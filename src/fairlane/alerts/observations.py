@@ -12,8 +12,7 @@ from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
 from fairlane.client.steps import arun_steps
 from fairlane.client.store_access import StoreAccess
-from fairlane.core.alerts.evaluation import Observation
-from fairlane.core.alerts.rules import Rule, Watched
+from fairlane.core.alerts import Observation, Rule, Watched
 from fairlane.core.ops import (
     ALL_TENANTS,
     Event,

@@ -23,7 +23,7 @@ from fairlane.client.context import job_in_force
 from fairlane.client.enqueue.options import EnqueueOptions
 from fairlane.client.settings.alerts import EmailSettings
 from fairlane.client.task import TaskOptions
-from fairlane.core.alerts.rules import Rule
+from fairlane.core.alerts import Rule
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.retry import Retry

@@ -22,7 +22,7 @@ from fairlane.core.error_classes import Classifier
 from fairlane.core.ids import JobId
 from fairlane.core.job import ErrorClass
 from fairlane.core.payload.validator import PayloadValidator
-from fairlane.core.schedules.schedule import ScheduleSpec
+from fairlane.core.schedules import ScheduleSpec
 from fairlane.stores.base import Store
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from fairlane.core.payload.codec import decode, encode, is_plain
 from fairlane.core.payload.secrets import SensitivePolicy
 from fairlane.core.payload.versions import Upcast, Upcasters, check_version
 from fairlane.core.retry import Retry
-from fairlane.core.schedules.schedule import CatchUp, Overlap
+from fairlane.core.schedules import CatchUp, Overlap
 from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, nearest
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from fairlane.api.fields import Name, Notes, Selection, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.core.ids import JobId
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 
 routes = Routes("schedules", "/api/jobs/schedules/")
 

@@ -13,8 +13,7 @@ from fairlane.cli.target import At
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fairlane.core.schedules.cron import Cron
-    from fairlane.core.schedules.schedule import Schedule
+    from fairlane.core.schedules import Cron, Schedule
 
 TITLES = ("name", "type", "when", "next", "last", "state", "source")
 
@@ -88,7 +87,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
 def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
     """Say in words what a cron line means, and when it would fire next."""
     from fairlane.core.clock import SystemClock
-    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules import Cron
 
     line = Cron(cron, tz)
     times = line.next_runs(runs, SystemClock().now())
@@ -224,7 +223,7 @@ def _words(schedule: Schedule) -> str:
 
 def _cron(schedule: Schedule) -> Cron | None:
     """Its line; None for one that was written straight by SQL and means nothing."""
-    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules import Cron
     from fairlane.errors import BadInput
 
     try:

@@ -12,7 +12,7 @@ from fairlane.client.app import Fairlane
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import STATUSES, Job
 from fairlane.core.ops import WorkerRecord
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 
 
 class Look(NamedTuple):

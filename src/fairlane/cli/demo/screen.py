@@ -11,7 +11,7 @@ from fairlane.cli.demo.events import DemoEvent, Look, process_of
 from fairlane.cli.demo.story import TENANTS
 from fairlane.cli.output import STYLES, Printer, span
 from fairlane.core.breaker import BreakerRecord
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -143,7 +143,7 @@ def _until(breaker: BreakerRecord, look: Look) -> str:
 
 
 def _timetable(schedule: Schedule, look: Look) -> str:
-    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules import Cron
 
     words = Cron(schedule.spec.cron, schedule.spec.timezone).explain()
     if schedule.next_at is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fairlane.cli.demo.tasks import DIGEST, Tasks, outage_of
 from fairlane.client.app import Fairlane
 from fairlane.core.ops import DeclareSchedules, Planned
-from fairlane.core.schedules.cron import Cron
+from fairlane.core.schedules import Cron
 from fairlane.errors import InvalidState
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")

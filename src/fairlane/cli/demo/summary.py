@@ -16,7 +16,7 @@ from fairlane.cli.output import Printer, instant, plural
 from fairlane.client.app import Fairlane
 from fairlane.core.job import STATUSES, Job
 from fairlane.core.ops import JobDetail
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 
 NEXT = (
     "queues",

@@ -8,7 +8,7 @@ from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import BY_DEFAULT
 from fairlane.client.steps import Steps, Verbs, ask, both
-from fairlane.core.alerts.rules import require_silenceable
+from fairlane.core.alerts import require_silenceable
 from fairlane.core.names import check_key
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
 

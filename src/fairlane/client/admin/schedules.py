@@ -27,7 +27,7 @@ from fairlane.core.ops import (
     RunSchedule,
     ScheduleAct,
 )
-from fairlane.core.schedules.schedule import CatchUp, Overlap, Schedule, ScheduleSpec
+from fairlane.core.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from fairlane.errors import InvalidOption, InvalidState, PermissionDenied, ScheduleNotFound, nearest
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def declare_schedule(runtime: Runtime, name: str, call: Bound[Any], given: Mappi
 
 def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mapping[str, Any]) -> ScheduleSpec:
     """A call and its timetable as a checked schedule; `using(…)` on the task sets tenant, priority and queue."""
-    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules import Cron
 
     name = schedule_name(name)
     for option in given:
@@ -215,7 +215,7 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
 
 def scheduled_job(runtime: Runtime, spec: ScheduleSpec, nominal: datetime | None) -> JobSpec:
     """The job of one firing. Its task need not be registered here: a worker that knows it will run it."""
-    from fairlane.core.schedules.schedule import job_of
+    from fairlane.core.schedules import job_of
 
     task = runtime.tasks.get(spec.type)
     refs = {}
@@ -234,7 +234,7 @@ def schedule_name(name: object) -> str:
 
 def _next_at(spec: ScheduleSpec) -> Steps[datetime | None]:
     """The next time after the store's now."""
-    from fairlane.core.schedules.cron import Cron
+    from fairlane.core.schedules import Cron
 
     now = (yield from ask(Check())).now
     return Cron(spec.cron, spec.timezone).next_after(now)

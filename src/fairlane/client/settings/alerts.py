@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fairlane.core.alerts.rules import Rule, RuleChange, Severity, rules_in_force
+from fairlane.core.alerts import Rule, RuleChange, Severity, rules_in_force
 from fairlane.core.names import check_rule_name
 from fairlane.errors import InvalidOption
 from fairlane.extras import require

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fairlane.core.fairness.accounts import FOLLOW, Accounts
-from fairlane.core.fairness.backoff import Rests
-from fairlane.core.fairness.skipped import Line, Searcher
+from fairlane.core.fairness.skipped import Line, Rests, Searcher
 from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 

@@ -1,5 +1,7 @@
-"""Remembers the last row examined in lines that begin with unwanted jobs: paused, or of types this worker does not
-know.
+"""Lines that a claim passes over: empty ones for a moment, and the unwanted jobs at the head of others.
+
+A tenant whose line was empty is left alone, longer each time, until it has jobs again. In a line that begins with jobs
+that are paused or of types this worker does not know, the last row examined is remembered.
 """
 
 from __future__ import annotations
@@ -86,3 +88,49 @@ class Searcher:
 
 def _place(mark: Mark) -> tuple[int, datetime, int]:
     return mark.rank, mark.due_at, mark.seq
+
+
+REST_S = 0.02
+LONGEST_S = 0.5
+KEPT = 10_000
+
+
+class Rests:
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+        self._next_s: dict[str, float] = {}
+        """How long the next rest will be, of those that have rested since they last gave anything."""
+        self._first_s = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._until_s)
+
+    def __contains__(self, tenant: str) -> bool:
+        return tenant in self._until_s
+
+    def begin(self, tenant: str, now_s: float) -> None:
+        for_s = self._next_s.get(tenant, REST_S)
+        if len(self._next_s) > KEPT:
+            self._next_s.clear()
+        self._next_s[tenant] = min(2 * for_s, LONGEST_S)
+        self._until_s[tenant] = now_s + for_s
+        self._first_s = min(self._first_s, now_s + for_s)
+
+    def end(self, tenant: str) -> None:
+        """It gave something."""
+        self._next_s.pop(tenant, None)
+        self._until_s.pop(tenant, None)
+
+    def over(self, now_s: float) -> list[str]:
+        """Whose rest is over now."""
+        if now_s < self._first_s:
+            return []
+        rested = [tenant for tenant, until_s in self._until_s.items() if until_s <= now_s]
+        for tenant in rested:
+            del self._until_s[tenant]
+        self._first_s = min(self._until_s.values(), default=float("inf"))
+        return rested
+
+    def clear(self) -> None:
+        self._until_s.clear()
+        self._first_s = float("inf")

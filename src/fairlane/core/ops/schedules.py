@@ -16,7 +16,7 @@ from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.names import check_words
 from fairlane.core.ops.base import Act, Op, RefusalCode
-from fairlane.core.schedules.schedule import Schedule, ScheduleSource, ScheduleSpec
+from fairlane.core.schedules import Schedule, ScheduleSource, ScheduleSpec
 
 
 class Planned(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from fairlane.core.ops import (
     ScheduleAct,
     Schedules,
 )
-from fairlane.core.schedules.schedule import Schedule
+from fairlane.core.schedules import Schedule
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.enqueue import put
 from fairlane.stores.sqlite.instants import from_us, to_us

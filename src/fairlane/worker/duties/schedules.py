@@ -8,8 +8,7 @@ from datetime import datetime
 from fairlane.client.admin.schedules import scheduled_job
 from fairlane.client.app import Fairlane
 from fairlane.core.ops import Check, DeclareSchedules, Fire, Fired, ListSchedules, Planned
-from fairlane.core.schedules.cron import Cron
-from fairlane.core.schedules.schedule import Schedule, firing_of
+from fairlane.core.schedules import Cron, Schedule, firing_of
 from fairlane.errors import BadInput
 from fairlane.worker.duties.loop import StepReport, until_minute_s
 

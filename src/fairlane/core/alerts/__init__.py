@@ -1,1 +1,0 @@
-"""Alert rules as values, and when an alert fires and ends."""

@@ -1,1 +1,0 @@
-"""Cron lines and schedules as values."""
