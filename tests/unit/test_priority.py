@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.job import DEFAULT_PRIORITY
-from fairlane.core.priority import Priorities
+from fairlane.core.job import DEFAULT_PRIORITY, Priorities
 from fairlane.errors import InvalidOption, UnknownPriority
 
 

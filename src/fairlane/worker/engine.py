@@ -12,8 +12,8 @@ import logging
 from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
+from fairlane.worker.attempts import BreakerGuard
 from fairlane.worker.board import Board
-from fairlane.worker.breakers import BreakerGuard
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Duties
 from fairlane.worker.isolated.children import Children

@@ -20,8 +20,7 @@ from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.errors import AttemptInterrupted
-from fairlane.worker.attempts import FAILED, PreparedTask, log_failure, record_failure
-from fairlane.worker.breakers import BreakerGuard
+from fairlane.worker.attempts import FAILED, BreakerGuard, PreparedTask, log_failure, record_failure
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.progress import ProgressWriter

@@ -1,11 +1,25 @@
-"""`fairlane demo`: everything at a glance, no code needed."""
+"""`fairlane demo`: starts a foreman, enqueues, and shows what happens until every job has ended or the time is up."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import click
 
+from fairlane.cli.demo import summary
+from fairlane.cli.demo.crew import Crew, Interrupts
+from fairlane.cli.demo.events import DemoEvent, EventLog, look_at
+from fairlane.cli.demo.screen import screen_for
+from fairlane.cli.demo.story import DIGEST_FOR, declare_missed, scenes
+from fairlane.cli.demo.tasks import Tasks, register
 from fairlane.cli.options import prints
 from fairlane.cli.output import Printer
+from fairlane.client.app import Fairlane
+from fairlane.client.settings.model import Settings
+from fairlane.client.steps import SystemSleeper
+from fairlane.core.job import FINAL
 
 
 @click.command()
@@ -27,6 +41,62 @@ def demo(seconds: float, keep: bool, out: Printer) -> None:
     A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a
     schedule. Ends by itself, or in order after Ctrl-C. Every number shown is read back from the store.
     """
-    from fairlane.cli.demo.play import run_demo
 
     click.get_current_context().exit(run_demo(out, seconds=seconds, keep=keep))
+
+
+TICK_S = 0.15
+
+
+def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
+    """Run it, show it, end with its summary; the exit code. Interrupted, it ends in order, too."""
+    with Interrupts() as interrupts:
+        directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
+        try:
+            # Settings of its own: the demonstration is the same in every directory.
+            url = f"sqlite:///{directory}/demo.db"
+            with Fairlane(settings=Settings(url=url)) as app:
+                tasks = register(app, digest_for=DIGEST_FOR)
+                declare_missed(app)
+                with Crew(directory, url, SystemSleeper()) as crew:
+                    if not out.as_json:
+                        out.note("starting a foreman with two workers on a SQLite file of its own")
+                    crew.wait_until_ready(app, interrupts)
+                    ran_s = play(app, tasks, crew, out, seconds, interrupts)
+                # Nothing runs any more: what is read now stays true.
+                summed_up = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
+        finally:
+            if not keep:
+                shutil.rmtree(directory, ignore_errors=True)
+        summary.show(summed_up, out)
+        return interrupts.exit_code
+
+
+def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
+    """The story, and the foreman's end; how long the story took."""
+    log, pause, coming = EventLog(app), SystemSleeper(), scenes(app, tasks)
+    began_s = app.runtime.clock.monotonic()
+    elapsed_s = 0.0
+    with screen_for(out, seconds) as screen:
+        while elapsed_s < seconds and not interrupts.heard:
+            due = [scene for scene in coming if scene.at_s <= elapsed_s and scene.is_time()]
+            said = [scene.play() for scene in due]
+            coming = [scene for scene in coming if scene not in due]
+            look = look_at(app)
+            happened: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *(line for line in said if line is not None)]
+            screen.show(elapsed_s, look, happened)
+            if not coming and all(job.status in FINAL for job in look.jobs):
+                break
+            crew.require_alive()
+            pause.sleep(TICK_S)
+            elapsed_s = app.runtime.clock.monotonic() - began_s
+        ran_s = elapsed_s
+        why = "interrupted: the foreman is asked to stop" if interrupts.heard else "the foreman is asked to stop"
+        screen.show(elapsed_s, look_at(app), [why])
+        interrupts.ending()
+        crew.stop(interrupts)
+        elapsed_s = app.runtime.clock.monotonic() - began_s
+        look = look_at(app)
+        last: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *log.rest(), "the foreman has left"]
+        screen.show(elapsed_s, look, last)
+    return ran_s

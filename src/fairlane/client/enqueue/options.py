@@ -18,8 +18,7 @@ from fairlane.errors import InvalidOption, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.handle import Handle
-    from fairlane.core.job import Job
-    from fairlane.core.priority import Priorities
+    from fairlane.core.job import Job, Priorities
 
 OnDuplicate = Literal["return", "raise"]
 LONGEST_TIMEOUT_S = 7 * 86_400.0

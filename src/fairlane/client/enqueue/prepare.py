@@ -18,11 +18,10 @@ from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
-from fairlane.core.job import JobSpec, PriorityScope
+from fairlane.core.job import JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
 from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
-from fairlane.core.priority import Priorities
 from fairlane.core.queues import Router
 from fairlane.core.retry import Policy
 from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied

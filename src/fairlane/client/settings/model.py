@@ -16,10 +16,10 @@ from msgspec import Meta, Struct, field
 
 from fairlane.client.settings.alerts import AlertSettings
 from fairlane.core.ids import SYSTEM_TENANT
+from fairlane.core.job import DEFAULT_LABELS
 from fairlane.core.ops.enqueue import Notify
 from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.secrets import SensitivePolicy
-from fairlane.core.priority import DEFAULT_LABELS
 from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.url import redacted

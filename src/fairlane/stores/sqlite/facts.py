@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fairlane.core.outcome import Failure
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.limits.leased import note_freed
+from fairlane.stores.sqlite.limits.room import note_freed
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 REASON_LIMIT = 2000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fairlane.core.ops import Unheld, Unhold
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
-from fairlane.stores.sqlite.limits.leased import count_leases_from_now_on
+from fairlane.stores.sqlite.limits.room import count_leases_from_now_on
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 

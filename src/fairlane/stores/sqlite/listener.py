@@ -23,8 +23,8 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreUnavailable
+from fairlane.stores.sqlite.connection import StoreThread
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits
-from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import Transaction
 
 WAKE_AT_MOST = 4

@@ -36,7 +36,7 @@ from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are register
     turn,
     workers,
 )
-from fairlane.stores.sqlite.connection import Database
+from fairlane.stores.sqlite.connection import Database, StoreThread
 from fairlane.stores.sqlite.driver import Driver, Library
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
@@ -44,7 +44,6 @@ from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
 from fairlane.stores.sqlite.limits.in_force import LimitCache
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrator import SqliteMigrator
-from fairlane.stores.sqlite.thread import StoreThread
 from fairlane.stores.sqlite.transaction import HANDLERS, StoreClock, Transaction, is_change
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from fairlane.stores.sqlite.instants import from_us, maybe_from_us
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits import rates
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
-from fairlane.stores.sqlite.limits.leased import leases_under
+from fairlane.stores.sqlite.limits.room import leases_under
 from fairlane.stores.sqlite.pauses import all_pauses
 from fairlane.stores.sqlite.transaction import Transaction, reading
 
