@@ -63,7 +63,7 @@ docs-check: $(READY) ## Check that docs/ matches the code and every link leads s
 	@$(BIN)/python tools/links.py
 
 footprint: $(READY) ## Count the source files that an enqueue() and a worker's Turn cross
-	@$(BIN)/python tools/footprint.py
+	@$(BIN)/python tools/footprint.py --check
 
 bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench

@@ -26,7 +26,7 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
 
 @contextmanager
 def needed_for(purpose: str, extra: Extra) -> Iterator[None]:
-    """Around imports: a package of `extra` that is not installed raises `MissingExtra`; any other failure stays what it is."""
+    """Around imports: a missing package of `extra` raises `MissingExtra`; other failures stay as they are."""
     try:
         yield
     except ModuleNotFoundError as error:

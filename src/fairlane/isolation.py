@@ -22,8 +22,8 @@ def protect_sql(table: str, *, column: str = "tenant_id", type: str = "text") ->
     """SQL for a migration of yours: every role then sees and writes in `table` only the rows of the tenant that is set.
 
     `table` is `schema.table` or `table`, and like `column` as the catalog has it; `type` is the column's, and what a
-    tenant's name is cast to. The owner is held to it too; a superuser or a role with BYPASSRLS is not. Other policies on
-    the table can narrow this, never widen it. May be run again. TRUNCATE knows no policies: grant it to nobody.
+    tenant's name is cast to. It binds the owner too, but no superuser and no role with BYPASSRLS. Other policies on the
+    table can narrow this, never widen it. May be run again. TRUNCATE knows no policies: grant it to nobody.
     """
     target = ".".join(_quoted("table", part) for part in str(table).split(".", 1))
     if not _TYPE.fullmatch(str(type)):
@@ -44,9 +44,10 @@ def protect_sql(table: str, *, column: str = "tenant_id", type: str = "text") ->
 def isolate(conn: object, tenant: str | int | None = None) -> str:
     """Let the open transaction on `conn` see only the rows of the tenant in force, and return its name.
 
-    `conn` is a psycopg connection, or a Connection or Session of SQLAlchemy over PostgreSQL. Holds until the transaction
-    ends, so it is safe with pools. Inside a job the job's tenant is in force. Raises `PermissionDenied` for another tenant than the
-    one in force, and in a transaction that is another tenant's already; `NoTransaction` where there is none to hold it.
+    `conn` is a psycopg connection, or a Connection or Session of SQLAlchemy over PostgreSQL. It holds until the
+    transaction ends, so it is safe with pools. Inside a job the job's tenant is in force. Raises `PermissionDenied` for
+    another tenant than the one in force, and in a transaction that is another tenant's already; `NoTransaction` where
+    there is none to hold it.
     """
     from fairlane.stores.postgres.borrowed import set_tenant
 

@@ -175,7 +175,7 @@ def tenant(name: str | int) -> Iterator[str]:
 
 @contextmanager
 def bound_to(name: str) -> Iterator[None]:
-    """What is done inside sees and touches this tenant's things alone, even where that is `system`: for callers of the HTTP API."""
+    """Code inside sees and changes this tenant's things alone, also where it is `system`: for the HTTP API."""
     token, bound_token = tenant_in_force.set(check_tenant(name)), is_bound.set(True)
     try:
         yield

@@ -15,7 +15,7 @@ from fairlane.errors import FairlaneError
 from fairlane.stores.base import Migrator
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.health import trusted_s
-from fairlane.worker.memory import own_memory_mb
+from fairlane.worker.process_memory import own_memory_mb
 from fairlane.worker.state import known_queues
 
 log = logging.getLogger("fairlane.worker")

@@ -78,7 +78,7 @@ class LastUse:
         self._written_s: float | None = None
 
     async def note(self, id: UUID) -> None:
-        """Write at once for the first, then at most once in `LAST_USE_EVERY_S`; of more than `MOST_USED` some are lost."""
+        """Writes the first at once, then at most once in `LAST_USE_EVERY_S`; of more than `MOST_USED` some are lost."""
         if len(self._used) < MOST_USED:
             self._used.add(id)
         now_s = self._app.runtime.clock.monotonic()

@@ -18,7 +18,7 @@ from fairlane.core.ops import EventPage
 
 routes = Routes("events", "/api/jobs/events/")
 
-After = Annotated[int | None, Query(ge=0, le=2**62, description="Go on behind this event.")]
+After = Annotated[int | None, Query(ge=0, le=2**62, description="Continue after this event.")]
 Kinds = Annotated[list[Name] | None, Query(alias="kind", max_length=50, description="Only these kinds.")]
 
 

@@ -27,7 +27,7 @@ def tenants() -> None:
 
 @tenants.command("list")
 @click.option("--tier", help="Only this tier.")
-@click.option("--after", default="", metavar="NAME", help="Go on behind this name.")
+@click.option("--after", default="", metavar="NAME", help="Continue after this name.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
 @at_store
 @prints

@@ -111,7 +111,7 @@ class Crew:
             raise Failed(f"the foreman has ended: {self._last_words()}")
 
     def stop(self, interrupts: Interrupts) -> None:
-        """As SIGTERM stops any foreman: running jobs get the grace, the rest is released. A second interrupt: at once."""
+        """Stops like SIGTERM: running jobs get the grace, the rest is released. A second interrupt stops at once."""
         sent = 0
         for _ in range(int(LEAVE_S / LOOK_S)):
             if self._process.poll() is not None:

@@ -150,7 +150,8 @@ def sentences(summary: Summary) -> Iterator[str]:
             f"made up for by {plural(summary.fired, 'job')}."
         )
     waiting = summary.dead_letters.get("pending_review", 0)
-    yield f"{plural(waiting, 'dead letter')} for a person to look at; {plural(summary.acts, 'act')} by a person on record."
+    letters, acts = plural(waiting, "dead letter"), plural(summary.acts, "act")
+    yield f"{letters} for a person to look at; {acts} by a person on record."
     yield ""
     if summary.directory is None:
         yield "All of it is gone. `fairlane demo --keep` leaves its directory there, to look around in with:"
@@ -180,7 +181,8 @@ def _fairness(tenants: Iterable[TenantNumbers], summary: Summary) -> Iterator[st
         yield f"{flood}."
         yield f"Behind that flood: {', '.join(others)}."
     if summary.urgent_wait_s is not None:
-        yield f"{plural(summary.urgent, 'login code')} had the fast lane for themselves and waited {summary.urgent_wait_s:.2f} s."
+        codes = plural(summary.urgent, "login code")
+        yield f"{codes} had the fast lane for themselves and waited {summary.urgent_wait_s:.2f} s."
 
 
 def _timetable(schedule: Schedule) -> dict[str, str]:

@@ -145,7 +145,8 @@ def unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
         yield Finding(
             "unknown type",
             "warn",
-            f'{number} unfinished of type "{name}", which the application does not register.{nearest(name, application.tasks)}',
+            f'{number} unfinished of type "{name}", which the application does not register.'
+            f"{nearest(name, application.tasks)}",
             "deploy the code that defines it, or cancel them",
         )
     if not unknown:

@@ -64,7 +64,7 @@ class TaskByName(Definition[Any]):
 def call_by_name(
     name: str, arguments: Mapping[str, Any], options: Mapping[str, Any], *, runtime: Runtime, rules: Runtime | None
 ) -> Bound[Any]:
-    """A call of the task with this name, checked against it where an application's `rules` are given; else by the settings alone."""
+    """A call of the task with this name, checked against it where `rules` are given; else by the settings alone."""
     preparer = (rules or runtime).preparer
     task: Definition[Any]
     if rules is None:
@@ -101,7 +101,10 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
         rules: Runtime | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> Bound[Any]:
-        """A call of a task by its name, for `app.schedules.add`. `rules`: the application that knows the task; None: only its name is known."""
+        """A call of a task by its name, for `app.schedules.add`.
+
+        `rules` is the application that knows the task; None: only its name is known.
+        """
         return call_by_name(name, arguments, options, runtime=self._runtime, rules=rules)
 
     def _enqueue(
@@ -112,7 +115,10 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
         rules: Runtime | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> Steps[Handle[Any]]:
-        """Enqueue a call of a task by its name. The job is made by the `rules` of the application and goes to this one's store."""
+        """Enqueue a call of a task by its name.
+
+        The job is made by the `rules` of the application and goes to this one's store.
+        """
         call = self.call(name, arguments, rules=rules, **options)
         return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
 

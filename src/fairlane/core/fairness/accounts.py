@@ -1,5 +1,4 @@
-"""What each tenant has had of one lane: run time by weight, so that a share is a share of time and not of a number of
-jobs.
+"""What each tenant has had of one lane: run time by weight, so that a share is one of time and not of job counts.
 
     account = (run time of ended jobs + elapsed time of running ones, or what they are expected to take if that is more
                + expected time of claimed ones that have not begun) ÷ weight

@@ -1,6 +1,4 @@
-"""Circuit breakers shared through the store. The rules are in `core.breaker`; a store keeps the rows and makes each
-step atomic.
-"""
+"""Circuit breakers shared through the store, which makes each step atomic. The rules are in `core.breaker`."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def decode(text: bytes | str | Raw, *, task: str = "job", limits: ScanLimits = L
 
 
 def stored_json(text: str) -> Raw | str:
-    """Stored text as the JSON it holds, exactly as it is; the text itself where it is no JSON, as a row written by hand may be."""
+    """Stored text as the JSON it holds; the text itself where it is no JSON, as in a row written by hand."""
     try:
         raw = text.encode()
         msgspec.json.decode(raw)

@@ -1,5 +1,4 @@
-"""Takes secrets out of what is about to be kept or shown: error messages, tracebacks, log lines, people's notes,
-results.
+"""Removes secrets from what is about to be kept or shown: errors, tracebacks, log lines, people's notes, results.
 
 Recognises passwords inside URLs, values after a name that announces a secret, authorization headers, keys and tokens of
 known shapes.
@@ -39,7 +38,8 @@ _SHAPED = re.compile(
     r"""(?P<kept>\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{8,}
       | (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*
       | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
-      | \b(?:gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{60,} | glpat-[A-Za-z0-9_-]{20,} | xox[abprs]-[A-Za-z0-9-]{10,}
+      | \b(?:gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{60,} | glpat-[A-Za-z0-9_-]{20,}
+           | xox[abprs]-[A-Za-z0-9-]{10,}
            | [sr]k_live_[A-Za-z0-9]{16,} | AIza[A-Za-z0-9_-]{35,} | fl_[A-Za-z0-9_-]{43})
     """,
     re.VERBOSE,

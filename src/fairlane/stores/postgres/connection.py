@@ -185,8 +185,8 @@ class Connector:
 class ConnectionPool:
     """Idle connections of one process, at most `size` in use at once, for threads and for event loops.
 
-    psycopg_pool does less of what is needed here: one pool is for threads or for one event loop, does not outlive a fork,
-    and keeps four threads of its own; a store serves threads and several loops at once, on both sides of a fork.
+    psycopg_pool does less of what is needed here: one pool serves threads or one event loop, does not outlive a
+    fork, and keeps four threads of its own; a store serves threads and several loops at once, on both sides of a fork.
     """
 
     def __init__(self, connector: Connector, size: int, wait_s: float) -> None:

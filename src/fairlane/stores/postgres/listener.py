@@ -1,4 +1,4 @@
-"""Receives wake-ups by LISTEN on a connection of its own, replaced when it breaks; until then polling finds the work."""
+"""Receives wake-ups by LISTEN on a connection of its own, replaced when it breaks; meanwhile polling finds the work."""
 
 from __future__ import annotations
 

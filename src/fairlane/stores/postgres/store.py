@@ -1,6 +1,6 @@
 """The store on PostgreSQL: runs each operation as one call, on a connection of its pool or on the caller's own.
 
-A call that failed is sent again where that is safe (`Op.repeatable`); else the caller learns that it may have been done.
+A call that failed is sent again where that is safe (`Op.repeatable`); else the error says that it may have been done.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class PostgresStore:
 class Retries:
     """The failed tries of one operation.
 
-    Rolled back by the server: it is sent again. The connection broke: only what may be repeated is, for it may have been
-    done. Never reached the server: reported at once, unless an earlier try did reach it.
+    Rolled back by the server: it is sent again. The connection broke: only what may be repeated is, for it may have
+    been done. Never reached the server: reported at once, unless an earlier try did reach it.
     """
 
     def __init__(self, op: Op[Any]) -> None:

@@ -146,11 +146,15 @@ def _read(rows: Rows) -> TurnResult:
 def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
     """By position, from the columns of functions/turn/turn.sql straight into the fields of a lease."""
     # fmt: off
-    _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at, payload, most, category, text = row
+    (
+        _, _, seq, job_id, attempt, started, lane, task, tenant, queue, band, due_at, deadline_at,
+        payload, most, category, text,
+    ) = row
     if text is None:
         return Lease(
-            seq, job_id, attempt, 0, 0, False, started, lane, task, tenant, queue, band, 0, due_at, leased_at, deadline_at, due_at, most,
-            1, band, None, category, None, None, None, None, {}, {}, None, payload,
+            seq, job_id, attempt, 0, 0, False, started, lane, task, tenant, queue, band, 0, due_at,
+            leased_at, deadline_at, due_at, most, 1, band, None, category, None, None, None, None, {}, {}, None,
+            payload,
         )
     # fmt: on
     extra = _decode_extra(text)

@@ -310,7 +310,7 @@ class StoreThread:
             pool.shutdown(wait=True)
 
     def end_before_fork(self) -> None:
-        """End, and wait until the system has ended the thread, too: Python 3.12 joins it a moment before, and then warns."""
+        """Ends, and waits until the system has ended the thread: Python 3.12 joins it a moment before and warns."""
         if self._pool is None:
             return
         self.end()

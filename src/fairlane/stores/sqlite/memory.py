@@ -1,5 +1,4 @@
-"""`memory://`: the SQLite store on a database in this process's memory, for tests and for work that may end with its
-process.
+"""`memory://`: the SQLite store in this process's memory, for tests and for work that may end with the process.
 
 Each store has a database of its own: one connection under one lock. Nothing waits for a file, so asynchronous calls
 need no thread.

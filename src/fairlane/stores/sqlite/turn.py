@@ -1,4 +1,4 @@
-"""A worker's Turn: settles, promotes, reclaims and claims in one transaction; aging of the jobs that wait; reading leases."""
+"""A worker's Turn: settles, promotes, reclaims and claims in one transaction; aging of waiting jobs; reading leases."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from fairlane.worker.foreman.messages import (
 from fairlane.worker.heartbeat import WorkerFigures
 from fairlane.worker.isolated.child import die_with
 from fairlane.worker.lanes import ANY
-from fairlane.worker.memory import write_dump
+from fairlane.worker.process_memory import write_dump
 from fairlane.worker.shutdown import run_to_end
 from fairlane.worker.state import known_queues
 
@@ -66,9 +66,9 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
                 )
     if app.runtime.settings.url.lower().startswith("memory:"):
         raise ConfigError(
-            f"url = {app.runtime.settings.url} ({app.runtime.settings.source('url')}) lives in one process, and workers "
-            "have processes of their own: give a url such as sqlite:///fairlane.db, or run jobs in this process with "
-            "`app.running()`"
+            f"url = {app.runtime.settings.url} ({app.runtime.settings.source('url')}) lives in one process, and "
+            "workers have processes of their own: give a url such as sqlite:///fairlane.db, or run jobs in this "
+            "process with `app.running()`"
         )
     app.runtime.settings.alerts.require_extra()
     app.runtime.store.run(Check())

@@ -29,7 +29,7 @@ from fairlane.worker.foreman.messages import (
     from_worker,
     line,
 )
-from fairlane.worker.memory import memory_mb
+from fairlane.worker.process_memory import memory_mb
 
 
 def is_halted(pid: int) -> bool:

@@ -321,7 +321,7 @@ create table held (
 );
 create unique index held_line on held (queue, tenant, seq);
 
--- -1 in a number: no limit, said out loud. Null: nothing is said.
+-- -1 in a number: explicitly no limit. Null: not set here.
 create table limit_rule (
   kind           text collate "C" not null,
   name           text collate "C" not null,

@@ -179,7 +179,8 @@ def read_attempts(tx: Transaction, seq: int) -> tuple[Attempt, ...]:
             traceback=traceback,
         )
         for (
-            attempt, outcome, worker, leased_at, started_at, ended_at, error_class, error_type, error_message, traceback,
+            attempt, outcome, worker, leased_at, started_at, ended_at,
+            error_class, error_type, error_message, traceback,
         ) in tx.db.execute(_ATTEMPTS, (seq,))
     )  # fmt: skip
 

@@ -88,7 +88,7 @@ begin
   end if;
   served := (p.served).tenant;
   if p.nth = _before and p.spent is not null then
-    served := p.spent;  -- the next claim goes on behind those who used the locks up and gave nothing
+    served := p.spent;  -- the next claim starts after the tenants that used the locks up without a job
   elsif _survey > 0 and served is not null then
     _tenants := tenants_after(p.head, served, null, _survey, _c.tenants_paused);
     if cardinality(_tenants) < _survey then

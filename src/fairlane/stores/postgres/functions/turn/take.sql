@@ -18,7 +18,7 @@ return _xmax <> 0 and (
 --         limits are locked by us (count_limits, lines_with_room)
 -- uses:   ready_line
 --
--- `_rounds`: each line gives one job in turn, so many times; null: each gives its share, line after line. `last`: the
+-- `_rounds`: how often each line gives one job in turn; null: each gives its share, line after line. `last`: the
 -- line that gave last. `stopped`: the line in which a type became full on the way. Those before it have had their
 -- turn, it and those behind it have not; the caller asks them again and finds the type left out. At least one was
 -- taken before. How far a line was looked at is its row's place in the window; where it ended, the whole window. The
