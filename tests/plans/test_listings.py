@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, JobFilter, PageJobs
 from tests.plans.conftest import Session
-from tests.plans.test_watching import pages_of
+from tests.plans.test_statistics_and_alerts import pages_of
 
 JOBS = 60_000
 FILE = """

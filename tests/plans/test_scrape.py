@@ -12,7 +12,7 @@ from fairlane.core.ops import ALL_TENANTS, GetStats, Op, Scope, Stats, only
 from fairlane.metrics.scrape import TenantCounts, read_gauges
 from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import Session
-from tests.plans.test_watching import NOON, pages_of
+from tests.plans.test_statistics_and_alerts import NOON, pages_of
 
 SMALL, LARGE = 30_000, 90_000
 """Jobs, three quarters of them one tenant's: each of its numbers is beyond the cap."""
@@ -62,7 +62,7 @@ def scraped(scope: Scope) -> tuple[Op[Any], ...]:
     asked, nothing = Asked([]), Stats(now=NOON, queues=(), completed=0, dead=0, cancelled=0, dead_letters={})
     asked.of(read_gauges(scope), nothing)
     if scope.tenant is not None:
-        asked.of(TenantCounts().read_gauges(frozenset({scope.tenant})), nothing)
+        asked.of(TenantCounts().read(frozenset({scope.tenant})), nothing)
     return tuple(asked.ops)
 
 
