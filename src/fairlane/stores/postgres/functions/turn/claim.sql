@@ -104,8 +104,8 @@ $$;
 -- guard:  see take and lines_with_room
 -- uses:   see take
 --
--- Takes are served together as far as none of them can change what the next one may have: one queue, each tenant
--- once. A line that is named a second time goes on where its first take ended.
+-- Takes are served together as long as none of them changes what the next one may have: one queue, each tenant once. A
+-- line that is named again goes on where its first take ended.
 create or replace function claim_named(_c lane_claim, _takes json, inout p claim_progress)
 language plpgsql
 set search_path from current
@@ -183,9 +183,9 @@ $$;
 -- guard:  see take and lines_with_room
 -- uses:   ready_line
 --
--- Every tenant gives one job in turn, in the order of their names beginning behind `_cursor`. Whole rounds are taken
--- at once: with room for 100 and 3 tenants, 33 each; what is left over goes round one by one. A claim meets no more
--- tenants at a time than it has room for; where those had nothing for it, or no room, twice as many the next time.
+-- Every tenant gives one job in turn, in the order of names behind `_cursor`. Whole rounds are taken at once: with room
+-- for 100 and 3 tenants, 33 each; the rest one by one. A claim looks for no more tenants at a time than it has room
+-- for; where those had nothing for it, or no room, for twice as many the next time.
 create or replace function claim_band(_c lane_claim, _head claim_line, _cursor text, inout p claim_progress)
 language plpgsql
 set search_path from current
@@ -254,6 +254,7 @@ begin
       p.served := _lines[_got.last];
       p.head := _head;
     end if;
+    exit when _here <= 0;
     _served := _served || open_lines(_got.lines[:coalesce(_got.stopped - 1, cardinality(_lines))]);
     _lines := open_lines(_got.lines[coalesce(_got.stopped, cardinality(_lines) + 1):]);
   end loop;

@@ -25,7 +25,7 @@ return (
     where r.rate_count is not null group by t.type
   ) k);
 
--- uses_of: how many claims count under a rate now, up to as many as it allows, and when the first of them was.
+-- uses_of: how many claims count under a rate now, at most as many as it allows, and when the first of them was made.
 -- uses:   rate_use_pkey
 create or replace function uses_of(
   _kind text, _name text, _queue text, _count integer, _period_s double precision, _now timestamptz
@@ -41,13 +41,12 @@ begin atomic
   ) u;
 end;
 
--- count_limits: lock and count those limits of queues or types that this claim needs and this Turn has not counted
--- before.
+-- count_limits: lock and count the limits of queues or types that a claim needs and its Turn has not counted yet.
 -- guard:  limit_lock: a limit that another session is counting under has no room for us; nobody waits, none is overshot
 -- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
 --
--- `_idle`: count without the lock first, and lock only where there is room. Workers with nothing to do look often; by
--- their locks they would keep those who have just freed a place, and may claim it at once, from doing so.
+-- `_idle`: count without locks first, and lock only where there is room. Idle workers look often; their locks would
+-- keep a worker that has just freed a place from claiming it.
 create or replace function count_limits(
   inout rules limit_room[], _names text[], _now timestamptz, _idle boolean, out until timestamptz
 )
@@ -119,8 +118,7 @@ begin
 end
 $$;
 
--- tenant_rooms: how many more of its tenant's jobs may be claimed from each of these lines, and the rates they count
--- under.
+-- tenant_rooms: how many more jobs each line may give by the limits of its tenant, and which rates count them.
 -- uses:   limit_rule_pkey, lease_tenant, rate_use_pkey; reads no more rows than the limits allow
 create or replace function tenant_rooms(
   inout lines claim_line[], _l claim_limits, _now timestamptz, out until timestamptz
@@ -174,13 +172,13 @@ begin
 end
 $$;
 
--- lines_with_room: of lines of one queue those whose tenants have room, how much (null: any number), and their rates.
+-- lines_with_room: the lines of one queue whose tenants have room, with that room (null: any number) and their rates.
 -- guard:  limit_lock: a tenant whom another session is counting has no room for us
 -- uses:   see tenant_rooms
 --
--- At most 256 tenants are locked in one Turn: the server's table of locks holds some thousands for everybody. And of
--- those found to have room no more than `_most` (null: all), for whom we lock others cannot claim: `seen`, the last
--- one looked at then, null if that were all.
+-- A Turn locks at most 256 tenants: the server's table of locks holds some thousands for everybody. And it locks no
+-- more than `_most` tenants with room (null: all), since others cannot claim for a locked one; `seen` is the last
+-- tenant looked at then, null if that was all of them.
 create or replace function lines_with_room(
   _now timestamptz, _most integer, inout lines claim_line[], inout l claim_limits, out seen text
 )
@@ -243,37 +241,33 @@ begin
 end
 $$;
 
--- use_rates: record what was claimed under rates, `_rates` of each lease; now and then remove what no rate counts any
--- more.
+-- use_rates: record claims under rates (`_rates` of each lease); every 64th time remove what no rate counts any more.
 -- guard:  the limits are locked by us
 -- uses:   rate_use_pkey
 create or replace function use_rates(_rates jsonb[], _claim_no bigint, _now timestamptz) returns void
 language plpgsql
 set search_path from current
 as $$
-declare
-  _k record;
 begin
-  for _k in
-    select k.rate->>0 as kind, k.rate->>1 as name, k.rate->>2 as queue, max((k.rate->>3)::double precision) as period_s,
-           sum(c.n) as n
-    from (select c.rates, count(*) as n from unnest(_rates) as c (rates) group by c.rates) c
-    cross join lateral jsonb_array_elements(c.rates) as k (rate)
-    group by 1, 2, 3
-  loop
-    insert into rate_use as u (kind, name, queue, at, n) values (_k.kind, _k.name, _k.queue, _now, _k.n)
-    on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;
-    if _claim_no % 64 = 0 then
-      delete from rate_use u
-      where u.kind = _k.kind and u.name = _k.name and u.queue = _k.queue
-        and u.at <= _now - 2 * _k.period_s * interval '1 second';
-    end if;
-  end loop;
+  insert into rate_use as u (kind, name, queue, at, n)
+  select k.rate->>0, k.rate->>1, k.rate->>2, _now, sum(l.n)
+  from (select l.rates, count(*) as n from unnest(_rates) as l (rates) group by l.rates) l
+  cross join lateral jsonb_array_elements(l.rates) as k (rate)
+  group by 1, 2, 3
+  on conflict (kind, name, queue, at) do update set n = u.n + excluded.n;
+  if _claim_no % 64 = 0 then
+    delete from rate_use u using (
+      select distinct k.rate->>0 as kind, k.rate->>1 as name, k.rate->>2 as queue,
+             (k.rate->>3)::double precision as period_s
+      from unnest(_rates) as l (rates) cross join lateral jsonb_array_elements(l.rates) as k (rate)
+    ) k
+    where u.kind = k.kind and u.name = k.name and u.queue = k.queue
+      and u.at <= _now - 2 * k.period_s * interval '1 second';
+  end if;
 end
 $$;
 
--- give_back: claims that never started no longer count under their rates; of each lease its rates and when it was
--- leased.
+-- give_back: attempts that never started no longer count under their rates; by lease: its rates, when it was made.
 -- uses:   rate_use_pkey
 create or replace function give_back(_rates jsonb[], _leased_at timestamptz[]) returns void
 language plpgsql

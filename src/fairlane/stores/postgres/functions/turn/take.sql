@@ -1,29 +1,27 @@
 -- is_taken: whether another session is taking this ready row, by its xmax.
 --
--- Such rows are neither tried nor counted as looked at: with a lock tried on each, 16 claimers of one line found
--- nothing else within the rows a claim looks at: 103 jobs a Turn and 53 us of the server each, skipped 500 and 22.
--- What a session locked that was rolled back is free again for the next Turn. `_active`: transactions that had begun
--- and not ended when this Turn began to claim; `_newer`: the age of those that were to begin next. What is newer by a
--- hundred thousand is no transaction but a lock shared by several.
+-- A claim skips such rows without trying to lock them and does not count them as looked at. When it tried, 16 claimers
+-- of one line found hardly anything else in their windows: 103 jobs a Turn at 53 us of the server each, now 500 at 22.
+-- `_active`: transactions that were running when this Turn began to claim; `_newer`: the age of the next one at that
+-- time. Rows of a transaction that rolls back meanwhile are found by the next Turn. An xmax that is newer by more than
+-- 100,000 is no transaction but a lock that several share.
 create or replace function is_taken(_xmax xid, _active xid[], _newer integer) returns boolean
 language sql stable parallel safe
 return _xmax <> 0 and (
   _xmax = any(_active)
   or (abs(_newer - age(_xmax) - 50000) <= 50000 and _xmax is distinct from pg_current_xact_id_if_assigned()::xid));
 
--- take: lease jobs from the heads of lines of one queue, of each up to its share, together up to the room of Want and
--- queue.
+-- take: lease jobs from the heads of lines of one queue, up to the share of each and the room of Want and queue.
 -- moves:  claim ready -> leased
 -- guard:  the ready row is ours by `for update skip locked`: it goes to one caller, and nobody waits for another;
 --         limits are locked by us (count_limits, lines_with_room)
 -- uses:   ready_line
 --
--- `_rounds`: how often each line gives one job in turn; null: each gives its share, line after line. `last`: the
--- line that gave last. `stopped`: the line in which a type became full on the way. Those before it have had their
--- turn, it and those behind it have not; the caller asks them again and finds the type left out. At least one was
--- taken before. How far a line was looked at is its row's place in the window; where it ended, the whole window. The
--- window is read unlocked and each wanted row locked alone, so that rows of types this worker does not know stay free
--- for those who do.
+-- With `_rounds` each line gives one job in turn, that many times; without, each gives its share, line after line.
+-- `last`: the line that gave the last job. `stopped`: the line where a type became full, after at least one job. Lines
+-- before it have had their turn, it and those behind it have not: the caller takes again from them, without that type.
+-- The window of a line is read without locks and each wanted row locked alone, so that rows of types this worker does
+-- not know stay free for those who do.
 create or replace function take(
   _c lane_claim, _rounds integer, inout lines claim_line[], inout p claim_progress,
   out last integer, out stopped integer
@@ -131,14 +129,14 @@ begin
 end
 $$;
 
--- lease_rows: lease these ready rows, which are locked, in their order; gives their seqs.
+-- lease_rows: lease locked ready rows in the given order; returns their seqs.
 -- moves:  claim ready -> leased
 -- guard:  the caller has locked the rows, and the limits they count under
 -- uses:   lease_pkey, rate_use_pkey
 --
--- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. All at once, and
--- leased in one pass, each in the place where it was found: carried through one statement with its lock, row by row,
--- 500 jobs of one line took 8.8 us each of the server, so 6.0.
+-- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. They are deleted all
+-- at once and leased in one pass: locked, deleted and leased row by row in one statement, 500 jobs of one line took
+-- 8.8 us each of the server; now 6.0.
 create or replace function lease_rows(_c lane_claim, _p claim_progress, _lines claim_line[], _tids tid[], _of integer[])
 returns bigint[]
 language plpgsql
@@ -191,12 +189,11 @@ begin
 end
 $$;
 
--- looked_through: the lines after a take of these rows: how far they were looked at, and which of them have no more
--- to give.
+-- looked_through: lines after a take of the given rows: their new marks, and which of them have no more to give.
 -- uses:   see look_on
 --
--- A line ended if it gave less than was asked of it and was asked: not where the room ran out (`_full`) before its
--- turn, nor where the take was cut.
+-- A line has ended if it gave less than its share and had its turn: the room had not run out before (`_full`), and the
+-- take had not stopped.
 create or replace function looked_through(
   _c lane_claim, _lines claim_line[], _rounds integer, _tids tid[], _of integer[], _places integer[], _full boolean,
   _stopped integer, _turn integer
@@ -231,8 +228,7 @@ begin
 end
 $$;
 
--- look_on: of lines that ended the marks moved to the end of their windows: only rows of types not wanted here lie
--- there.
+-- look_on: moves the marks of lines that have ended to the ends of their windows: only unwanted rows lie there.
 -- uses:   ready_line, no more rows than a claim looks at
 create or replace function look_on(_c lane_claim, _lines claim_line[]) returns claim_line[]
 language plpgsql
