@@ -1,29 +1,42 @@
 -- place_of: where a limit stands among others of its kind.
 create or replace function place_of(_rules limit_room[], _name text) returns integer
-language sql immutable
-return array_position(array(select r.name from unnest(_rules) r), _name);
+language plpgsql immutable  -- servers before 18 plan a function in SQL anew at every call
+as $$
+begin
+  return array_position(array(select r.name from unnest(_rules) r), _name);
+end
+$$;
 
 -- line_rates: by line, the rates that its claims count under: that of its queue, and its tenant's.
 create or replace function line_rates(_lines claim_line[], _queues limit_room[]) returns jsonb[]
-language sql immutable
-return array(
-  select case when q.rate_count is null then l.rates
-              else jsonb_build_array(jsonb_build_array('queue', q.name, '', q.period_s)) || coalesce(l.rates, '[]') end
-  from unnest(_lines) with ordinality
-    as l (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
-  left join unnest(_queues) q on q.name = l.queue
-  order by l.ord);
+language plpgsql immutable
+as $$
+begin
+  return array(
+    select case when q.rate_count is null then l.rates
+                else jsonb_build_array(jsonb_build_array('queue', q.name, '', q.period_s)) || coalesce(l.rates, '[]')
+           end
+    from unnest(_lines) with ordinality
+      as l (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+    left join unnest(_queues) q on q.name = l.queue
+    order by l.ord);
+end
+$$;
 
 -- type_rates: by type, the rates that its claims count under.
 create or replace function type_rates(_rules limit_room[]) returns jsonb
-language sql immutable
-return (
-  select jsonb_object_agg(k.type, k.rates)
-  from (
-    select t.type, jsonb_agg(jsonb_build_array(r.kind, r.name, '', r.period_s)) as rates
-    from unnest(_rules) r cross join unnest(r.types) as t (type)
-    where r.rate_count is not null group by t.type
-  ) k);
+language plpgsql immutable
+as $$
+begin
+  return (
+    select jsonb_object_agg(k.type, k.rates)
+    from (
+      select t.type, jsonb_agg(jsonb_build_array(r.kind, r.name, '', r.period_s)) as rates
+      from unnest(_rules) r cross join unnest(r.types) as t (type)
+      where r.rate_count is not null group by t.type
+    ) k);
+end
+$$;
 
 -- uses_of: how many claims count under a rate now, at most as many as it allows, and when the first of them was made.
 -- uses:   rate_use_pkey
