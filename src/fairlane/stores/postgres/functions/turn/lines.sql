@@ -86,9 +86,10 @@ as $$
 begin
   return (
     select coalesce(array_agg((l.queue, l.band, l.tenant,
-      case when l.is_behind then l.mark_rank else l.rank end, case when l.is_behind then l.mark_due_at else l.due_at end,
-      case when l.is_behind then l.mark_seq else l.seq end, coalesce(l.mark_looked, l.looked),
-      null, null, l.share, false, false
+      case when l.is_behind then l.mark_rank else l.rank end,
+      case when l.is_behind then l.mark_due_at else l.due_at end,
+      case when l.is_behind then l.mark_seq else l.seq end,
+      coalesce(l.mark_looked, l.looked), null, null, l.share, false, false
     )::claim_line order by l.ord), '{}')
     from (
       select l.*, m.rank as mark_rank, m.due_at as mark_due_at, m.seq as mark_seq, m.looked as mark_looked,
