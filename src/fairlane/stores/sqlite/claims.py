@@ -59,7 +59,7 @@ class Chosen(NamedTuple):
 class ClaimLimits(NamedTuple):
     """What a claim has to leave alone."""
 
-    stopped: Paused
+    paused: Paused
     room: Room | None
     """None: no limit is in force."""
 
@@ -97,10 +97,10 @@ def claim(
     return chosen
 
 
-def survey(tx: Transaction, want: Want, served: LineName, stopped: Paused) -> Survey:
+def survey(tx: Transaction, want: Want, served: LineName, paused: Paused) -> Survey:
     """Who else has ready jobs where discovery served last."""
     queue, band, tenant = served
-    names = chain.from_iterable(_tenants(tx, queue, band, tenant, want.survey, _without(stopped.tenants)))
+    names = chain.from_iterable(_tenants(tx, queue, band, tenant, want.survey, _not_paused(paused.tenants)))
     return Survey(lane=want.lane, queue=queue, band=band, tenants=tuple(islice(names, want.survey)))
 
 
@@ -133,9 +133,9 @@ class Choice:
         return line
 
     def _take(self) -> None:
-        stopped = self._limits.stopped
+        paused = self._limits.paused
         for take in self._want.takes:
-            if take.queue in stopped.queues or take.tenant in stopped.tenants:
+            if take.queue in paused.queues or take.tenant in paused.tenants:
                 continue
             name = take.queue, take.band, take.tenant
             after = BEFORE_ALL if take.after is None else _position(take.after)
@@ -145,7 +145,7 @@ class Choice:
         """Serve the tenants of a band in turn; returns the line served last."""
         room = self._limits.room
         full = len(self._seqs) + (self._left if room is None else min(self._left, room.in_queue(queue)))
-        names = _tenants(self._tx, queue, band, self._want.cursor, self._left, self._with_a_turn(queue))
+        names = _tenants(self._tx, queue, band, self._want.cursor, self._left, self._tenants_with_room(queue))
         first = next(names, [])
         page = -(-self._left // max(len(first), 1))
         turns: Iterator[str] = chain(first, chain.from_iterable(names))
@@ -194,42 +194,42 @@ class Choice:
         """Queues in the lane's order, lowest band first."""
         room = self._limits.room
         for queue in self._want.queues if self._want.discover else ():
-            band = None if queue in self._limits.stopped.queues else -1
+            band = None if queue in self._limits.paused.queues else -1
             while band is not None and (room is None or room.in_queue(queue) > 0):
                 band = self._tx.db.execute(_NEXT_BAND, (queue, band))[0][0]
                 if band is not None:
                     yield queue, band
 
-    def _with_a_turn(self, queue: str) -> Callable[[list[str]], list[str]]:
-        """Leaves out tenants that are passed over unseen."""
-        stopped, room = self._limits.stopped.tenants, self._limits.room
+    def _tenants_with_room(self, queue: str) -> Callable[[list[str]], list[str]]:
+        """Leaves out tenants that are paused or have no room in this queue."""
+        paused, room = self._limits.paused.tenants, self._limits.room
         if room is None:
-            return _without(stopped)
+            return _not_paused(paused)
 
         def with_room(tenants: list[str]) -> list[str]:
             room.count_tenants(queue, tenants)
-            return [tenant for tenant in tenants if tenant not in stopped and room.in_line(queue, tenant) > 0]
+            return [tenant for tenant in tenants if tenant not in paused and room.in_line(queue, tenant) > 0]
 
         return with_room
 
 
-def _without(stopped: frozenset[str]) -> Callable[[list[str]], list[str]]:
-    return lambda tenants: [tenant for tenant in tenants if tenant not in stopped] if stopped else tenants
+def _not_paused(paused: frozenset[str]) -> Callable[[list[str]], list[str]]:
+    return lambda tenants: [tenant for tenant in tenants if tenant not in paused] if paused else tenants
 
 
 def _filter(want: Want, limits: ClaimLimits) -> Wanted | None:
     """Which types to take, as far as there is room for them at the moment; None: any."""
-    stopped, room = limits.stopped.types, limits.room
+    paused, room = limits.paused.types, limits.room
     if want.types is not None:
-        types = frozenset(want.types) - stopped
+        types = frozenset(want.types) - paused
         return types.__contains__ if room is None else lambda task: task in types and room.has_for(task)
     if room is not None:
-        return lambda task: task not in stopped and room.has_for(task)
-    return (lambda task: task not in stopped) if stopped else None
+        return lambda task: task not in paused and room.has_for(task)
+    return (lambda task: task not in paused) if paused else None
 
 
 def _tenants(
-    tx: Transaction, queue: str, band: int, cursor: str, count: int, with_a_turn: Callable[[list[str]], list[str]]
+    tx: Transaction, queue: str, band: int, cursor: str, count: int, eligible: Callable[[list[str]], list[str]]
 ) -> Iterator[list[str]]:
     """Tenants with ready jobs behind the cursor, then those up to it, in lists of at most `count`."""
     last, wrapped = cursor, False
@@ -239,7 +239,7 @@ def _tenants(
         if wrapped and names and names[-1] > cursor:
             names, is_last = [name for name in names if name <= cursor], True
         if names:
-            if served := with_a_turn(names):
+            if served := eligible(names):
                 yield served
             last = names[-1]
         if is_last:

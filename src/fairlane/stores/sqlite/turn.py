@@ -202,7 +202,7 @@ class Claims:
             if chosen.discovered is not None:
                 self.cursors[want.lane] = chosen.discovered[2]
                 if want.survey > 0:
-                    self.surveys.append(survey(tx, want, chosen.discovered, limits.stopped))
+                    self.surveys.append(survey(tx, want, chosen.discovered, limits.paused))
         return leases_by_seq(tx, seqs) if seqs else []
 
 

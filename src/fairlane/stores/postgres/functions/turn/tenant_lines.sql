@@ -1,4 +1,6 @@
--- One tenant's line in one queue and band, as a claim goes through it.
+-- Tenants' lines as a claim goes through them. Discovery skips paused tenants here.
+
+-- claim_line: one tenant's line in one queue and band.
 create type claim_line as (
   queue text, band smallint, tenant text,
   rank smallint, due_at timestamptz, seq bigint,  -- its mark: the last row looked at
@@ -13,12 +15,13 @@ create type claim_line as (
 -- tenants_after: up to `_limit` tenants with ready jobs in one band, by name, behind `_after` and up to `_until`.
 -- uses:   ready_line, one probe for each tenant however long its line; pause_pkey
 --
--- `_head` names the band and its first row. Entries of rows claimed lately stay in the index until it is vacuumed,
--- and each probe from before that row walks over all of them. `_unpaused` leaves paused tenants out. Tenant by
--- tenant, until it meets a paused one: then by windows of 50 rows until it is past them. A crowd of 10,000, with one
--- job each, took 200 ms by probes.
+-- `_head` names the band and its first row: entries of rows claimed lately stay in the index until it is vacuumed, and
+-- a probe from before that row walks over all of them.
+--
+-- `_skip_paused` leaves paused tenants out. It probes tenant by tenant until it meets a paused one, then reads windows
+-- of 50 rows until it is past the paused ones: 10,000 paused tenants with one job each took 200 ms by probes.
 create or replace function tenants_after(
-  _head claim_line, _after text, _until text, _limit integer, _unpaused boolean default false
+  _head claim_line, _after text, _until text, _limit integer, _skip_paused boolean default false
 ) returns text[]
 language plpgsql
 set search_path from current
@@ -27,7 +30,7 @@ declare
   _queue  text := _head.queue;
   _band   smallint := _head.band;
 begin
-  if _unpaused then
+  if _skip_paused then
     return array(
       with recursive seen (last, open) as (
         select _after collate "C", array[_after] collate "C"

@@ -1,7 +1,9 @@
--- close_dead_letter: discard, resolve or acknowledge a dead letter.
+-- Acts on dead letters by hand; reprocess.sql has the one that makes a new job.
+
+-- act_on_dead_letter: give a dead letter the status of a closed one, or with none acknowledge it; audited as `_act`.
 -- guard:  the letter's row is locked first: of two clicks the second sees what the first did
 -- uses:   dead_letter_pkey
-create or replace function close_dead_letter(_act text, _op json) returns json
+create or replace function act_on_dead_letter(_act text, _status text, _op json) returns json
 language plpgsql
 set search_path from current
 as $$
@@ -19,15 +21,13 @@ begin
   if not found then
     return dead_letter_act('not_found', null, null, false);
   end if;
-  if _act = 'acknowledge' then
+  if _status is null then
     if _d.acknowledged_at is not null then
       return dead_letter_act(null, _seq, null, false);
     end if;
     update dead_letter set acknowledged_by = _by, acknowledged_at = _now where seq = _seq;
   elsif _d.status in ('pending_review', 'retried') then
-    update dead_letter set status = case _act when 'discard' then 'discarded' else 'resolved' end, closed_by = _by,
-      closed_at = _now, notes = _notes
-    where seq = _seq;
+    update dead_letter set status = _status, closed_by = _by, closed_at = _now, notes = _notes where seq = _seq;
   else
     return dead_letter_act('not_allowed', _seq, null, false);
   end if;
@@ -45,18 +45,18 @@ $$;
 create or replace function discard_v1(_op json) returns json
 language sql
 set search_path from current
-return close_dead_letter('discard', _op);
+return act_on_dead_letter('discard', 'discarded', _op);
 
 -- resolve_v1: close a dead letter as dealt with.
 -- role:   api
 create or replace function resolve_v1(_op json) returns json
 language sql
 set search_path from current
-return close_dead_letter('resolve', _op);
+return act_on_dead_letter('resolve', 'resolved', _op);
 
 -- acknowledge_v1: record who looks after a dead letter; the first name stays.
 -- role:   api
 create or replace function acknowledge_v1(_op json) returns json
 language sql
 set search_path from current
-return close_dead_letter('acknowledge', _op);
+return act_on_dead_letter('acknowledge', null, _op);
