@@ -1,7 +1,7 @@
-"""The life of a job as data: every legal move, who makes it, and which fact it leaves.
+"""Every legal move of a job between places, and who makes it.
 
-The diagram in `docs/concepts/lifecycle.md` is generated from `MOVES`; the headers of the SQL files are
-checked against it; a property test proves that no path leaves a final place.
+The diagram in `docs/concepts/lifecycle.md` is generated from `MOVES`. Tests check the headers of the SQL files against
+them, and that no move leaves a final place except `retain`, which removes the job.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Place = Literal["new", "ready", "scheduled", "held", "leased", "completed", "dead", "cancelled", "removed"]
-"""Where a job is: one fact table each, except `new` (nowhere yet) and `removed` (nowhere any more)."""
+"""Where a job is. `ready`, `scheduled`, `held` and `leased` are a table each; the final places share `done`; `new` and
+`removed` are in none."""
 
 Actor = Literal["client", "worker", "duty", "person"]
 

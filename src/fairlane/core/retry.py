@@ -2,10 +2,9 @@
 
 Snooze, Cancel, a requested cancel   as they say, uncharged
 non_retryable, or the last attempt   died
-otherwise                            retried after the first of these that is given: the other side's retry-after, the
-missing
-                                     data's own time, the slow list if rate-limited, the policy of the enqueue call, the
-                                     task, the queue, the error class, the application
+otherwise                            retried after the first of these delays that is given: the other side's
+                                     retry-after, the missing data's own time, the slow list if rate-limited, the
+                                     policy of the enqueue call, the task, the queue, the error class, the application
 """
 
 from __future__ import annotations

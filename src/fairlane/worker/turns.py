@@ -25,13 +25,11 @@ ATTEND_S = 2.0
 QUIET_CLAIMS, QUIET_FACTOR, LONGEST_POLL_S = 10, 5, 5.0
 """After QUIET_CLAIMS empty claims polling slows down by QUIET_FACTOR, if wake-ups are known to reach this worker."""
 ECHO_S = (0.0, 0.03, 0.3)
-"""After falling idle: claim again this soon, for an enqueue that had not seen us waiting. The first time at once,
-because the Turn
-that marks us as waiting claims before it commits."""
+"""After falling idle a worker claims again this soon, for an enqueue that had not seen it waiting. The first time is
+at once, because the Turn that marks the worker as waiting claims before it commits."""
 QUIET_S = 0.02
 """An idle lane beside busy ones asks to be woken after this long without a Turn. Where Turns follow each other faster
-it
-claims soon enough, and a wake-up for every enqueue would slow the writers down."""
+it claims soon enough, and a wake-up for every enqueue would slow the writers down."""
 ASK_AGAIN_S = 0.02
 """Earliest next claim after one that a limit left short: another worker may be counting under that limit."""
 UNREGISTERED_S = 0.2

@@ -34,12 +34,13 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Act(Op[T], frozen=True, kw_only=True):
-    """A change that somebody makes by hand: audited under `by`, with their `notes`. What is no text is refused before
-    any store sees it.
+    """A change that somebody makes by hand: audited under `by`, with their `notes`.
+
+    Values that are not text are refused before any store sees them.
     """
 
     repeatable: ClassVar[bool] = False
-    """Failed by hand twice is charged twice: a lost reply is reported as unknown instead."""
+    """Repeating an act can apply it twice, so a lost reply is reported as unknown."""
     words: ClassVar[tuple[str, ...]] = ("by", "notes")
     """Its fields of free text."""
 

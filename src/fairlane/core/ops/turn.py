@@ -178,8 +178,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
       died       attempts + 1 if charged, done(dead) and a dead letter pending review
       cancelled  done(cancelled)                      snoozed    scheduled at now + delay
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
-      crashed    as a reclaimed attempt that had started and ran alone: recorded `lost`, one crash more, suspect, ready
-      or dead
+      crashed    as a reclaimed attempt that had started and ran alone: recorded `lost`, one crash more, suspect,
+                 ready or dead
     A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
     The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`,
     `snoozed`, `released`, also where the job then ended cancelled because that had been asked for (a retried one is

@@ -181,7 +181,7 @@ class Retries:
         text = error.why if isinstance(error, StoreUnavailable) else str(error)
         if self._may_be_done:
             act = type(self._op).__name__.lower()
-            why = f"{why}; the {act} may or may not have taken effect: look before retries it"
+            why = f"{why}; the {act} may or may not have taken effect: check before retrying"
         return StoreUnavailable(STORE, f"{why} ({text})")
 
 

@@ -15,9 +15,8 @@ Position = tuple[int, int, int]
 Wanted = Callable[[str], bool]
 """Whether a job of this type is to be taken."""
 BEFORE_ALL: Position = (-1, 0, 0)
-# Behind a position, in three steps that each seek. Not as (rank, due_at, seq) > (?, ?, ?): SQLite would walk every job
-# of that
-# rank and instant, 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
+# The rows behind a position are read in three steps that each seek. With (rank, due_at, seq) > (?, ?, ?) SQLite walks
+# every job of that rank and instant: 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
 _LINE = "select rank, due_at, seq, type from fairlane_ready where queue = ? and band = ? and tenant = ?"
 _SAME_INSTANT = f"{_LINE} and rank = ? and due_at = ? and seq > ? order by seq limit ?"
 _LATER_INSTANTS = f"{_LINE} and rank = ? and due_at > ? order by due_at, seq limit ?"

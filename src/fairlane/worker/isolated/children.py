@@ -20,8 +20,7 @@ JOBS_EACH = 500
 """A child is replaced after this many attempts: what tasks leak does not accumulate."""
 STARTING = 2
 """Children that start at the same time. After a crash every slot may need one; that many interpreters starting
-together would all be slow,
-and the first that is ready can serve the others."""
+together would all be slow, and the first that is ready can serve the others."""
 
 
 class ChildDied(Exception):
