@@ -1,7 +1,7 @@
 """Alert rules as values, and when an alert fires and ends: pure functions of observations and stored alerts.
 
-A rule says what is observed, from which value on it is wrong, and for how long. The defaults are the documents';
-settings change them rule by rule, and add rules of their own over the same observations.
+A rule names what is observed, the value above which it is wrong, and for how long. Settings change the default rules
+one by one, and add rules of their own over the same observations.
 
             above the threshold          held for `for_s`               right again for `clear_s`
     nothing ───────────────────▶ pending ───────────────▶ firing ─────────────────────────────▶ resolved
@@ -74,9 +74,9 @@ class Rule(Struct, frozen=True, kw_only=True):
     """How long it has to be right again before it counts as resolved: what flaps is one alert."""
     severity: Severity = "warning"
     window_s: float = 300.0
-    """Where things are counted over a span: how long it is."""
+    """How long the span is, for observations that are counted over one."""
     min_sample: int = 0
-    """Rates of fewer things than this say nothing."""
+    """A rate over fewer things than this is not evaluated."""
     only: str = "*"
     """Which queues, tasks, lanes, … it is about; `*` stands for anything."""
     enabled: bool = True
@@ -124,8 +124,9 @@ DEFAULT_RULES: tuple[Rule, ...] = (
 
 
 def require_silenceable(name: str, rules: Iterable[Rule]) -> str:
-    """The name of a rule that can be silenced: a mistyped one would silence nothing, nor would one that reports while
-    the store is away.
+    """Returns the name of a rule that can be silenced.
+
+    Refuses a mistyped name, and a rule that reports while the store cannot be reached: neither would silence anything.
     """
     watched = {rule.name: rule.watches for rule in rules}
     if name not in watched:
@@ -140,8 +141,9 @@ def require_silenceable(name: str, rules: Iterable[Rule]) -> str:
 
 
 def rules_in_force(changes: Mapping[str, RuleChange]) -> tuple[Rule, ...]:
-    """The default rules as settings change them, then the settings' own, in their order. A rule of one's own says what
-    it watches, and a threshold.
+    """The default rules as settings change them, then the settings' own rules in their order.
+
+    A rule of the settings' own needs an observation and a threshold.
     """
     rules = {rule.name: rule for rule in DEFAULT_RULES}
     for name, change in changes.items():
@@ -158,9 +160,8 @@ def rules_in_force(changes: Mapping[str, RuleChange]) -> tuple[Rule, ...]:
 
 OTHER = "other"
 MOST_ABOUT = 200
-"""Things one rule keeps alerts about, those of the last day that are over among them; what comes beyond is put together
-as `other`.
-"""
+"""How many things one rule keeps alerts about, including those resolved within the last day; further ones share one
+alert about `other`."""
 
 Notice = Literal["fired", "resolved"]
 
@@ -192,8 +193,9 @@ def evaluate(
     now: datetime,
     silent: Collection[str] = (),
 ) -> tuple[Change, ...]:
-    """What changes, given all that was observed now and the rules that are silent. The same again changes nothing; a
-    rule that is gone or off ends its alerts.
+    """What changes, given all that was observed now and the rules that are silent.
+
+    The same observations again change nothing. The alerts of a rule that is gone or off end.
     """
     kept: dict[str, dict[str, Alert]] = {}
     for alert in alerts:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Capability(StrEnum):
-    """Where stores differ, said once; tests ask for a capability, never for a store by name."""
+    """What a store can do that others cannot; tests ask for a capability, never for a store by name."""
 
     DURABLE = "durable"
     """What was acknowledged survives the process."""

@@ -3,11 +3,14 @@
     account = (run time of ended jobs + elapsed time of running ones, or what they are expected to take if that is more
                + expected time of claimed ones that have not begun) ÷ weight
 
-Who has the least is served next. A job is expected to take what its tenant's jobs took so far, else what the lane's
-took, else the same as any other: then shares are by count. Long jobs are felt from their beginning and not when they
-end; with elapsed time alone two jobs of 30 s were started for each that was due, until their clock had caught up: 0.70
-of the time of ten slots in 75 s instead of half. A tenant that appears begins where the least of the active ones
-stands: with no credit for the time it was away, and no debt of others.
+The tenant with the smallest account is served next. A job is expected to take what its tenant's jobs took so far, else
+what the lane's took, else the same as any other: then shares are by count.
+
+Long jobs count from their beginning, and not when they end. With elapsed time alone two jobs of 30 s were started for
+each that was due, until the elapsed time caught up: their tenant had 0.70 of the time of ten slots in 75 s, not half.
+
+A tenant that appears begins with the smallest account of the active ones: with no credit for the time it was away, and
+no debt.
 """
 
 from __future__ import annotations
@@ -163,9 +166,8 @@ class Accounts:
         return picked
 
     def in_order(self, leases: Sequence[Lease], now_s: float, urgency: Mapping[str, int]) -> list[Lease]:
-        """Claimed jobs in the order in which they should begin: those the store knows as begun, then by queue, band and
-        account.
-        """
+        """Claimed jobs in the order in which they should begin: those the store knows as begun first, the others by
+        queue, band and account."""
         tags: dict[str, float] = {}
         keyed = []
         for place, lease in enumerate(leases):

@@ -24,9 +24,8 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 
 PAUSE_PER_LOOK = 4.0
-"""After a discovery, known lines serve for this many times as long as it took beyond a plain claim: a fifth of the time
-goes into looking.
-"""
+"""After a discovery, known lines serve for this many times as long as it took beyond a plain claim, so that discovery
+takes a fifth of the time."""
 MANY, PAUSE_PER_JOB_S = 100, 6e-5
 """And this long for each job beyond a hundred that came with it: where 500 are claimed in ten milliseconds, the two
 that a look costs more are lost in what claims wander by, and looks were taken every time."""
@@ -172,8 +171,9 @@ class ClaimPlanner:
         )
 
     def _rested(self, want: Want, given: Counter[Line], now_s: float) -> set[str]:
-        """Lines without a job to take are left alone for a while: at a limit, of unknown types, or empty, nobody need
-        wait for them, nor be measured by them.
+        """Leave lines without a job to take (empty, at a limit, of unknown types) alone for a while.
+
+        Nobody waits for them, and no account is measured by theirs.
         """
         rested = set()
         for take in want.takes:

@@ -20,11 +20,10 @@ Line = tuple[str, int, str]
 
 
 class Searcher:
-    """Continues after them claim by claim, so that they hide nothing, and starts at the head again from time to time:
-    jobs come back.
+    """Continues after unwanted jobs claim by claim, so that they hide nothing behind them.
 
-    Where a limit holds jobs back they may be wanted at any moment: then a line is looked through to its end, now and
-    then, and every other claim begins at its head.
+    From time to time it starts at the head again, because jobs come back. Jobs that a limit holds back may be wanted at
+    any moment: then a line is now and then looked through to its end, and every other claim begins at its head.
     """
 
     def __init__(self, queues: tuple[str, ...]) -> None:

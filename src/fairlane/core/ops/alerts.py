@@ -52,9 +52,7 @@ class Alerts(Struct, frozen=True, kw_only=True):
 
 
 class ReadAlerts(Op[Alerts], frozen=True, kw_only=True):
-    """What is kept of every rule; alerts that were resolved `RESOLVED_KEPT_S` ago or longer are forgotten, as if they
-    had never been.
-    """
+    """The kept alerts of every rule, except those resolved `RESOLVED_KEPT_S` ago or longer."""
 
 
 class AlertsSaved(Struct, frozen=True, kw_only=True):
@@ -63,9 +61,9 @@ class AlertsSaved(Struct, frozen=True, kw_only=True):
 
 
 class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
-    """Write alerts whose `version` is one above the kept one (1: there is none); the others lost a race and are passed
-    over.
+    """Write alerts whose `version` is one above the kept one (1: there is none).
 
+    The others lost a race and are not written.
     What `ReadAlerts` no longer returns counts as not kept, and is removed.
     """
 
@@ -75,9 +73,9 @@ class SaveAlerts(Op[AlertsSaved], frozen=True, kw_only=True):
 
 
 class SilenceAlerts(Act[Alerts], frozen=True, kw_only=True):
-    """Notify nobody of what one rule finds until then; `for_s` 0 ends a silence. Ending none, or one that is over,
-    writes nothing.
+    """Notify nobody of what one rule finds, for `for_s`; 0 ends a silence.
 
+    Where there is no silence to end, nothing is written.
     Audit: `alert_silence`, target `alert:<rule>`, no tenant, before None, after {"until"}: an instant as in
     `AuditRecord`, None once ended.
     """

@@ -19,9 +19,8 @@ class Op(Struct, Generic[T], frozen=True, kw_only=True):
     """The type `T`, where a decoder can read it."""
 
     repeatable: ClassVar[bool] = True
-    """Whether a store may send it again when the reply was lost: its ids, claim numbers or nature make the second one
-    the first.
-    """
+    """Whether a store may send it again when the reply was lost: by its ids, claim numbers or nature the second call
+    has no further effect."""
 
     now: datetime | None = None
     """None: the store's clock. Tests give an instant."""

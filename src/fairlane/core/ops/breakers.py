@@ -11,8 +11,9 @@ from fairlane.core.ops.base import Act, Op
 
 
 class Admit(Op[Admission], frozen=True, kw_only=True):
-    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says. A breaker nobody knows is
-    closed, and stays unknown.
+    """Ask whether a call guarded by this breaker may go ahead, as `core.breaker.admit` says.
+
+    An unknown breaker is closed; asking does not create it.
     """
 
     name: str
@@ -20,8 +21,9 @@ class Admit(Op[Admission], frozen=True, kw_only=True):
 
 
 class Report(Op[BreakerRecord], frozen=True, kw_only=True):
-    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says. Creates an
-    unknown breaker, whatever is reported.
+    """Report calls that ended: first `failures`, then `successes`, one by one as `core.breaker.report` says.
+
+    Creates an unknown breaker, whatever is reported.
     """
 
     repeatable: ClassVar[bool] = False
@@ -45,8 +47,10 @@ class BreakerAct(Struct, frozen=True, kw_only=True):
 
 
 class ResetBreaker(Act[BreakerAct], frozen=True, kw_only=True):
-    """Close it by hand, known or not. Audit: `breaker_reset`, target `breaker:<name>`, no tenant, before and after
-    {"state"}, each time; what nobody knew was closed.
+    """Close it by hand, known or not.
+
+    Audit, each time: `breaker_reset`, target `breaker:<name>`, no tenant, before and after {"state"}; an unknown
+    breaker counts as closed before.
     """
 
     name: str

@@ -46,8 +46,10 @@ class CredentialAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
-    """Keep a new credential by the hash of its secret. The same id again with the same hash: nothing is written, the
-    kept one is returned, good or not; with another hash, or this hash under another id: none is returned.
+    """Keep a new credential by the hash of its secret.
+
+    The same id again with the same hash writes nothing and returns the kept credential, good or not. The same id with
+    another hash, or this hash under another id, returns none.
 
     Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, before
     None, after {"name", "prefix", "roles", "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
@@ -75,8 +77,9 @@ class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
-    """Use a good link up: the first call gets it (now revoked), every later one gets none. Audit: `link_redeem`, by =
-    its name, target and tenant as for issuing, no notes, before, after.
+    """Use a good link up: the first call gets it (now revoked), every later one gets none.
+
+    Audit: `link_redeem`, by = its name, target and tenant as for issuing; no notes, no before, no after.
     """
 
     repeatable: ClassVar[bool] = False
@@ -85,8 +88,9 @@ class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
 
 
 class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):
-    """From this commit on it is good for nothing; an expired one too. Twice: writes nothing, returns it as it is; an
-    unknown id: none.
+    """Revoke a credential, expired or not, from this commit on.
+
+    The second time nothing is written and it is returned as it is; an unknown id returns none.
 
     Audit: `token_revoke`, `link_revoke` or `session_revoke`, target (`session:<id>`) and tenant as for issuing, no
     before, no after.

@@ -59,8 +59,9 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
 
 
 class Discard(_DeadLetterChange, frozen=True, kw_only=True):
-    """Close a dead letter, with notes, as not worth another try. From `pending_review` and `retried`. Audit:
-    `job_dlq_discard`.
+    """Close a dead letter, with notes, as not worth another try. From `pending_review` and `retried`.
+
+    Audit: `job_dlq_discard`.
     """
 
 
@@ -69,8 +70,9 @@ class Resolve(_DeadLetterChange, frozen=True, kw_only=True):
 
 
 class Acknowledge(_DeadLetterChange, frozen=True, kw_only=True):
-    """Say who looks after it. A flag, not a status: allowed in any; the first name stays. Audit: `job_dlq_acknowledge`
-    (the first time).
+    """Record who looks after it. A flag, not a status: allowed in every status; the first name stays.
+
+    Audit, the first time: `job_dlq_acknowledge`.
     """
 
 

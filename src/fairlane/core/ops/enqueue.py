@@ -52,13 +52,10 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the store was full: then nothing at all was written."""
     full: bool = False
     depth: int | None = None
-    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only where a capacity was
-    given.
-    """
+    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only with a capacity."""
     refused: LimitHit | None = None
-    """A tenant's limit refused the call: nothing at all was written; no receipts, no hits. The first one, in the order
-    of the jobs.
-    """
+    """The tenant's limit that refused the call, the first in the order of the jobs. Nothing at all was written; there
+    are no receipts and no hits."""
     hits: tuple[LimitHit, ...] = ()
     """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 

@@ -15,9 +15,7 @@ WATCHED_FOR_S = 30.0
 
 class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
-    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, … in the past tense or as the documents name
-    them.
-    """
+    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, …"""
     tenant: str | None = None
     """Whose it is; None: nobody's in particular, for those who see all tenants."""
     data: dict[str, Any] = {}
@@ -53,8 +51,9 @@ class EventPage(Struct, frozen=True, kw_only=True):
 
 
 class ReadEvents(Op[EventPage], frozen=True, kw_only=True):
-    """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any. One tenant's scope: that tenant's
-    alone.
+    """Events behind `after`, at most `limit` (1 to 1,000), of the given kinds if any.
+
+    With one tenant's scope, only that tenant's.
     """
 
     scope: Scope

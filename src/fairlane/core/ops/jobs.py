@@ -70,9 +70,9 @@ class Bury(_JobChange, frozen=True, kw_only=True):
 
 
 class Reset(_JobChange, frozen=True, kw_only=True):
-    """Take a leased job from its worker by hand: ready again with the due time it had, uncharged, its attempt recorded
-    `released`.
+    """Take a leased job from its worker by hand: ready again with the due time it had, uncharged.
 
+    Its attempt is recorded `released`.
     If a cancel was asked for it ends cancelled. Not allowed from anywhere else. Audit: `job_reset`.
     """
 
@@ -93,8 +93,9 @@ class Noted(Struct, frozen=True, kw_only=True):
 
 
 class Note(Op[Noted], frozen=True, kw_only=True):
-    """What a running attempt says: progress (0 to 1) and log lines, guarded by its lease. Read with GetJob; removed
-    with the job.
+    """Record progress (0 to 1) and log lines of a running attempt, guarded by its lease.
+
+    Read with GetJob; removed with the job.
     """
 
     repeatable: ClassVar[bool] = False

@@ -26,22 +26,24 @@ class ListLimits(Op[Limits], frozen=True, kw_only=True):
 
 
 class SetLimit(Act[Limits], frozen=True, kw_only=True):
-    """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on. A pause
-    stays.
+    """Set what is allowed to one thing, in place of what was set for it before; in force from this commit on.
 
-    Setting what is set already writes nothing. Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind
-    it for a tenant in one queue; tenant = the name for one tenant's, None for every tenant's; before and after: the
-    limit as JSON, None where there was none or only a pause. Wakes waiting workers.
+    A pause stays. Setting what is set already writes nothing. Wakes waiting workers.
+
+    Audit: `limit_set`, target `limit:<kind>:<name>`, with `@<queue>` behind it for a tenant in one queue; tenant = the
+    name for one tenant's, None for every tenant's; before and after: the limit as JSON, None where there was none or
+    only a pause.
     """
 
     limit: Limit
 
 
 class ClearLimit(Act[Limits], frozen=True, kw_only=True):
-    """Take back what was set for one thing, pause and all: the code's own limit is in force again. Nothing set: writes
-    nothing.
+    """Take back what was set for one thing, pause and all: the code's own limit is in force again.
 
-    Audit: `limit_clear`, likewise, after None (none is written where there was only a pause). Wakes waiting workers.
+    Where nothing is set, nothing is written. Wakes waiting workers.
+
+    Audit: `limit_clear`, likewise, after None; none is written where there was only a pause.
     """
 
     kind: LimitKind
@@ -55,9 +57,8 @@ class LimitPaused(Struct, frozen=True, kw_only=True):
 
 class PauseLimit(Op[LimitPaused], frozen=True, kw_only=True):
     """Let nothing under one limit be claimed for a while, as after a provider's 429; never shortens an earlier pause.
-    Not audited.
 
-    Where nothing is set for it the record is made, saying nothing but the pause; else its `by` and `at` stay.
+    Not audited. Where nothing is set for it, a record with only the pause is made; else its `by` and `at` stay.
     """
 
     kind: LimitKind
@@ -74,16 +75,14 @@ class TokensTaken(Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     """Refused: what is in force for it."""
     retry_at: datetime | None = None
-    """Refused: when enough tokens will be there, if nobody else takes any. None though refused: never, they are more
-    than the rate allows.
-    """
+    """Refused: when enough tokens will be there, if nobody else takes any. None though refused: never, because more
+    are asked for than the rate allows."""
 
 
 class TakeTokens(Op[TokensTaken], frozen=True, kw_only=True):
-    """Take tokens of tenants' `enqueue_rate`: all that are asked for, for every tenant, or none. Always on the client's
-    own connection.
+    """Take tokens of tenants' `enqueue_rate`: all that are asked for, for every tenant, or none.
 
-    A tenant without such a rate has as many as it likes, and none are counted.
+    Always on the client's own connection. A tenant without such a rate has as many as it likes, and none are counted.
     """
 
     counts: dict[str, int]

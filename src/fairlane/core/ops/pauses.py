@@ -27,12 +27,13 @@ class Pauses(Struct, frozen=True, kw_only=True):
 
 
 class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
-    """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones go on. Pausing twice writes
-    nothing.
+    """From this commit on no Turn claims jobs of this queue, type or tenant; leased ones continue.
 
     A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn),
-    and skips a paused queue, for takes as for discovery. Audit: `pause`, target `<kind>:<name>`, tenant only for a
-    tenant, before {"paused": false}, after {"paused": true}.
+    and skips a paused queue, for takes as for discovery.
+
+    Pausing twice writes nothing. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before
+    {"paused": false}, after {"paused": true}.
     """
 
     kind: PauseKind

@@ -24,9 +24,7 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
     finished_before: datetime | None = None
     closed_before: datetime | None = None
     stats_before: datetime | None = None
-    """Also remove figures of minutes before this, oldest first, a few thousand at a time; they do not count against
-    `limit`.
-    """
+    """Also remove statistics of minutes before this, oldest first, a few thousand at a time, not counted in `limit`."""
     limit: int = 1000
 
 

@@ -35,7 +35,7 @@ Params = tuple[object, ...]
 Send = Callable[[str, Params], Rows]
 AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
-# A call of a function that is not there, or not for this role, would abort the caller's transaction: look first.
+# Calling a function that is missing, or not granted to this role, would abort the caller's transaction: check first.
 _LOOK = (
     "select count(distinct p.proname) = 2, "
     "bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "

@@ -72,7 +72,7 @@ class PostgresListener:
         self._conn = conn
 
     def _probe(self, conn: Connection) -> None:
-        """A session that can no longer hear looks just like one to which nobody speaks: ask it."""
+        """A broken session looks like one that nobody notifies: ask the server."""
         self._ask(conn, quoting.SQL("select 1"))
 
     def _ask(self, conn: Connection, statement: quoting.SQL | quoting.Composed) -> None:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from fairlane.stores.migrations import Migration, Migrations
 
 FUNCTIONS_RELEASE = 2
-"""Raised with the first change in functions/ behind the baseline (tests/upgrade/baseline.txt): functions are never
+"""Raised with the first change in functions/ after the baseline (tests/upgrade/baseline.txt): functions are never
 replaced by those of an older release."""
 
 _DEFINED = re.compile(r"^create (?:or replace (?:function|view)|type) (\w+)", re.MULTILINE)
@@ -52,7 +52,7 @@ def types_and_views() -> tuple[list[str], list[str]]:
 
 
 def in_order(texts: dict[str, str]) -> tuple[str, ...]:
-    """The names of files, each behind the files that define what it names outside of late-bound bodies."""
+    """The names of files, each after the files that define what it names outside of late-bound bodies."""
     homes: dict[str, set[str]] = {}
     for name, text in texts.items():
         for defined in _DEFINED.findall(text):

@@ -149,8 +149,8 @@ class PostgresStore:
 class Retries:
     """The failed tries of one operation.
 
-    Rolled back by the server: it is sent again. The connection broke: only what may be repeated is, for it may have
-    been done. Never reached the server: reported at once, unless an earlier try did reach it.
+    An operation that the server rolled back is sent again. If the connection broke it may have been done: only a
+    repeatable one is sent again. One that never reached the server is reported at once, unless an earlier try did.
     """
 
     def __init__(self, op: Op[Any]) -> None:
@@ -174,7 +174,7 @@ class Retries:
         pause_s = next(self._pauses, None)
         if pause_s is None:
             raise self._given_up(f"gave up after {TRIES} tries", error) from None
-        # Those who lost one race together must not all meet again in the next.
+        # Callers that lost one race together must not all meet again in the next.
         return pause_s * (0.5 + _fraction())
 
     def _given_up(self, why: str, error: Exception) -> StoreUnavailable:

@@ -1,4 +1,4 @@
-"""Working through the caller's own connection, inside the caller's own transaction."""
+"""Runs operations on the caller's own connection, inside the caller's own transaction."""
 
 from __future__ import annotations
 

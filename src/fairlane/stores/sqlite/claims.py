@@ -1,4 +1,4 @@
-"""Choosing ready jobs, fair over tenants, and leasing them."""
+"""Chooses ready jobs, fair over tenants, and leases them."""
 
 from __future__ import annotations
 

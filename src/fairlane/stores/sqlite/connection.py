@@ -71,14 +71,13 @@ T = TypeVar("T")
 
 TRY_MS = 10
 PAUSE_S = 0.005
-"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So it
-waits shortly, and we try again, out of step with the others, until the store's own patience ends."""
+"""SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So
+SQLite waits only shortly, and the store tries again after random pauses, until its own time limit."""
 
 OLDEST_LIBRARY = (3, 35, 0)
 FIRST_SAFE_WAL = (3, 51, 3)
-"""Before it a checkpoint in one process could reset the write-ahead log under a writer in another, and corrupt the
-file.
-"""
+"""Before this version a checkpoint in one process could reset the write-ahead log under a writer in another, and
+corrupt the file."""
 
 
 def load(library: Library) -> tuple[Callable[[str], Driver], str]:

@@ -1,4 +1,4 @@
-"""Writing facts: each function moves many jobs to one place. Callers have read and decided; nothing is guarded here."""
+"""Writes facts: each function moves many jobs to one place. Callers have read and decided; nothing is checked here."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ class EndedJob(NamedTuple):
     result: str | None = None
 
 
-# A priority orders either the whole queue or the tenant's own jobs, so what is reached by age belongs to one of the
-# two.
+# A priority orders either the whole queue or the tenant's own jobs: the one reached by age belongs to one of the two.
 BAND = "iif(j.rank > 0, j.band, coalesce({aged}, j.band))"
 RANK = "iif(j.rank > 0, coalesce({aged}, j.rank), j.rank)"
 _READY = f"""

@@ -83,9 +83,7 @@ class _Read(NamedTuple):
 
 
 class LimitCache:
-    """The limits a store has read last, good until their version changes. Whoever finds an old version replaces all of
-    it at once.
-    """
+    """The limits a store has read last, good until their version changes; then all of them are replaced at once."""
 
     def __init__(self) -> None:
         self._read = _Read(0, (), [])

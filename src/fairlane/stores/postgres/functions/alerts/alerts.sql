@@ -44,8 +44,8 @@ language sql stable
 set search_path from current
 return alerts(now_of(_op));
 
--- save_alerts_v1: remove alerts resolved a day ago, then write those that follow what is kept; those that do not lost a
---         race.
+-- save_alerts_v1: remove alerts resolved a day ago, then write those whose version follows the kept one; the others
+--         lost a race.
 -- role:   worker
 -- guard:  alert.version
 -- uses:   alert_pkey
@@ -85,7 +85,7 @@ $$;
 
 -- silence_alerts_v1: suppress the alerts of one rule for a while, or end that.
 -- role:   api
--- guard:  ending what is over, or was never, writes nothing
+-- guard:  where there is no silence to end, nothing is written
 -- uses:   silence_pkey
 create or replace function silence_alerts_v1(_op json) returns json
 language plpgsql

@@ -47,8 +47,7 @@ begin
 end
 $$;
 
--- report_v1: calls ended, first failures, then successes. Success of a healthy breaker, the common report, is only
---         read.
+-- report_v1: count calls that ended, failures first. The common report, success of a healthy breaker, writes nothing.
 -- role:   worker, api
 -- guard:  the row is locked: reports are counted one after the other
 -- uses:   breaker_pkey

@@ -96,7 +96,7 @@ begin
 end
 $$;
 
--- revoke_credential_v1: make a credential good for nothing; the second time it is only read.
+-- revoke_credential_v1: revoke a credential; the second time it is only read.
 -- role:   api
 -- guard:  revoked_at is null
 -- uses:   credential_pkey
@@ -120,7 +120,7 @@ begin
 end
 $$;
 
--- see_credentials_v1: these were used just now.
+-- see_credentials_v1: record that these were used just now.
 -- role:   api
 -- uses:   credential_pkey, in its order: two who see the same ones never wait in a circle
 create or replace function see_credentials_v1(_op json) returns json

@@ -2,9 +2,9 @@
 -- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey from its newest end, job_pkey
 --
--- Planned for what is asked: a condition that is not given is none. No sorting but of what was found, from the letters
--- to their jobs (`offset 0`): without statistics the planner read and sorted all 60,000 letters, 181,159 pages instead
--- of 30,302. (tests/plans/test_watching.py)
+-- Planned anew for the conditions that are given. `offset 0` makes the planner go from the letters to their jobs and
+-- sort only what was found: without statistics it read and sorted all 60,000 letters, 181,159 pages instead of 30,302.
+-- (tests/plans/test_watching.py)
 create or replace function group_dead_letters_v1(_op json) returns json
 language plpgsql stable
 set search_path from current

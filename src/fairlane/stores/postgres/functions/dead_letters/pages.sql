@@ -58,8 +58,7 @@ begin
     case when _w.queue is not null then 'j.queue = $6' end,
     case when _w.type is not null then 'j.type = $7' end,
     case when _w.correlation_id is not null then 'coalesce(j.correlation_id, j.id::text) = $11' end);
-  -- Letters first, then each one's job (offset 0 holds the planner to that): it would rather read all jobs, 110 ms at a
-  -- million.
+  -- Letters first, then each one's job: without `offset 0` the planner reads all jobs, 110 ms at a million.
   _matching := 'from dead_letter d' || case
       when _of_jobs = '' then ''
       when _tenant is not null then ' join job j using (seq)'

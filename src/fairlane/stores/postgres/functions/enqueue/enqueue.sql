@@ -58,8 +58,8 @@ begin
       get stacked diagnostics _detail = pg_exception_detail;
       return json_build_object('refused', _detail::json, 'depth', _depth);
     end;
-  -- A word in the text may be anybody's; then the careful path is only slower. Reading the keys out costs a second
-  -- parse of it all.
+  -- The word may also stand in a payload; then the careful path is only slower. Reading the keys would parse the text
+  -- a second time.
   elsif strpos(jobs::text, '"idempotency_key"') > 0 or strpos(jobs::text, '"dedup_key"') > 0 then
     select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now, null) e;
   else

@@ -1,5 +1,4 @@
--- limit_lock: who counts under a limit holds this. Without a path of its own, so that it costs no more than its
---         expression.
+-- limit_lock: the lock that a session holds while it counts under a limit. It sets no search path, so it is inlined.
 create or replace function limit_lock(_kind text, _name text) returns bigint
 language sql stable parallel safe
 return hashtextextended(current_schema() || ':' || _kind || ':' || _name, 4);

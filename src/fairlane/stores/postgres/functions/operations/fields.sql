@@ -15,8 +15,7 @@ begin
 end
 $$;
 
--- now_of: the instant an operation gives, or the server's clock. Without a path of its own, so that it costs no more
---         than its expression.
+-- now_of: the instant an operation gives, or the server's clock. It sets no search path, so it is inlined.
 create or replace function now_of(_op json) returns timestamptz
 language sql volatile
 return coalesce((_op->>'now')::timestamptz, clock_timestamp());
