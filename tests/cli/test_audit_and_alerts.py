@@ -128,7 +128,7 @@ def test_without_alerts_a_hint_is_given(url: str, run: Run) -> None:
     run("migrate", "up", "--url", url)
     listed = run("alerts", "list", "--url", url)
     assert (listed.exit_code, listed.stdout) == (0, "")
-    assert "nothing is wrong" in listed.stderr
+    assert "no alert is firing" in listed.stderr
 
 
 def test_a_rule_that_there_is_not_cannot_be_silenced(url: str, run: Run, answer: Callable[..., Any]) -> None:

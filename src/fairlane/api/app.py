@@ -50,7 +50,7 @@ EVERY_ROUTE: tuple[Routes, ...] = (
     queues.routes,
     queues.admin_routes,
     metrics.routes,
-    metrics.tenant_routes,  # before `{name}/`, for a name may hold slashes
+    metrics.tenant_routes,  # Must precede tenants.routes: `{name}/` also matches names with slashes.
     tenants.routes,
     pauses.routes,
     limits.routes,
@@ -68,10 +68,10 @@ EVERY_ROUTE: tuple[Routes, ...] = (
 def create_api(
     app: Fairlane, *, users: UsersHook | None = None, base_path: str = "", event_poll_s: float = POLL_S
 ) -> FastAPI:
-    """An API for one application, to be mounted in yours: `web.mount("/fairlane", create_api(app))`.
+    """An API for one application, to mount in your own web application: `web.mount("/fairlane", create_api(app))`.
 
-    `users` admits people your own application knows: it gets the request and returns a `Person`, or None. Every path
-    begins with `base_path`. The store stays open when the API stops: it belongs to the application.
+    `users` authenticates users of your own application: it receives the request and returns a `Person`, or None. Every
+    path begins with `base_path`. The store stays open when the API stops: it belongs to the application.
     """
     state = ApiState(app, Authenticator(app, users), EventFeed(app, poll_s=event_poll_s))
 
@@ -83,7 +83,7 @@ def create_api(
     api = FastAPI(
         title="Fairlane",
         version=version("fairlane"),
-        description="Background jobs: look at them, act on them, review what failed.",
+        description="Background jobs: list them, act on them, review failures.",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

@@ -1,1 +1,1 @@
-"""The command line: parse, call, print. `fairlane --help` lists what there is."""
+"""The command line: parse, call, print. `fairlane --help` lists the commands."""

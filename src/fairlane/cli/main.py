@@ -1,4 +1,4 @@
-"""The command `fairlane`: which commands there are, and how their errors end."""
+"""The command `fairlane`: its subcommands, and how their errors become exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlane.errors import FairlaneError
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its line in the help of the group."""
+    """The module of a command, and its line in the help of the group."""
 
     place: str
     """`module:name`."""
@@ -27,37 +27,37 @@ COMMANDS = {
     "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
     "worker": Entry("fairlane.cli.commands.worker:worker", "Run an application's jobs."),
     "dashboard": Entry("fairlane.cli.commands.dashboard:dashboard", "Serve the HTTP API."),
-    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Put one job in and print its id."),
-    "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List jobs, look at one, act on it."),
+    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Enqueue one job and print its id."),
+    "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List and show jobs, and act on them."),
     "dead-letters": Entry(
         "fairlane.cli.commands.dead_letters:dead_letters",
-        "Review dead letters (dlq): jobs that failed for the last time.",
+        "Review dead letters (dlq): jobs that failed and are not retried.",
     ),
     "queues": Entry(
         "fairlane.cli.commands.queues:queues", "Count jobs by queue and status; pause, resume or drain one."
     ),
     "tasks": Entry("fairlane.cli.commands.tasks:tasks", "Pause, resume or drain the jobs of a task."),
     "schedules": Entry(
-        "fairlane.cli.commands.schedules:schedules", "List schedules, look at one, add, pause, run or remove it."
+        "fairlane.cli.commands.schedules:schedules", "List, show, add, pause, run and remove schedules."
     ),
     "pauses": Entry("fairlane.cli.commands.pauses:pauses", "List what is paused, by whom and why."),
     "tenants": Entry(
-        "fairlane.cli.commands.tenants:tenants", "List tenants, look at one, set its share, pause, resume or drain it."
+        "fairlane.cli.commands.tenants:tenants", "List and show tenants, set their share, pause, resume or drain one."
     ),
-    "limits": Entry("fairlane.cli.commands.limits:limits", "See and set how much may wait, run at once and start."),
-    "breakers": Entry(
-        "fairlane.cli.commands.breakers:breakers", "See which dependencies are spared; open and reset breakers."
+    "limits": Entry(
+        "fairlane.cli.commands.limits:limits", "List and set limits on waiting, running and starting jobs."
     ),
-    "alerts": Entry("fairlane.cli.commands.alerts:alerts", "See what is wrong, and silence a rule for a while."),
-    "workers": Entry("fairlane.cli.commands.workers:workers", "See who is at work."),
+    "breakers": Entry("fairlane.cli.commands.breakers:breakers", "List, open and reset circuit breakers."),
+    "alerts": Entry("fairlane.cli.commands.alerts:alerts", "List alerts, and silence a rule for a while."),
+    "workers": Entry("fairlane.cli.commands.workers:workers", "List the registered workers."),
     "tokens": Entry(
-        "fairlane.cli.commands.tokens:tokens", "Make tokens and log-in links for the HTTP API, list and revoke them."
+        "fairlane.cli.commands.tokens:tokens", "Create, list and revoke tokens and log-in links for the HTTP API."
     ),
-    "audit": Entry("fairlane.cli.commands.audit:audit", "See who did what."),
-    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Say how full the store is."),
+    "audit": Entry("fairlane.cli.commands.audit:audit", "List and verify the audit of operators' acts."),
+    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Count the jobs in the store."),
     "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
     "healthcheck": Entry(
-        "fairlane.cli.commands.healthcheck:healthcheck", "Exit with 0 if the store, or a worker's probe, is well."
+        "fairlane.cli.commands.healthcheck:healthcheck", "Exit with 0 if the store, or a worker's probe, is healthy."
     ),
     "doctor": Entry("fairlane.cli.commands.doctor:doctor", "Check settings, store and application, with remedies."),
     "config": Entry(
@@ -69,7 +69,7 @@ NAME = "fairlane"
 
 
 class LazyGroup(SuggestingGroup):
-    """A group whose commands are imported when they are called: `--help` stays quick."""
+    """A group that imports a command only when it is called, so that `--help` stays quick."""
 
     def __init__(self, *args: Any, entries: Mapping[str, Entry], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -93,7 +93,7 @@ class LazyGroup(SuggestingGroup):
 
 
 class Root(LazyGroup):
-    """Turns everything a user can get wrong into one line on stderr and an exit code."""
+    """Turns user errors into one line on stderr and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -146,7 +146,7 @@ def _reported(error: click.ClickException) -> int:
 
 
 def _never_fail_to_print() -> None:
-    """A terminal that cannot show a character gets its number, not a traceback."""
+    """Escape characters that the terminal cannot show, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

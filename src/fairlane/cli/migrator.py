@@ -1,4 +1,4 @@
-"""The migrator and the isolator of the store that a command works with. Asking them what is there changes nothing."""
+"""The migrator and the isolator of the store that a command works with. Reading the current state changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def schema_of(settings: Settings) -> Migrator:
 
 
 def _in_file(settings: Settings, file: Path) -> Migrator:
-    """Opening a store would make a missing file and its schema: this looks first."""
+    """Opening a store would create a missing file and its schema, so this checks first."""
     from fairlane.core.chance import SystemChance
     from fairlane.stores.sqlite.connection import Database, load
     from fairlane.stores.sqlite.location import located

@@ -1,4 +1,4 @@
-"""What many commands share: groups, options, readers of spans and instants, and acts on one thing or on several."""
+"""Shared by many commands: groups, options, readers of spans and instants, and acts on one thing or on several."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class SuggestingGroup(click.Group):
     """A group that lists its commands in the order they were written, and answers a mistyped one with the nearest.
 
-    With `default` that command runs where none is named: `fairlane queues` is `fairlane queues list`.
+    With `default` that command runs if none is named: `fairlane queues` is `fairlane queues list`.
     """
 
     def __init__(self, *args: Any, default: str | None = None, **attributes: Any) -> None:
@@ -97,9 +97,9 @@ def in_scope(command: F) -> F:
             raise click.UsageError("--tenant and --all-tenants contradict each other", click.get_current_context())
         return command(*args, tenant=None if all_tenants else tenant, **kwargs)
 
-    run = click.option("--all-tenants", is_flag=True, help="Look at all tenants: the default.")(run)
+    run = click.option("--all-tenants", is_flag=True, help="All tenants: the default.")(run)
     return click.option(  # type: ignore[return-value]
-        "--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Look at this tenant only."
+        "--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="This tenant only."
     )(run)
 
 
@@ -113,15 +113,18 @@ def acts(command: F) -> F:
         notes = None if notes is None else without_secrets(notes)
         return command(*args, by=_user() if by is None else by, notes=notes, **kwargs)
 
-    run = click.option("--notes", help="Why, for those who read the audit records later.")(run)
+    run = click.option("--notes", help="The reason, for the audit record.")(run)
     return click.option(  # type: ignore[return-value]
-        "--by", envvar="FAIRLANE_BY", show_envvar=True, help="Who acts; your login name if left out."
+        "--by",
+        envvar="FAIRLANE_BY",
+        show_envvar=True,
+        help="Who acts, for the audit record; your login name by default.",
     )(run)
 
 
 def paged(command: F) -> F:
     command = click.option(
-        "--before", type=click.IntRange(0, 2**63 - 1), metavar="NUMBER", help="Go on where the last page ended."
+        "--before", type=click.IntRange(0, 2**63 - 1), metavar="NUMBER", help="Continue where the previous page ended."
     )(command)
     return click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")(
         command
@@ -129,11 +132,11 @@ def paged(command: F) -> F:
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask before an act on many. Without a terminal to ask on, `--yes` has to say so."""
+    """Ask before an act on several targets. Without a terminal `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failed(f"{question} Nothing was changed: pass --yes to go on without being asked", USAGE)
+        raise Failed(f"{question} Nothing was changed: pass --yes to act without being asked", USAGE)
     if not click.confirm(question, err=True):
         raise Failed("nothing was changed")
 
@@ -142,7 +145,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:
-        raise Failed("this system does not say who you are: pass --by or set FAIRLANE_BY", USAGE) from error
+        raise Failed("the login name cannot be determined: pass --by or set FAIRLANE_BY", USAGE) from error
 
 
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d|w)", re.ASCII)
@@ -214,7 +217,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask before acting on sev
 
 
 def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F], F]:
-    """What an act on one thing or on several takes: their ids, options of its own, and those of all such acts."""
+    """The parameters of an act on one or several targets: ids, the act's own options, and the common ones."""
 
     def decorate(command: F) -> F:
         for option in (prints, at_store, in_scope, acts, _yes, *reversed(options), ids):
@@ -235,7 +238,7 @@ def act_on_several(
     at: At,
     out: Printer,
 ) -> None:
-    """Ask if there are several, then act on each. A refusal stops no other act; the first one sets the exit code."""
+    """Ask if there are several, then act on each. A refusal stops no other; the first one sets the exit code."""
     if several:
         confirmed(question, yes=yes)
     with at.client() as client:

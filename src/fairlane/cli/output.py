@@ -1,6 +1,6 @@
-"""What commands print: data on stdout as a table, as lines or as JSON, everything else on stderr; and how they end.
+"""The output of commands: data on stdout as a table, lines or JSON, everything else on stderr; and exit codes.
 
-Tables and `--json` show the same values of core. JSON holds them whole, payloads and results as the JSON they hold.
+Tables and `--json` show the same values of core. JSON contains them in full, payloads and results as nested JSON.
 
 Exit codes:
 0 done   1 failed   2 usage or settings   3 not found   4 conflict   5 denied   69 store unreachable   130 interrupted
@@ -72,7 +72,7 @@ def span(length: timedelta) -> str:
 
 
 def count(number: int, cap: int) -> str:
-    """A count that stops at `cap`, which then means that many or more."""
+    """A count that stops at `cap`; the cap means that many or more."""
     return f"{number}+" if number >= cap else str(number)
 
 
@@ -95,7 +95,7 @@ STYLES = {
     "warn": "yellow",
     "fail": "bold red",
 }
-"""Colour only repeats what the word says."""
+"""Colour repeats the meaning of the word and adds nothing."""
 
 
 Column = str | tuple[str, str | Callable[[Any], object]]
@@ -135,7 +135,7 @@ class Printer:
         return None if console.no_color or console.is_dumb_terminal else console
 
     def data(self, value: object) -> None:
-        """The answer as JSON, in UTF-8 whatever the terminal speaks: one line, indented on a terminal."""
+        """Print the data as JSON, always in UTF-8: one line, or indented on a terminal."""
 
         click.echo(encoded(value, indented=sys.stdout.isatty()))
 
@@ -143,7 +143,7 @@ class Printer:
         click.echo(printable(text))
 
     def note(self, text: str) -> None:
-        """For the person at the terminal, never for the next program."""
+        """Print a note for people, on stderr."""
         click.echo(printable(text), err=True)
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -186,7 +186,7 @@ class Printer:
 
         table = Table(box=None, header_style="bold underline", padding=(0, 2, 0, 0))
         for title in titles:
-            # An id is there to be copied: never cut, never broken.
+            # People copy ids: never cut or wrap them.
             table.add_column(title, no_wrap=title == "id", overflow="fold")
         for row in rows:
             table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
@@ -223,7 +223,7 @@ def encoded(value: object, *, indented: bool) -> bytes:
 
 
 def indented(text: str) -> str:
-    """Stored JSON text for reading; what is no JSON stays as it is."""
+    """Stored JSON text, made readable; invalid JSON stays as it is."""
     import msgspec
 
     try:
@@ -255,7 +255,7 @@ _LACKS_RIGHTS = "42501"
 
 
 class Failed(click.ClickException):
-    """Ends the command with a code of ours and one line."""
+    """Ends the command with an exit code and one line on stderr."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(one_line(message))
@@ -274,7 +274,7 @@ def exit_code_of_refusal(code: str) -> int:
 
 
 def explained(error: FairlaneError | OSError) -> Failed:
-    """The same error as the command's one line."""
+    """The error as a `Failed`, with its exit code."""
     return Failed(str(error), exit_code_of(error))
 
 

@@ -23,13 +23,13 @@ FLAG = "option --url"
 
 
 class At(NamedTuple):
-    """Where the options `--url` and `--app` point."""
+    """The store and application that `--url` and `--app` name."""
 
     url: str | None = None
     app: str | None = None
 
     def settings(self) -> Settings:
-        """The settings in force. Imports the application only where its own store is asked for."""
+        """The settings in force. Imports the application only if its own store is used."""
         settings = self._configured()
         reference = self.app or settings.app
         if self.url is None and reference is not None:
@@ -78,7 +78,7 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 
 def without_fallback(settings: Settings) -> Settings:
-    # An operator must hear that the store is away, not look at an empty one in memory.
+    # An operator needs the error, not an empty store in memory.
     from msgspec.structs import replace
 
     return replace(settings, fallback="refuse")
@@ -98,5 +98,5 @@ def _require_file(settings: Settings) -> None:
         raise StoreUnavailable(
             "sqlite",
             f"there is no file {file} (url from {settings.source('url')}); the first enqueue or `fairlane migrate up` "
-            "makes it, --url or FAIRLANE_URL names another",
+            "creates it, --url or FAIRLANE_URL names another",
         )

@@ -1,6 +1,6 @@
-"""Dead letters, behind the managers' gates: one at a time, by groups that failed alike, and many at a bounded rate.
+"""Routes for dead letters, for managers: one at a time, grouped by fingerprint, or many at a bounded rate.
 
-Answers use the words of the contract that existing consoles speak: `dlq_id`, `job_type`, `error_message`, `created_at`.
+Responses use the field names that existing consoles expect: `dlq_id`, `job_type`, `error_message`, `created_at`.
 """
 
 from __future__ import annotations
@@ -83,12 +83,13 @@ class ReprocessedAnswer(Struct, frozen=True, kw_only=True):
     dlq_id: int
     new_job_id: JobId
     new_idempotency_key: str
-    """The old key with `_retry_` and a number behind it."""
+    """The old key followed by `_retry_<n>`."""
 
 
 class ReprocessBody(ActBody):
     payload: dict[str, Any] | None = Field(
-        default=None, description="Run with this one instead; the dead letter keeps its own. Checked as at an enqueue."
+        default=None,
+        description="Payload of the new job; the dead letter keeps its own. Validated as in an enqueue.",
     )
     delay_s: Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)] | None = Field(
         default=None, description="Run after this delay."
@@ -97,15 +98,15 @@ class ReprocessBody(ActBody):
 
 class GroupBody(ManyBody):
     per_second: PerSecond = Field(
-        default=PER_SECOND, description="For `reprocess`: how many of the new jobs become due a second."
+        default=PER_SECOND, description="For `reprocess`: how many of the new jobs become due per second."
     )
 
 
 class ManyDeadLettersBody(GroupBody):
     act: DeadLetterVerb
-    ids: list[RowId] | None = Field(default=None, max_length=MOST_ACTS, description="These.")
+    ids: list[RowId] | None = Field(default=None, max_length=MOST_ACTS, description="Ids of the dead letters.")
     where: Annotated[Where[DeadLetterFilter], Matching(DeadLetterFilter)] | None = Field(
-        default=None, description="Or those that match."
+        default=None, description="Filter that selects the dead letters, instead of `ids`."
     )
 
 
@@ -127,14 +128,17 @@ async def count_dead_letters(ctx: Context) -> object:
 
 @routes.get("groups/", Right.MANAGE)
 async def group_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50) -> DeadLetterGroups:
-    """Group dead letters that failed alike, largest group first; those pending review, unless a status is asked for."""
+    """Group dead letters with the same fingerprint, largest group first.
+
+    Covers those pending review unless `status` is given.
+    """
     tenant = ctx.narrowed(where.tenant)
     return DeadLetterGroups(groups=await ctx.app.dead_letters.agroups(where=where.filter, tenant=tenant, limit=limit))
 
 
 @routes.post("groups/{fingerprint}/reprocess/", Right.MANAGE, answer=DONE)
 async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None = None) -> object:
-    """Reprocess everything pending review that failed alike, spread over time."""
+    """Reprocess all dead letters pending review with this fingerprint, at a bounded rate."""
     asked = body or GroupBody()
     where = DeadLetterFilter(status="pending_review", fingerprint=fingerprint)
     acts = await ctx.app.dead_letters.aact_on_many(
@@ -145,7 +149,7 @@ async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None
 
 @routes.post("many/", Right.MANAGE, answer=DONE)
 async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object:
-    """Do the same to many dead letters, given by id or by filter; with `dry_run` only count them."""
+    """Apply one act to many dead letters, given by id or by filter; with `dry_run` only count them."""
     acts = await ctx.app.dead_letters.aact_on_many(
         body.act,
         body.ids,
@@ -159,7 +163,7 @@ async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object
 
 @routes.get("{id}/", Right.MANAGE, answer=WHOLE.type)
 async def show_dead_letter(ctx: Context, id: RowId) -> object:
-    """Look at one dead letter, with its payload and every attempt."""
+    """Show one dead letter with its payload and every attempt."""
     detail = await ctx.app.dead_letters.aget(id)
     if detail is None:
         raise DeadLetterNotFound(id)
@@ -169,7 +173,10 @@ async def show_dead_letter(ctx: Context, id: RowId) -> object:
 
 @routes.post("{id}/reprocess/", Right.MANAGE)
 async def reprocess_dead_letter(ctx: Context, id: RowId, body: ReprocessBody | None = None) -> ReprocessedAnswer:
-    """Make a new job of a dead one. Safe when clicked twice: one job lives at a time."""
+    """Create a new job from a dead one.
+
+    A repeated request returns that job unless it is dead, cancelled or removed.
+    """
     asked = body or ReprocessBody()
     made = await ctx.app.dead_letters.areprocess(
         id, payload=asked.payload, delay=asked.delay_s, by=ctx.by, notes=asked.notes
@@ -184,19 +191,19 @@ async def reprocess_dead_letter(ctx: Context, id: RowId, body: ReprocessBody | N
 
 @routes.post("{id}/discard/", Right.MANAGE, answer=REVIEWED)
 async def discard_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
-    """Close a dead letter as not worth another try."""
+    """Close a dead letter as discarded: no retry is worthwhile."""
     return _reviewed("discarded", await ctx.app.dead_letters.adiscard(id, by=ctx.by, notes=notes))
 
 
 @routes.post("{id}/resolve/", Right.MANAGE, answer=REVIEWED)
 async def resolve_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
-    """Close a dead letter as dealt with."""
+    """Close a dead letter as resolved."""
     return _reviewed("resolved", await ctx.app.dead_letters.aresolve(id, by=ctx.by, notes=notes))
 
 
 @routes.post("{id}/acknowledge/", Right.MANAGE, answer=REVIEWED)
 async def acknowledge_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
-    """Say that you look after a dead letter; the first name stays."""
+    """Record the caller as responsible for a dead letter; later calls do not replace the first name."""
     return _reviewed("acknowledged", await ctx.app.dead_letters.aacknowledge(id, by=ctx.by, notes=notes))
 
 

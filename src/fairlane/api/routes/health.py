@@ -1,4 +1,4 @@
-"""Liveness and readiness for probes without credentials; the store's state and the API's description for callers."""
+"""Liveness and readiness for probes without credentials; store state and API description for authenticated callers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Alive(Struct, frozen=True):
 
 @routes.get("/healthz", Right.OPEN)
 async def is_alive() -> Alive:
-    """Say that the process answers. Asks nothing of the store."""
+    """Report that the process is running. Does not query the store."""
     return Alive()
 
 
 @routes.get("/readyz", Right.OPEN)
 async def is_ready(state: State) -> Alive:
-    """Say that the store can be reached; 503 where it cannot."""
+    """Report that the store can be reached; 503 if it cannot be reached."""
     await state.app.statistics.ahealth()
     return Alive()
 
 
 @routes.get("/api/jobs/health/", Right.READ)
 async def show_health(ctx: Context) -> Health:
-    """Show the store's own state."""
+    """Show the state of the store."""
     return await ctx.app.statistics.ahealth()
 
 
 @routes.get("/api/openapi.json", Right.READ)
 async def describe_api(request: Request, ctx: Context) -> dict[str, Any]:
-    """Read this description, as OpenAPI 3.1."""
+    """Return the API description as OpenAPI 3.1."""
     document: dict[str, Any] = request.app.openapi()
     return document

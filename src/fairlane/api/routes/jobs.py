@@ -1,6 +1,6 @@
-"""Jobs: listing them, looking at one, why one waits, and acts on one or many.
+"""Routes for jobs: list, show, explain why one waits, act on one or many.
 
-Listings never hold payloads, headers or results. The same listing stands behind the managers' gates as `admin/queue`.
+Listings never contain payloads, headers or results. Managers get the same listing at `admin/queue/`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,18 @@ admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/")
 Filter = Annotated[Where[JobFilter], Depends(where(JobFilter))]
 Delay = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
 
-PAYLOAD = Annotated[Any, Meta(description="JSON; the text itself where it is none.", examples=[{"connection_id": 456}])]
+PAYLOAD = Annotated[
+    Any,
+    Meta(description="The payload as JSON, or its text if it is not valid JSON.", examples=[{"connection_id": 456}]),
+]
 RESULT = Annotated[
-    Any, Meta(description="What its task returned, as JSON, without secrets unless the task allows them.")
+    Any, Meta(description="The task's return value as JSON; secrets are redacted unless the task allows them.")
 ]
 
 JOB = shape("JobSummary", Job, without=("payload", "payload_version", "headers", "result"))
 JOBS = shape("JobList", jobs=many(JOB), next_cursor=NextCursor)
 WHOLE_JOB = shape("WholeJob", Job, payload=PAYLOAD, result=RESULT)
-CHILDREN = many(JOB, "Jobs that it enqueued, newest first, 50 at most.")
+CHILDREN = many(JOB, "Jobs that this job enqueued, newest first, 50 at most.")
 DETAIL = shape("JobDetail", JobDetail, job=WHOLE_JOB, children=CHILDREN)
 WHY = Selection(
     "Why",
@@ -69,14 +72,14 @@ WHY = Selection(
 DONE = shape(
     "ActsDone",
     dry_run=bool,
-    matched=Annotated[int, Meta(description="How many were meant by this request.")],
+    matched=Annotated[int, Meta(description="How many targets this request selects.")],
     total_count=Annotated[
-        int | None, Meta(description="By filter, dry run: how many match in all, where that is counted.")
+        int | None, Meta(description="Dry run with a filter: how many match in total; null if not counted.")
     ],
     done=int,
     refused=many(
         shape("RefusedTarget", RefusedAct, without=("message",)),
-        "Those that were not there, or not in a state the act starts from.",
+        "Targets that do not exist, or whose state does not allow the act.",
     ),
     next_cursor=NextCursor,
 )
@@ -84,7 +87,9 @@ DONE = shape(
 
 class FailBody(ActBody):
     reason: Words = Field(examples=["External service unavailable"])
-    retry_delay_s: Delay | None = Field(default=None, description="Run again after this delay; left out: it is dead.")
+    retry_delay_s: Delay | None = Field(
+        default=None, description="Run again after this delay. If omitted, the job becomes dead."
+    )
 
 
 class BuryBody(ActBody):
@@ -92,27 +97,27 @@ class BuryBody(ActBody):
 
 
 class ManyBody(ActBody):
-    """An act on many, and whether they are only to be counted."""
+    """Options of a bulk act."""
 
-    dry_run: bool = Field(default=False, description="Change nothing; say how many it would be.")
+    dry_run: bool = Field(default=False, description="Change nothing; only count the targets.")
     most: Annotated[int, Field(ge=1, le=MOST_ACTS)] = Field(
-        default=MOST_ACTS, description="By filter: at most this many in one request."
+        default=MOST_ACTS, description="With a filter: at most this many in one request."
     )
     cursor: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] | None = Field(
-        default=None, description="By filter: go on here, with the `next_cursor` of the request before."
+        default=None, description="With a filter: continue from the previous request's `next_cursor`."
     )
 
     def about(self, by: str) -> dict[str, Any]:
-        """What every act on many takes."""
+        """Arguments common to all bulk acts."""
         before = seq_at(self.cursor)
         return {"dry_run": self.dry_run, "limit": self.most, "before": before, "by": by, "notes": self.notes}
 
 
 class ManyJobsBody(ManyBody):
     act: JobVerb
-    ids: list[UUID] | None = Field(default=None, max_length=MOST_ACTS, description="These.")
+    ids: list[UUID] | None = Field(default=None, max_length=MOST_ACTS, description="Ids of the jobs.")
     where: Annotated[Where[JobFilter], Matching(JobFilter)] | None = Field(
-        default=None, description="Or those that match."
+        default=None, description="Filter that selects the jobs, instead of `ids`."
     )
     reason: Words | None = Field(default=None, description="For `fail` and `bury`.")
     retry_delay_s: Delay | None = Field(default=None, description="For `fail`.")
@@ -132,38 +137,41 @@ async def list_queue(ctx: Context, where: Filter, limit: PageSize = 50, cursor: 
 
 @routes.get("{id:uuid}/", Right.READ, answer=DETAIL)
 async def show_job(ctx: Context, id: UUID) -> object:
-    """Look at one job: its payload, its attempts, its children."""
+    """Show one job with its payload, its attempts and its children."""
     return await _detail(ctx, id)
 
 
 @admin_routes.get("{id:uuid}/", Right.MANAGE, answer=DETAIL)
 async def show_queued_job(ctx: Context, id: UUID) -> object:
-    """Look at one job, for managers."""
+    """Show one job, for managers."""
     return await _detail(ctx, id)
 
 
 @routes.get("{id:uuid}/why/", Right.READ, answer=WHY.type)
 async def explain_job(ctx: Context, id: UUID) -> object:
-    """Say why a job waits."""
+    """Explain why a job waits."""
     explanation = await ctx.app.jobs.awhy(id)
     return WHY.of(explanation, job=explanation.waiting.job)
 
 
 @routes.post("{id:uuid}/cancel/", Right.ACT, answer=JOB)
 async def cancel_job(ctx: Context, id: UUID, notes: Notes) -> Job:
-    """End a waiting job as cancelled; ask a running one to stop."""
+    """Cancel a waiting job; ask a running one to stop."""
     return await ctx.app.jobs.acancel(id, by=ctx.by, notes=notes)
 
 
 @routes.post("{id:uuid}/retry/", Right.ACT, answer=JOB)
 async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
-    """Run a dead job again, as a new one. Safe when clicked twice."""
+    """Run a dead job again, as a new job.
+
+    A repeated request returns that job unless it is dead, cancelled or removed.
+    """
     return await ctx.app.jobs.aretry(id, by=ctx.by, notes=notes)
 
 
 @routes.post("{id:uuid}/fail/", Right.ACT, answer=JOB)
 async def fail_job(ctx: Context, id: UUID, body: FailBody) -> Job:
-    """Fail an unfinished job by hand, charging an attempt."""
+    """Fail an unfinished job by hand, counting one attempt."""
     return await ctx.app.jobs.afail(id, body.reason, retry_delay=body.retry_delay_s, by=ctx.by, notes=body.notes)
 
 
@@ -175,13 +183,13 @@ async def bury_job(ctx: Context, id: UUID, body: BuryBody) -> Job:
 
 @routes.post("{id:uuid}/reset/", Right.ACT, answer=JOB)
 async def reset_job(ctx: Context, id: UUID, notes: Notes) -> Job:
-    """Take a running job from its worker: it is ready again, uncharged."""
+    """Take a running job from its worker: the job becomes ready again and no attempt is counted."""
     return await ctx.app.jobs.areset(id, by=ctx.by, notes=notes)
 
 
 @routes.post("many/", Right.ACT, answer=DONE)
 async def act_on_jobs(ctx: Context, body: ManyJobsBody) -> object:
-    """Do the same to many jobs, given by id or by filter; with `dry_run` only count them."""
+    """Apply one act to many jobs, given by id or by filter; with `dry_run` only count them."""
     acts = await ctx.app.jobs.aact_on_many(
         body.act,
         body.ids,
@@ -195,7 +203,7 @@ async def act_on_jobs(ctx: Context, body: ManyJobsBody) -> object:
 
 
 def done(acts: ManyActs[Any], body: ManyBody) -> object:
-    """What an act on many did, as answers show it."""
+    """The result of a bulk act as a response body."""
     return {
         "dry_run": body.dry_run,
         "matched": acts.matched,
@@ -223,7 +231,7 @@ async def _detail(ctx: RequestContext, id: UUID) -> object:
 def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
     """A job with its payload and result.
 
-    Payloads were held to the task's rule for secrets when they were stored; results are held to it here.
+    Payloads are checked against the task's secrets policy when stored; results are redacted here.
     """
     task = ctx.app.tasks.get(job.type)
     policy = (task and task.definition.sensitive) or ctx.app.runtime.settings.sensitive

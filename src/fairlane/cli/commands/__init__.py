@@ -1,1 +1,1 @@
-"""One module a command, loaded when that command is called."""
+"""One module per command, loaded when that command is called."""

@@ -1,4 +1,4 @@
-"""`fairlane alerts`: list, silence."""
+"""`fairlane alerts`: list and silence alerts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TITLES = ("rule", "about", "state", "severity", "value", "since", "silenced unti
 
 @click.group(cls=SuggestingGroup)
 def alerts() -> None:
-    """See what is wrong, and silence a rule for a while."""
+    """List alerts, and silence a rule for a while."""
 
 
 @alerts.command("list")
-@click.option("--all", "also_resolved", is_flag=True, help="Those that are over, too.")
+@click.option("--all", "also_resolved", is_flag=True, help="Include resolved alerts.")
 @at_store
 @prints
 def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
-    """List alerts that are firing or about to, and the rules that are silenced."""
+    """List firing and pending alerts, and silenced rules."""
     with at.client() as client:
         found = client.alerts.list()
     if out.as_json:
@@ -42,20 +42,26 @@ def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
     if rows:
         out.table(TITLES, rows)
     else:
-        out.note("nothing is wrong, as far as the rules see")
+        out.note("no alert is firing")
     _show_silences(found, out)
 
 
 @alerts.command("silence")
 @click.argument("rule")
 @click.option(
-    "--for", "length", type=read_span, metavar="SPAN", default="1h", show_default=True, help="How long; 0 ends it."
+    "--for",
+    "length",
+    type=read_span,
+    metavar="SPAN",
+    default="1h",
+    show_default=True,
+    help="How long; 0 ends the silence.",
 )
 @acts
 @at_store
 @prints
 def silence(rule: str, length: timedelta, by: str, notes: str | None, at: At, out: Printer) -> None:
-    """Send nobody RULE's alerts for a while; what it finds is kept all the same."""
+    """Send no messages about RULE's alerts for a while; the alerts are still recorded."""
     with at.client() as client:
         found = client.alerts.silence(rule, length, by=by, notes=notes)
     if out.as_json:

@@ -1,4 +1,4 @@
-"""`fairlane audit`: list, verify."""
+"""`fairlane audit`: list and verify the audit records."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def kept_link(text: str) -> tuple[int, str]:
 
 @click.group(cls=SuggestingGroup)
 def audit() -> None:
-    """See who did what."""
+    """List and verify the audit of operators' acts."""
 
 
 @audit.command("list")
 @click.option("--action", help="Only this act, such as job_cancel.")
-@click.option("--target", metavar="job:ID|dead_letter:ID", help="Only what was done to this.")
+@click.option("--target", metavar="job:ID|dead_letter:ID", help="Only acts on this object.")
 @paged
 @in_scope
 @at_store
@@ -44,7 +44,7 @@ def audit() -> None:
 def list_records(
     action: str | None, target: str | None, tenant: str | None, limit: int, before: int | None, at: At, out: Printer
 ) -> None:
-    """List what people did, newest first."""
+    """List operators' acts, newest first."""
     with at.client() as client:
         page = client.audit.list(tenant=tenant, action=action, target=target, before=before, limit=limit)
     if out.as_json:
@@ -53,9 +53,9 @@ def list_records(
     if page.records:
         out.records(COLUMNS, page.records)
     else:
-        out.note("no audit record matches" if action or target or tenant else "nobody has acted by hand yet")
+        out.note("no audit record matches" if action or target or tenant else "there are no audit records")
     if page.next is not None:
-        out.note(f"there are more: go on with --before {page.next}")
+        out.note(f"there are more: continue with --before {page.next}")
 
 
 @audit.command("verify")
@@ -63,14 +63,14 @@ def list_records(
     "--kept",
     type=kept_link,
     metavar="NUMBER:HASH",
-    help="A link this command printed before, kept where no writer of the audit can reach: it must still be there.",
+    help="A link printed earlier and stored where writers of the audit cannot reach it; it must still be in the chain.",
 )
 @at_store
 @prints
 def verify_records(kept: tuple[int, str] | None, at: At, out: Printer) -> None:
-    """Walk the chain that seals the audit, up to the first record that was tampered with.
+    """Verify the hash chain of the audit, up to the first record that was tampered with.
 
-    Workers seal new records every few seconds. Exits with 1 where the chain is broken.
+    Workers seal new records every few seconds. Exits with 1 if the chain is broken.
     """
     with at.client() as client:
         found = client.audit.verify(kept=kept)

@@ -22,14 +22,14 @@ name = click.argument("name")
 
 @click.group(cls=SuggestingGroup)
 def breakers() -> None:
-    """See which dependencies are spared; open and reset breakers."""
+    """List, open and reset circuit breakers."""
 
 
 @breakers.command("list")
 @at_store
 @prints
 def list_breakers(at: At, out: Printer) -> None:
-    """List breakers by name: closed, open, or half open while calls are tried."""
+    """List breakers by name: closed, open, or half open while trial calls run."""
     with at.client() as client:
         found, now = client.breakers.list(), client.runtime.clock.now()
     if out.as_json:
@@ -37,7 +37,7 @@ def list_breakers(at: At, out: Printer) -> None:
     elif found:
         out.table(TITLES, [_row(breaker, now) for breaker in found])
     else:
-        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breakers.guard(…) makes one")
+        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breakers.guard(…) creates one")
 
 
 @breakers.command()
@@ -46,7 +46,7 @@ def list_breakers(at: At, out: Printer) -> None:
 @at_store
 @prints
 def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
-    """Close a breaker; jobs it put off run when their time comes."""
+    """Close a breaker; postponed jobs run at their scheduled time."""
     with at.client() as client:
         known = [breaker.name for breaker in client.breakers.list()]
         if name not in known:
@@ -60,8 +60,8 @@ def reset(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
 @acts
 @at_store
 @prints
-def force(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
-    """Open a breaker until somebody resets it: jobs behind it are put off."""
+def open_breaker(name: str, by: str, notes: str | None, at: At, out: Printer) -> None:
+    """Open a breaker until somebody resets it: jobs that use it are postponed."""
     with at.client() as client:
         known = [breaker.name for breaker in client.breakers.list()]
         breaker = client.breakers.open(name, by=by, notes=notes)

@@ -1,4 +1,4 @@
-"""`fairlane config`: each setting and where it came from."""
+"""`fairlane config`: shows each setting and its source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.cli.output import Printer, shortened
 from fairlane.cli.target import At
 
 WIDEST = 60
-"""Tables of queues and the like are cut here; `--json` shows them whole."""
+"""Longer values, such as tables of queues, are cut to this length; `--json` shows them whole."""
 
 
 @click.command()

@@ -23,17 +23,17 @@ GRACE_S = 5
 
 @click.command()
 @click.argument("application", required=False, metavar="[MODULE:NAME]")
-@click.option("--url", help="Without an application: the store to look at.  [env var: FAIRLANE_URL]")
+@click.option("--url", help="The store, if no application is given.  [env var: FAIRLANE_URL]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0 takes one that is free."
+    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0: any free port."
 )
 @acts
 def dashboard(application: str | None, url: str | None, host: str, port: int, by: str, notes: str | None) -> None:
     """Serve the HTTP API.
 
-    On this machine's own address a one-time link to log in is printed. On any other address it starts only once
-    there is a credential: `fairlane tokens create` makes one. Put a proxy with TLS in front of it.
+    On a loopback address it prints a one-time link to log in. On any other address it starts only if a credential
+    exists: `fairlane tokens create` creates one. Put a proxy with TLS in front of it.
     """
     with needed_for("`fairlane dashboard`", "dashboard"):
         import uvicorn
@@ -45,7 +45,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
     try:
         if not is_local and not _has_credentials(app):
             raise Failed(
-                f"nobody could log in, so it does not listen on {host}: make a credential first with "
+                f"no credential exists, so nobody could log in on {host}: create one first with "
                 "`fairlane tokens create NAME --role …`, or leave --host out"
             )
         listening = _listening(host, port)
@@ -57,26 +57,26 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                # It waits for every answer to end before the API hears that it stops; streams end only when asked to.
+                # Uvicorn waits for open responses before it tells the API to stop; streams end only when told to.
                 api.state.fairlane.feed.stop()
                 await super().shutdown(sockets)
 
         config = uvicorn.Config(
             api,
             log_level="warning",
-            access_log=False,  # an access log would keep the secret of every link
+            access_log=False,  # An access log would store the secret of every link.
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
         )
         gc.collect()
-        gc.freeze()  # what is there now stays: looked through with every full collection, it costs a request 60 ms
+        gc.freeze()  # Objects that exist now stay alive; scanning them in every full collection costs a request 60 ms.
         Server(config).run(sockets=[listening])
     finally:
         app.close()
 
 
 def _application(at: At) -> Fairlane:
-    """The application with its tasks; without one, a client that can look and act but enqueue nothing."""
+    """The application with its tasks; without one, a client that can read and act but not enqueue."""
     from fairlane.client.app import Fairlane
 
     found = at.application()

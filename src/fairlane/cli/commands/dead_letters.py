@@ -32,21 +32,23 @@ ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**6
 
 @click.group("dead-letters", cls=SuggestingGroup)
 def dead_letters() -> None:
-    """Review dead letters (dlq): jobs that failed for the last time."""
+    """Review dead letters (dlq): jobs that failed and are not retried."""
 
 
 def _filters(command: F) -> F:
-    """What dead letters may be chosen by."""
+    """The options that filter dead letters."""
     for option in reversed(
         (
             click.option("--status", help="pending_review, retried, resolved or discarded."),
-            click.option("--acknowledged/--unacknowledged", default=None, help="Somebody looks after it, or nobody."),
+            click.option(
+                "--acknowledged/--unacknowledged", default=None, help="Acknowledged by somebody, or by nobody."
+            ),
             click.option("--queue", help="From this queue."),
             click.option("--type", help="Of this task."),
             click.option("--error-class", help="transient, retryable, non_retryable or rate_limited."),
             click.option("--error-type", help="Of this exception."),
-            click.option("--fingerprint", help="Alike: with this fingerprint."),
-            click.option("--correlation-id", help="Belonging together under this id."),
+            click.option("--fingerprint", help="With this fingerprint."),
+            click.option("--correlation-id", help="With this correlation id."),
         )
     ):
         command = option(command)
@@ -72,11 +74,11 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
         return
     if page.dead_letters:
         out.table(TITLES, [_row(letter, now) for letter in page.dead_letters])
-        out.note(f"{count(page.total, COUNT_CAP)} in all; `fairlane dead-letters show ID` shows one whole")
+        out.note(f"{count(page.total, COUNT_CAP)} in total; `fairlane dead-letters show ID` shows one in full")
     else:
         out.note("no dead letter matches" if given or tenant else "there are no dead letters")
     if page.next is not None:
-        out.note(f"there are more: go on with --before {page.next}")
+        out.note(f"there are more: continue with --before {page.next}")
 
 
 @dead_letters.command()
@@ -106,7 +108,10 @@ def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
 @at_store
 @prints
 def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any) -> None:
-    """Group dead letters that failed alike, largest group first; those pending review, unless a status is asked for."""
+    """Group dead letters with the same fingerprint, largest group first.
+
+    Covers those pending review unless --status is given.
+    """
     with at.client() as client:
         found = client.dead_letters.groups(tenant=tenant, limit=limit, **filters)
     if out.as_json:
@@ -120,28 +125,28 @@ def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any)
 @dead_letters.command()
 @of_several(ids)
 def reprocess(**given: Any) -> None:
-    """Make a new job of a dead one. While that job lives, it is the answer to a second call."""
+    """Create a new job from each. A repeated call returns that job unless it is dead, cancelled or removed."""
     _act("reprocess", name="jobs", **given)
 
 
 @dead_letters.command()
 @of_several(ids)
 def discard(**given: Any) -> None:
-    """Close dead letters as not worth another try."""
+    """Close dead letters as discarded: no retry is worthwhile."""
     _act("discard", **given)
 
 
 @dead_letters.command()
 @of_several(ids)
 def resolve(**given: Any) -> None:
-    """Close dead letters as dealt with."""
+    """Close dead letters as resolved."""
     _act("resolve", **given)
 
 
 @dead_letters.command()
 @of_several(ids)
 def acknowledge(**given: Any) -> None:
-    """Say that you look after dead letters; the first name stays."""
+    """Record who is responsible for dead letters; later calls do not replace the first name."""
     _act("acknowledge", **given)
 
 

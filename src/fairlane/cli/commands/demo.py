@@ -1,4 +1,4 @@
-"""`fairlane demo`: starts a foreman, enqueues, and shows what happens until every job has ended or the time is up."""
+"""`fairlane demo`: starts a foreman, enqueues jobs and shows them until every job has ended or the time is up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fairlane.core.job import FINAL
     metavar="NUMBER",
     default=10.0,
     show_default=True,
-    help="End so long after the workers are ready, done or not.",
+    help="Stop this many seconds after the workers are ready, even if jobs remain.",
 )
 @click.option(
     "--keep", is_flag=True, help="Keep the directory with the database and the workers' log, and print where it is."
@@ -38,10 +38,9 @@ from fairlane.core.job import FINAL
 def demo(seconds: float, keep: bool, out: Printer) -> None:
     """Watch jobs of three tenants run, fail, retry and die.
 
-    A foreman with two worker processes on a SQLite file in a temporary directory: lanes, a flood, a breaker, a
-    schedule. Ends by itself, or in order after Ctrl-C. Every number shown is read back from the store.
+    Starts a foreman with two worker processes on a temporary SQLite file and shows lanes, a flood, a breaker and a
+    schedule. Ends by itself, or cleanly after Ctrl-C. Every number shown is read back from the store.
     """
-
     click.get_current_context().exit(run_demo(out, seconds=seconds, keep=keep))
 
 
@@ -49,11 +48,11 @@ TICK_S = 0.15
 
 
 def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
-    """Run it, show it, end with its summary; the exit code. Interrupted, it ends in order, too."""
+    """Run the demo, print its summary and return the exit code. An interrupt stops it cleanly."""
     with Interrupts() as interrupts:
         directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
         try:
-            # Settings of its own: the demonstration is the same in every directory.
+            # Uses its own settings, so configuration in the current directory has no effect.
             url = f"sqlite:///{directory}/demo.db"
             with Fairlane(settings=Settings(url=url)) as app:
                 tasks = register(app, digest_for=DIGEST_FOR)
@@ -63,7 +62,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
                         out.note("starting a foreman with two workers on a SQLite file of its own")
                     crew.wait_until_ready(app, interrupts)
                     ran_s = play(app, tasks, crew, out, seconds, interrupts)
-                # Nothing runs any more: what is read now stays true.
+                # The workers have stopped, so these values are final.
                 summed_up = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
         finally:
             if not keep:
@@ -73,7 +72,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
 
 
 def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
-    """The story, and the foreman's end; how long the story took."""
+    """Play the scenes, stop the foreman, and return how many seconds the scenes took."""
     log, pause, coming = EventLog(app), SystemSleeper(), scenes(app, tasks)
     began_s = app.runtime.clock.monotonic()
     elapsed_s = 0.0

@@ -1,4 +1,4 @@
-"""`fairlane doctor`: what is wrong, and what to do about it."""
+"""`fairlane doctor`: reports problems and their remedies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def doctor(at: At, out: Printer) -> None:
     """Check settings, store and application, with remedies.
 
-    Changes nothing. Exits with 1 when a check failed; a warning is no failure.
+    Changes nothing. Exits with 1 if a check fails; warnings do not count as failures.
     """
     from fairlane.cli.doctor.checks import examine
 

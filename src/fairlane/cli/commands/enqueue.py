@@ -1,4 +1,4 @@
-"""`fairlane enqueue`: put one job in, its payload typed as `name=value` pairs, as one JSON object, or on stdin."""
+"""`fairlane enqueue`: enqueues one job; its payload is given as `name=value` pairs, one JSON object, or on stdin."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from fairlane.errors import InvalidOption
 @click.argument("type")
 @click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
-@click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Whose job it is.")
-@click.option("--queue", help="Another queue than its own.")
+@click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="The job's tenant.")
+@click.option("--queue", help="Queue, instead of the task's own.")
 @click.option("--priority", help="A label such as high, or a number: smaller first.")
-@click.option("--delay", type=read_span, metavar="SPAN", help="Run this much later: 90s, 5m, 1h30m.")
-@click.option("--at", "run_at", type=instant_ahead, metavar="WHEN", help='Run then: 2030-01-01T09:00Z, or "in 5m".')
+@click.option("--delay", type=read_span, metavar="SPAN", help="Run after this delay: 90s, 5m, 1h30m.")
+@click.option(
+    "--at", "run_at", type=instant_ahead, metavar="WHEN", help='Run at this time: 2030-01-01T09:00Z, or "in 5m".'
+)
 @click.option("--key", "idempotency_key", help="Idempotency key: one job per tenant and key.")
 @click.option("--dedup-key", help="One unfinished job per tenant, type and key.")
 @click.option(
@@ -34,16 +36,18 @@ from fairlane.errors import InvalidOption
     type=click.Choice(["return", "raise"]),
     default="return",
     show_default=True,
-    help="A taken key: give the job that is there, or exit with 4.",
+    help="If the key is taken: return the existing job, or exit with 4.",
 )
-@click.option("--correlation-id", help="Joins jobs that belong together.")
+@click.option("--correlation-id", help="Correlation id, shared by related jobs.")
 @click.option("--created-by", help="Who enqueues it.")
-@click.option("--max-attempts", type=int, help="How often it may run and fail.")
+@click.option("--max-attempts", type=int, help="Attempts before the job is dead.")
 @click.option(
-    "--wait", is_flag=True, help="Wait until it has ended and print its result; needs a worker that knows it."
+    "--wait",
+    is_flag=True,
+    help="Wait until the job has ended and print its result; needs a worker that knows its task.",
 )
-@click.option("--wait-for", type=read_span, metavar="SPAN", help="The same, but no longer than this.")
-@click.option("--raw", is_flag=True, help="By name alone: do not look the type up in the application.")
+@click.option("--wait-for", type=read_span, metavar="SPAN", help="Like --wait, for at most this long.")
+@click.option("--raw", is_flag=True, help="Do not look the type up in the application.")
 @at_store
 @prints
 def enqueue(
@@ -58,10 +62,10 @@ def enqueue(
     out: Printer,
     **options: Any,
 ) -> None:
-    """Put one job in and print its id.
+    """Enqueue one job and print its id.
 
-    Values are JSON where they are JSON, else text: `user_id=7 name=Dana tags='["a"]' zip='"0123"'`. With an
-    application (--app) the payload is checked against the task; without one the type goes by its name.
+    Values are read as JSON if they are valid JSON, else as text: `user_id=7 name=Dana tags='["a"]' zip='"0123"'`.
+    With an application (--app) the payload is checked against the task; without one it is not checked.
     """
     if run_at is not None and options["delay"] is not None:
         raise click.UsageError("give either --delay or --at", click.get_current_context())
@@ -74,7 +78,7 @@ def enqueue(
         options |= {"run_at": run_at, "priority": read_priority(options["priority"])}
         handle = client.tasks.enqueue(type, arguments, rules=rules, **options)
         if handle.duplicate:
-            out.note("the key is taken: this is the job that was there already, nothing new was enqueued")
+            out.note("the key is taken: this is the existing job, nothing was enqueued")
         waits = wait or wait_for is not None
         result = handle.result(None if wait_for is None else wait_for.total_seconds()) if waits else None
         if out.as_json:
@@ -89,7 +93,7 @@ STDIN = "-"
 
 
 def read_payload(task: str, pairs: Sequence[str], text: str | None, limits: ScanLimits) -> dict[str, Any]:
-    """The payload, checked as one that was written by a stranger. Refused with every problem at once."""
+    """The payload, checked as untrusted input. A refusal lists every problem."""
     if text is not None and pairs:
         raise click.UsageError("give the payload once: as name=value, or with --payload", click.get_current_context())
     if text is None:

@@ -1,4 +1,4 @@
-"""`fairlane healthcheck`: one question, answered by the exit code, for whoever keeps processes alive."""
+"""`fairlane healthcheck`: reports health by its exit code, for process supervisors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "FAIRLANE_WORKER_PROBE_"
     type=click.IntRange(1, 65_535),
     envvar=f"{PREFIX}PORT",
     show_envvar=True,
-    help="Ask the worker or dashboard that answers there, not the store.",
+    help="Check the worker or dashboard on this port instead of the store.",
 )
 @click.option(
     "--probe-host",
@@ -27,31 +27,31 @@ PREFIX = "FAIRLANE_WORKER_PROBE_"
     show_default=True,
     envvar=f"{PREFIX}HOST",
     show_envvar=True,
-    help="Where it listens.",
+    help="Host of the probe.",
 )
-@click.option("--live", is_flag=True, help="With --probe-port: only whether the worker itself is alive.")
+@click.option("--live", is_flag=True, help="With --probe-port: check only that the worker process is alive.")
 @at_store
 @prints
 def healthcheck(at: At, out: Printer, probe_port: int | None, probe_host: str, live: bool) -> None:
-    """Exit with 0 if the store, or a worker's probe, is well.
+    """Exit with 0 if the store, or a worker's probe, is healthy.
 
-    The store: 69 if it cannot be reached, 1 if this code cannot run on its schema. A probe: 1 if it says no or does
-    not answer; the store is not asked and no application is imported, so that it can be asked often.
+    Store: 69 if unreachable, 1 if its schema does not fit this code. Probe: 1 if it reports failure or does not
+    answer. A probe check neither queries the store nor imports the application, so it is cheap to repeat.
     """
     if probe_port is not None:
-        said = asked(probe_host, probe_port, "/livez" if live else "/readyz")
+        said = check_probe(probe_host, probe_port, "/livez" if live else "/readyz")
     elif live:
-        raise click.UsageError("--live asks a worker: give its --probe-port", click.get_current_context())
+        raise click.UsageError("--live needs --probe-port", click.get_current_context())
     else:
-        said = looked_at(at)
+        said = check_store(at)
     if out.as_json:
         out.data({"ok": True, "says": said})
     else:
         out.line(said)
 
 
-def looked_at(at: At) -> str:
-    """What the store answers; raises what is wrong with it."""
+def check_store(at: At) -> str:
+    """Describe the healthy store; raise if it cannot be reached or its schema does not fit."""
     with at.client() as client:
         health, migrator = client.statistics.health(), client.runtime.store.migrator()
         if migrator is not None:
@@ -59,8 +59,8 @@ def looked_at(at: At) -> str:
     return f"ok: {health.store} answers, schema version {health.schema_version}"
 
 
-def asked(host: str, port: int, path: str) -> str:
-    """What a probe answers; raises when that is no."""
+def check_probe(host: str, port: int, path: str) -> str:
+    """Describe the healthy probe; raise `Failed` if it reports failure or does not answer."""
     from http.client import HTTPConnection, HTTPException
 
     place = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

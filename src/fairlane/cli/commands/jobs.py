@@ -44,18 +44,18 @@ ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
 @click.group(cls=SuggestingGroup)
 def jobs() -> None:
-    """List jobs, look at one, act on it."""
+    """List and show jobs, and act on them."""
 
 
 @jobs.command("list")
 @click.argument("words", nargs=-1, metavar="[NAME:VALUE]...")
 @click.option(
-    "--status", multiple=True, help="pending, processing, completed, failed, dead or cancelled; repeat for any of them."
+    "--status", multiple=True, help="pending, processing, completed, failed, dead or cancelled; may be repeated."
 )
 @click.option("--queue", help="In this queue.")
 @click.option("--type", help="Of this task.")
 @click.option("--category", help="Of this category.")
-@click.option("--correlation-id", help="Belonging together under this id.")
+@click.option("--correlation-id", help="With this correlation id.")
 @click.option("--parent", metavar="ID", help="Enqueued by this job.")
 @click.option("--created-by", help="Enqueued by this person or service.")
 @click.option("--key", "idempotency_key", help="With this idempotency key.")
@@ -78,7 +78,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    Filters are options or words, `name:value`, quoted where a value has spaces:
+    Filters are options or words, `name:value`; quote values with spaces:
     `fairlane jobs list tenant:acme status:failed,dead type:mail.send`.
     """
     from fairlane.client.admin.filters import filter_words
@@ -93,9 +93,9 @@ def list_jobs(
     if page.jobs:
         out.table(TITLES, [_row(job, now) for job in page.jobs])
     else:
-        out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` puts one in")
+        out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one")
     if page.next is not None:
-        out.note(f"there are more: go on with --before {page.next}")
+        out.note(f"there are more: continue with --before {page.next}")
 
 
 @jobs.command()
@@ -124,7 +124,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @at_store
 @prints
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
-    """Say why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
+    """Explain why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
     target = _job_id(job_id)
     app = at.application()
     with at.client() as client:
@@ -141,40 +141,46 @@ def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
 @jobs.command()
 @of_several(ids)
 def cancel(**given: Any) -> None:
-    """End waiting jobs as cancelled; ask running ones to stop."""
+    """Cancel waiting jobs; ask running ones to stop."""
     _act("cancel", **given)
 
 
 @jobs.command()
 @of_several(ids)
 def retry(**given: Any) -> None:
-    """Run dead jobs again, each as a new job. While that job lives, it is the answer to a second call."""
+    """Run dead jobs again, each as a new job.
+
+    A repeated call returns that job unless it is dead, cancelled or removed.
+    """
     _act("retry", **given)
 
 
 @jobs.command()
 @of_several(
     ids,
-    click.option("--reason", required=True, help="What people read as its error."),
+    click.option("--reason", required=True, help="The error message to record."),
     click.option(
         "--retry/--no-retry",
         default=False,
         show_default=True,
-        help="Run again if attempts are left, else to the dead letters.",
+        help="Retry if attempts are left; else the job becomes dead.",
     ),
     click.option(
-        "--delay", type=read_span, metavar="SPAN", help="With --retry: how long to wait before.  [default: 0s]"
+        "--delay",
+        type=read_span,
+        metavar="SPAN",
+        help="With --retry: how long to wait before the retry.  [default: 0s]",
     ),
 )
 def fail(retry: bool, delay: timedelta | None, **given: Any) -> None:
-    """Fail unfinished jobs by hand, charging one attempt."""
+    """Fail unfinished jobs by hand, counting one attempt."""
     if delay is not None and not retry:
-        raise click.UsageError("--delay says when to run again: give --retry with it", click.get_current_context())
+        raise click.UsageError("--delay needs --retry", click.get_current_context())
     _act("fail", retry_delay=(delay or timedelta(0)) if retry else None, **given)
 
 
 @jobs.command()
-@of_several(ids, click.option("--reason", required=True, help="Why; the reason of the dead letter."))
+@of_several(ids, click.option("--reason", required=True, help="The reason, shown in the dead letter."))
 def bury(**given: Any) -> None:
     """Send unfinished jobs to the dead letters now."""
     _act("bury", **given)
@@ -183,7 +189,10 @@ def bury(**given: Any) -> None:
 @jobs.command()
 @of_several(ids)
 def reset(**given: Any) -> None:
-    """Take running jobs from their worker: ready again at once, uncharged. The old attempt's writes no longer count."""
+    """Take running jobs from their worker: they become ready at once and no attempt is counted.
+
+    Writes of the old attempt are ignored.
+    """
     _act("reset", **given)
 
 
@@ -202,7 +211,7 @@ def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, *
 
 
 def _merged(options: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """Options and words together; a filter is given by one of them, and both win over the environment."""
+    """Combine options and words; each filter comes from one of them, and both override the environment."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     context = click.get_current_context()
     for name in given:
@@ -212,7 +221,7 @@ def _merged(options: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, A
 
 
 def _for_client(filters: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
-    """The same as the client takes them, with spans counted from now."""
+    """Convert the filters to the client's arguments; spans are relative to now."""
     asked = dict(filters)
     for name, argument in (("since", "enqueued_from"), ("until", "enqueued_before")):
         at: str | datetime | timedelta | None = asked.pop(name, None)

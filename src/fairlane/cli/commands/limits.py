@@ -1,4 +1,4 @@
-"""`fairlane limits`: list, set, clear."""
+"""`fairlane limits`: list, set and clear limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TITLES = (
 def limit_rows(
     kept: Iterable[StoredLimit], given: Iterable[Limit] = ()
 ) -> tuple[Sequence[str], list[tuple[object, ...]]]:
-    """Titles and rows: what people set, then what the code allows."""
+    """Titles and rows: limits set at run time, then limits declared by code."""
     rows = [_row(stored.limit, instant(stored.paused_until), stored.by) for stored in kept]
     return TITLES, [*rows, *(_row(limit, "", "code") for limit in given)]
 
@@ -60,7 +60,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def about(command: F) -> F:
-    """What the limit is on: `--queue`, `--tenant` (alone or in a queue), `--type` or `--name`."""
+    """The target of a limit: `--queue`, `--tenant` (alone or in a queue), `--type` or `--name`."""
     command = click.option("--name", help="A named limit, shared by tasks.")(command)
     command = click.option("--type", "task", help="This task.")(command)
     command = click.option("--tenant", help="This tenant, or * for every tenant; with --queue: in that queue.")(command)
@@ -69,9 +69,9 @@ def about(command: F) -> F:
 
 @click.group(cls=SuggestingGroup)
 def limits() -> None:
-    """See and set how much may wait, run at once and start.
+    """List and set limits on waiting, running and starting jobs.
 
-    For queues, tenants, tasks and what tasks share.
+    Limits apply to queues, tenants, tasks, and names that tasks share.
     """
 
 
@@ -79,7 +79,7 @@ def limits() -> None:
 @at_store
 @prints
 def list_limits(at: At, out: Printer) -> None:
-    """List the limits set by people, and those of settings and code."""
+    """List limits set at run time, and those of settings and code."""
     app = at.application()
     with at.client() as client:
         kept = client.limits.list()
@@ -92,19 +92,21 @@ def list_limits(at: At, out: Printer) -> None:
 
 @limits.command("set")
 @about
-@click.option("--running", type=int, help="The most at once, over all workers; -1: no limit.")
-@click.option("--rate", metavar="N/SPAN", help="The most starts in a span: 50/min, 10/s, 100/5min; -1: no limit.")
-@click.option("--waiting", type=int, help="A tenant's: the most waiting and running in one queue; -1: no limit.")
+@click.option("--running", type=int, help="Most running jobs, over all workers; -1: no limit.")
+@click.option("--rate", metavar="N/SPAN", help="Most starts in a span: 50/min, 10/s, 100/5min; -1: no limit.")
+@click.option("--waiting", type=int, help="With --tenant: most unfinished jobs in one queue; -1: no limit.")
 @click.option(
-    "--when-full", type=click.Choice(["warn", "reject", "hold"]), help="A tenant's: what happens at --waiting."
+    "--when-full",
+    type=click.Choice(["warn", "reject", "hold"]),
+    help="With --tenant: what happens at the --waiting limit.",
 )
-@click.option("--enqueue-rate", metavar="N/SPAN", help="A tenant's: the most enqueued in a span.")
-@click.option("--payload-bytes", type=int, help="A tenant's: the largest payload.")
+@click.option("--enqueue-rate", metavar="N/SPAN", help="With --tenant: most jobs enqueued in a span.")
+@click.option("--payload-bytes", type=int, help="With --tenant: the largest payload.")
 @acts
 @at_store
 @prints
 def set_limit(at: At, out: Printer, **given: Any) -> None:
-    """Set a limit, everywhere and from now on, in place of what was set for it before."""
+    """Set a limit for all workers, at once. Replaces the limit set before."""
     with at.client() as client:
         kept = client.limits.set(**given)
     if out.as_json:
@@ -119,7 +121,7 @@ def set_limit(at: At, out: Printer, **given: Any) -> None:
 @at_store
 @prints
 def clear(at: At, out: Printer, **given: Any) -> None:
-    """Take back what was set: what settings and code allow is in force again."""
+    """Remove a limit set at run time; the limit of settings and code applies again."""
     with at.client() as client:
         was_set = client.limits.clear(**given)
         kept = client.limits.list()

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 sql_option = click.option(
     "--sql",
     is_flag=True,
-    help="Print a script instead, to run by hand. For PostgreSQL it holds every step, skips those that are done, and "
-    "nothing is connected to; for SQLite it holds what is pending.",
+    help="Print a script to run by hand instead. For PostgreSQL it contains every step, skips completed ones, and "
+    "needs no connection; for SQLite it contains the pending steps.",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would run, and run nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the steps that would run; run nothing.")
 to_option = click.option("--to", type=click.IntRange(min=1), metavar="N", help="Stop at version N of the schema.")
 
 
 class Outer(NamedTuple):
-    """Options given before the sub-command; those behind it win."""
+    """Options given before the subcommand; options after it override them."""
 
     at: At
     out: Printer
@@ -45,9 +45,9 @@ class Outer(NamedTuple):
 def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
     """Bring the store's schema up to date.
 
-    Run `up` with the new release before its code is deployed: older code runs on while the schema is only expanded. Run
-    `contract` once no older code is left. A SQLite file gets its schema when it is first used; later versions by this
-    command. Safe to run from many processes at once.
+    Run `up` with the new release before its code is deployed: older code keeps running while the schema is only
+    expanded. Run `contract` once no older code is left. A SQLite file gets its schema at first use, and later versions
+    by this command. Safe to run from many processes at once.
     """
     context.obj = Outer(at, out)
     if context.invoked_subcommand is not None:
@@ -67,7 +67,7 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
 @prints
 @click.pass_obj
 def up(outer: Outer, to: int | None, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
-    """Run what is pending, and replace the functions if they differ."""
+    """Run the pending steps, and replace the functions if they differ."""
     at, out = outer.joined(at, out)
     _up(at, out, sql=sql, dry_run=dry_run, to=to)
 
@@ -78,7 +78,7 @@ def up(outer: Outer, to: int | None, sql: bool, dry_run: bool, at: At, out: Prin
 @prints
 @click.pass_obj
 def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
-    """Remove what only older code needs; refused while workers of older code are alive."""
+    """Remove schema parts that only older code needs; refused while workers of older code are alive."""
     at, out = outer.joined(at, out)
     migrator = _migrator(at)
     _report(migrator, migrator.contracting() if dry_run else migrator.contract(), out, dry_run=dry_run)
@@ -89,7 +89,7 @@ def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
 @prints
 @click.pass_obj
 def status(outer: Outer, at: At, out: Printer) -> None:
-    """Show which version is there, which is needed, and what is pending."""
+    """Show the installed version, the required version and the pending steps."""
     at, out = outer.joined(at, out)
     _show(_migrator(at), out)
 
@@ -106,16 +106,16 @@ def check(outer: Outer, at: At, out: Printer) -> None:
 
 
 @migrate.command()
-@click.option("--prefix", metavar="NAME", help="What the names of the roles begin with; the schema's name by default.")
-@click.option("--sql", is_flag=True, help="Print the change as one script; nothing is connected to.")
+@click.option("--prefix", metavar="NAME", help="Prefix of the role names; the schema's name by default.")
+@click.option("--sql", is_flag=True, help="Print the change as one script, without a connection.")
 @at_store
 @prints
 @click.pass_obj
 def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -> None:
     """Separate roles and force row-level security (PostgreSQL).
 
-    Makes the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last three
-    to the roles your processes log in with. Safe to run again; `migrate up` keeps to it by itself.
+    Creates the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last
+    three to the roles your processes log in with. Safe to repeat; `migrate up` preserves the isolation.
     """
     from fairlane.cli.migrator import isolator_of
 

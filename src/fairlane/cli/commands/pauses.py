@@ -61,7 +61,7 @@ def pausing_commands(
             else:
                 out.line(f'{noun} "{name}" {done}')
 
-    @group.command(help=f"Stop claiming jobs of a {noun}. Running jobs and enqueueing go on. Lasts until resumed.")
+    @group.command(help=f"Stop claiming jobs of a {noun}. Running jobs and enqueueing continue. Lasts until resumed.")
     @click.argument("name")
     @acts
     @at_store
@@ -86,7 +86,7 @@ def pausing_commands(
 
         act(name, at, out, doing)
 
-    @group.command(help=f"Pause a {noun} and wait until nothing of it runs; it stays paused.")
+    @group.command(help=f"Pause a {noun} and wait until none of its jobs run; it stays paused.")
     @click.argument("name")
     @click.option("--timeout", type=read_span, metavar="SPAN", help="Give up after this long.  [default: never]")
     @acts

@@ -1,4 +1,4 @@
-"""`fairlane queues`: list, pause, resume, drain."""
+"""`fairlane queues`: list, pause, resume and drain queues."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def queues() -> None:
 def list_queues(tenant: str | None, at: At, out: Printer) -> None:
     """Count jobs by queue and status.
 
-    Pending: ready, scheduled or snoozed. Failed: waiting for their retry. Scheduled: everything that waits for its
-    time.
+    Pending: ready, scheduled or snoozed. Failed: waiting for a retry. Scheduled: all jobs that wait for a time.
     """
     from fairlane.core.ops import COUNT_CAP
 

@@ -1,4 +1,4 @@
-"""`fairlane schedules`: cron, in words and with its next times."""
+"""`fairlane schedules`: cron schedules, described in words and with their next times."""
 
 from __future__ import annotations
 
@@ -19,20 +19,25 @@ TITLES = ("name", "type", "when", "next", "last", "state", "source")
 
 name = click.argument("name")
 runs = click.option(
-    "--next", "runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How many of its next times."
+    "--next",
+    "runs",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="How many of its next times to show.",
 )
 
 
 @click.group(cls=SuggestingGroup)
 def schedules() -> None:
-    """List schedules, look at one, add, pause, run or remove it."""
+    """List, show, add, pause, run and remove schedules."""
 
 
 @schedules.command("list")
 @at_store
 @prints
 def list_schedules(at: At, out: Printer) -> None:
-    """List schedules by name, each in words."""
+    """List schedules by name, each described in words."""
     with at.client() as client:
         found, now = client.schedules.list(), client.runtime.clock.now()
     if out.as_json:
@@ -40,7 +45,7 @@ def list_schedules(at: At, out: Printer) -> None:
     elif found:
         out.table(TITLES, [_row(schedule, now) for schedule in found])
     else:
-        out.note("there are no schedules; @app.task(cron=…) or `fairlane schedules add` makes one")
+        out.note("there are no schedules; @app.task(cron=…) or `fairlane schedules add` creates one")
 
 
 @schedules.command()
@@ -85,7 +90,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
 @runs
 @prints
 def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
-    """Say in words what a cron line means, and when it would fire next."""
+    """Describe a cron line in words, with its next times."""
     from fairlane.core.clock import SystemClock
     from fairlane.core.schedules import Cron
 
@@ -109,10 +114,10 @@ def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
 @click.option("--catch-up-limit", type=int, help="With all: at most this many, the newest.  [default: 10]")
 @click.option("--overlap", help="While its last job is unfinished: allow, skip or queue.  [default: allow]")
 @click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
-@click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="Whose jobs they are.")
-@click.option("--queue", help="Another queue than the task's own.")
+@click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="The tenant of its jobs.")
+@click.option("--queue", help="Queue, instead of the task's own.")
 @click.option("--priority", help="A label such as high, or a number: smaller first.")
-@click.option("--raw", is_flag=True, help="By name alone: do not look the type up in the application.")
+@click.option("--raw", is_flag=True, help="Do not look the type up in the application.")
 @acts
 @at_store
 @prints
@@ -151,7 +156,7 @@ def add(
 @at_store
 @prints
 def pause(name: str, at: At, out: Printer, **about: Any) -> None:
-    """Let a schedule fire no more, until it is resumed."""
+    """Stop a schedule from firing until it is resumed."""
     with at.client() as client:
         _report(out, client.schedules.pause(name, **about))
 
@@ -162,7 +167,7 @@ def pause(name: str, at: At, out: Printer, **about: Any) -> None:
 @at_store
 @prints
 def resume(name: str, at: At, out: Printer, **about: Any) -> None:
-    """Let a paused schedule fire again, from its next time on."""
+    """Resume a paused schedule, from its next time on."""
     with at.client() as client:
         _report(out, client.schedules.resume(name, **about))
 
@@ -173,7 +178,7 @@ def resume(name: str, at: At, out: Printer, **about: Any) -> None:
 @at_store
 @prints
 def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
-    """Enqueue a schedule's job now, beside its timetable."""
+    """Enqueue a schedule's job now, in addition to its timetable."""
     with at.client() as client:
         handle = client.schedules.run(name, **about)
         if out.as_json:
@@ -188,12 +193,14 @@ def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
 @at_store
 @prints
 def remove(name: str, at: At, out: Printer, **about: Any) -> None:
-    """Take a schedule away; its jobs stay."""
+    """Remove a schedule; its jobs stay."""
     with at.client() as client:
         schedule = client.schedules.remove(name, **about)
     _report(out, schedule, "removed")
     if schedule.source == "code":
-        out.note("code declares it: it comes back when a worker starts; `fairlane schedules pause` lasts")
+        out.note(
+            "code declares it, so it comes back when a worker starts; `fairlane schedules pause` outlasts restarts"
+        )
 
 
 def _row(schedule: Schedule, now: datetime) -> tuple[object, ...]:
@@ -222,7 +229,7 @@ def _words(schedule: Schedule) -> str:
 
 
 def _cron(schedule: Schedule) -> Cron | None:
-    """Its line; None for one that was written straight by SQL and means nothing."""
+    """The parsed cron line; None if it is invalid, which only direct SQL can cause."""
     from fairlane.core.schedules import Cron
     from fairlane.errors import BadInput
 

@@ -1,4 +1,4 @@
-"""`fairlane snapshot`: how full the store is."""
+"""`fairlane snapshot`: counts the jobs in the store."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fairlane.cli.target import At
 @at_store
 @prints
 def snapshot(at: At, out: Printer) -> None:
-    """Say how full the store is.
+    """Count the jobs in the store.
 
-    Over all tenants: depth is what waits, ready and scheduled together.
+    Covers all tenants. `depth` counts waiting jobs: ready plus scheduled.
     """
     with at.client() as client:
         numbers = client.snapshot()

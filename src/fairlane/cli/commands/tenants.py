@@ -1,4 +1,4 @@
-"""`fairlane tenants`: list, show, set, pause, resume, drain."""
+"""`fairlane tenants`: list, show, set, pause, resume and drain tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ name = click.argument("name")
 
 @click.group(cls=SuggestingGroup)
 def tenants() -> None:
-    """List tenants, look at one, set its share, pause, resume or drain it."""
+    """List and show tenants, set their share, pause, resume or drain one."""
 
 
 @tenants.command("list")
@@ -32,7 +32,7 @@ def tenants() -> None:
 @at_store
 @prints
 def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer) -> None:
-    """List tenants by name, with what waits and runs of theirs."""
+    """List tenants by name, with their waiting and running jobs."""
     with at.client() as client:
         page = client.tenants.list(after=after, tier=tier, limit=limit)
     if out.as_json:
@@ -43,9 +43,9 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
     elif tier is not None or after:
         out.note("no such tenant is known")
     else:
-        out.note("no tenant is known yet: a worker finds them by their jobs, `fairlane tenants set` makes one known")
+        out.note("no tenant is known yet: workers register tenants of new jobs, `fairlane tenants set` registers one")
     if page.next is not None:
-        out.note(f"there are more: --after {page.next}")
+        out.note(f"there are more: continue with --after {page.next}")
 
 
 @tenants.command()
@@ -53,7 +53,7 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
 @at_store
 @prints
 def show(name: str, at: At, out: Printer) -> None:
-    """Show one tenant: weight, tier, limits, what waits and runs."""
+    """Show one tenant: weight, tier, limits, waiting and running jobs."""
     with at.client() as client:
         record = client.tenants.get(name)
     _say(record, out)
@@ -61,15 +61,15 @@ def show(name: str, at: At, out: Printer) -> None:
 
 @tenants.command("set")
 @name
-@click.option("--weight", type=float, help="Its share next to others; 1 unless set.")
-@click.option("--tier", help="A word of yours for what it pays for.")
+@click.option("--weight", type=float, help="Its share relative to other tenants; 1 unless set.")
+@click.option("--tier", help="A label of your own, such as a price plan.")
 @acts
 @at_store
 @prints
 def set_tenant(
     name: str, weight: float | None, tier: str | None, by: str, notes: str | None, at: At, out: Printer
 ) -> None:
-    """Set a tenant's weight or tier; workers follow within seconds. Its limits: `fairlane limits set --tenant`."""
+    """Set a tenant's weight or tier; workers apply it within seconds. For limits: `fairlane limits set --tenant`."""
     if weight is None and tier is None:
         raise click.UsageError("give --weight or --tier", click.get_current_context())
     with at.client() as client:

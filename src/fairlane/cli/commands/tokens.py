@@ -23,42 +23,44 @@ ROLE = click.Choice(["viewer", "operator", "staff", "manager", "admin"])
 
 @click.group(cls=SuggestingGroup)
 def tokens() -> None:
-    """Make tokens and log-in links for the HTTP API, list and revoke them."""
+    """Create, list and revoke tokens and log-in links for the HTTP API."""
 
 
 @tokens.command("create")
 @click.argument("name")
-@click.option("--role", "roles", type=ROLE, multiple=True, required=True, help="What it may do; may be given again.")
+@click.option("--role", "roles", type=ROLE, multiple=True, required=True, help="What it may do; may be repeated.")
 @click.option("--tenant", help="Bind it to one tenant.")
 @click.option(
-    "--ttl", type=read_span, metavar="SPAN", help="How long it is good for: 90d; left out, until it is revoked."
+    "--ttl", type=read_span, metavar="SPAN", help="How long it is valid, such as 90d; by default until it is revoked."
 )
 @acts
 @at_store
 @prints
 def create(name: str, roles: tuple[str, ...], at: At, out: Printer, **given: Any) -> None:
-    """Make a token for NAME, a program. The secret is printed this once."""
+    """Create a token for NAME, a program. The secret is printed only once."""
     with at.client(creates=True) as client:
         made = client.tokens.create(name, roles, **given)
     if out.as_json:
         out.data({"token": made.secret, "credential": made.credential})
         return
     out.line(made.secret)
-    out.note("keep it now: it cannot be shown again. Send it as the header Authorization: Bearer fl_…")
+    out.note("store it now: it cannot be shown again. Send it as the header Authorization: Bearer fl_…")
 
 
 @tokens.command("link")
 @click.argument("name")
-@click.option("--role", "roles", type=ROLE, multiple=True, required=True, help="What they may do; may be given again.")
-@click.option("--tenant", help="Bind them to one tenant.")
 @click.option(
-    "--ttl", type=read_span, metavar="SPAN", default="10m", show_default=True, help="How long it can be opened."
+    "--role", "roles", type=ROLE, multiple=True, required=True, help="What the person may do; may be repeated."
+)
+@click.option("--tenant", help="Bind the person to one tenant.")
+@click.option(
+    "--ttl", type=read_span, metavar="SPAN", default="10m", show_default=True, help="How long the link is valid."
 )
 @acts
 @at_store
 @prints
 def link(name: str, roles: tuple[str, ...], at: At, out: Printer, **given: Any) -> None:
-    """Make a link by which NAME, a person, logs in once."""
+    """Create a link by which NAME, a person, logs in once."""
     with at.client(creates=True) as client:
         made = client.tokens.create_link(name, roles, **given)
     path = f"/login?link={made.secret}"
@@ -66,14 +68,14 @@ def link(name: str, roles: tuple[str, ...], at: At, out: Printer, **given: Any) 
         out.data({"link": made.secret, "path": path, "credential": made.credential})
         return
     out.line(path)
-    out.note("open it below the API's address; it is good once")
+    out.note("append it to the API's address; it works once")
 
 
 @tokens.command("list")
 @click.option(
     "--kind", type=click.Choice(["token", "link", "session"]), default="token", show_default=True, help="Which to list."
 )
-@click.option("--all", "also_bad", is_flag=True, help="Revoked and expired ones, too.")
+@click.option("--all", "also_bad", is_flag=True, help="Include revoked and expired ones.")
 @at_store
 @prints
 def list_credentials(kind: CredentialKind, also_bad: bool, at: At, out: Printer) -> None:
@@ -94,7 +96,7 @@ def list_credentials(kind: CredentialKind, also_bad: bool, at: At, out: Printer)
 @at_store
 @prints
 def revoke(id: UUID, at: At, out: Printer, **given: Any) -> None:
-    """Revoke a token, a link or a session: from now on it is good for nothing."""
+    """Revoke a token, a link or a session, with immediate effect."""
     with at.client() as client:
         found = client.tokens.revoke(id, **given)
     if out.as_json:

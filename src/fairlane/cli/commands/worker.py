@@ -61,9 +61,7 @@ def lane(text: str) -> Lane:
 
 @click.command()
 @click.argument("app", required=False, metavar="[MODULE:NAME]")
-@option(
-    "--processes", "-p", type=click.IntRange(1, 1024), help="Worker processes; as many as there are cores if left out."
-)
+@option("--processes", "-p", type=click.IntRange(1, 1024), help="Worker processes; one per core by default.")
 @option("--slots", "-s", type=click.IntRange(1, 10_000), help="One lane of this many jobs at once, in each process.")
 @option(
     "--lane",
@@ -71,7 +69,7 @@ def lane(text: str) -> Lane:
     type=lane,
     multiple=True,
     metavar="NAME:SLOTS:QUEUES",
-    help="Slots kept for certain queues, as in fast:3:critical; may be given again.",
+    help="Slots kept for certain queues, as in fast:3:critical; may be repeated.",
 )
 @option(
     "--fast-slots",
@@ -85,40 +83,44 @@ def lane(text: str) -> Lane:
     also=("WORKER_GENERAL_THREADS",),
     help="Slots of the profile's general lane, which serves every queue.",
 )
-@option("--queues", "-q", type=names, metavar="A,B", help="Serve these queues alone, in this order.")
-@option("--types", "-t", type=names, metavar="A,B", help="Run these tasks alone.")
+@option("--queues", "-q", type=names, metavar="A,B", help="Serve only these queues, in this order.")
+@option("--types", "-t", type=names, metavar="A,B", help="Run only these tasks.")
 @option(
-    "--profile", type=click.Choice(["development", "production"]), help="Figures to begin with; your settings' own."
+    "--profile",
+    type=click.Choice(["development", "production"]),
+    help="Default figures; the settings' profile if omitted.",
 )
-@option("--batch", type=click.IntRange(1, 10_000), help="Jobs claimed at once for a lane, at most.")
-@option("--poll", type=read_span, metavar="SPAN", help="How long an idle worker waits before it looks by itself.")
-@option("--lease", type=read_span, metavar="SPAN", help="How long a lost host's jobs wait: 15s if left out.")
+@option("--batch", type=click.IntRange(1, 10_000), help="Most jobs claimed at once for a lane.")
+@option(
+    "--poll", type=read_span, metavar="SPAN", help="How long an idle worker waits between polls when nothing wakes it."
+)
+@option("--lease", type=read_span, metavar="SPAN", help="How long the jobs of a lost host wait; 15s by default.")
 @option(
     "--grace",
     type=read_span,
     metavar="SPAN",
-    help="How long running jobs may take to end after a stop: 25s if left out.",
+    help="How long running jobs may take to end after a stop; 25s by default.",
 )
-@option("--drain", is_flag=True, help="Leave when nothing is ready and nothing runs.")
+@option("--drain", is_flag=True, help="Exit when no job is ready or running.")
 @option("--max-jobs", type=click.IntRange(1), help="Replace a worker process after this many jobs.")
 @option("--max-memory", type=memory, metavar="SIZE", help="Replace a worker process that uses more: 512MB, 2GB.")
-@option("--isolated-memory", type=memory, metavar="SIZE", help="What an isolated task may use.")
-@option("--probe-port", type=click.IntRange(0, 65_535), help="Answer /livez and /readyz there; 0: any free port.")
-@option("--probe-host", default="127.0.0.1", show_default=True, help="Where the probes listen.")
+@option("--isolated-memory", type=memory, metavar="SIZE", help="Memory that an isolated task may use.")
+@option("--probe-port", type=click.IntRange(0, 65_535), help="Serve /livez and /readyz on this port; 0: any free port.")
+@option("--probe-host", default="127.0.0.1", show_default=True, help="Address of the probes.")
 @option("--reload", is_flag=True, help="Restart on changed code, for development.")
 @option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What is logged to stderr, unless the application sets up logging itself.",
+    help="Log level for stderr, unless the application configures logging itself.",
 )
 def worker(app: str | None, processes: int | None, log_level: str, **options: Any) -> None:
     """Run an application's jobs.
 
-    A foreman starts the worker processes, keeps their heartbeats and restarts the dead. SIGTERM or Ctrl-C: claims
-    end, running jobs have the grace, a second one ends it at once. SIGHUP replaces the processes, SIGUSR1 writes heap
-    dumps.
+    A foreman starts the worker processes, keeps their heartbeats and restarts dead ones. SIGTERM or Ctrl-C
+    stops claims and gives running jobs the grace period; a second one stops at once. SIGHUP replaces the processes,
+    SIGUSR1 writes heap dumps.
     """
     import asyncio
     import logging
@@ -130,7 +132,7 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
     settings = load()
     reference = app or settings.app
     if reference is None:
-        raise Failed("which application? Give it as module:name, or set FAIRLANE_APP or app in fairlane.toml", USAGE)
+        raise Failed("no application: give it as module:name, or set FAIRLANE_APP or app in fairlane.toml", USAGE)
     level = logging.getLevelNamesMapping()[log_level.upper()]
     logging.basicConfig(format=LOG_FORMAT, level=level, stream=sys.stderr)
     config = ForemanConfig(
@@ -154,7 +156,7 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
 
 
 def chosen(reference: str, profile: Any, options: dict[str, Any]) -> WorkerConfig:
-    """The profile's figures, changed by what was given."""
+    """The profile's figures, with the given options applied."""
     from msgspec.structs import replace
 
     from fairlane.worker.config import profile_config
@@ -172,7 +174,7 @@ def chosen(reference: str, profile: Any, options: dict[str, Any]) -> WorkerConfi
         "isolated_memory_mb": options["isolated_memory"],
     }
     if lanes != base.lanes and options["batch"] is None:
-        # The profile's batch fits the profile's slots: with others a claim takes what fills them.
+        # The profile's batch fits the profile's slots; with other slots a claim takes as many jobs as fill them.
         base = replace(base, batch=None)
     return replace(
         base,
@@ -194,7 +196,7 @@ def chosen_lanes(profile: tuple[Lane, ...], options: dict[str, Any]) -> tuple[La
         for name in ("slots", "queues"):
             if options[name]:
                 raise click.UsageError(
-                    f"--lane says slots and queues itself; leave --{name} out", click.get_current_context()
+                    f"--lane sets slots and queues itself; omit --{name}", click.get_current_context()
                 )
         return tuple(options["lanes"])
     if slots or queues:
@@ -208,7 +210,7 @@ def chosen_lanes(profile: tuple[Lane, ...], options: dict[str, Any]) -> tuple[La
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""`fairlane workers`: who is at work."""
+"""`fairlane workers`: lists the registered workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TITLES = ("id", "name", "state", "jobs", "up", "heard of", "queues", "figures")
 
 @click.group(cls=SuggestingGroup)
 def workers() -> None:
-    """See who is at work."""
+    """List the registered workers."""
 
 
 @workers.command("list")
 @at_store
 @prints
 def list_workers(at: At, out: Printer) -> None:
-    """List workers, oldest first: how many jobs each holds, when it was last heard of, what it says of itself."""
+    """List workers, oldest first: jobs held, last heartbeat, reported figures."""
     with at.client() as client:
         found = client.workers.list()
     if out.as_json:

@@ -1,8 +1,7 @@
-"""The demonstration: three tenants on a SQLite file of its own, a real foreman with two workers, nothing made up.
+"""The demo: three tenants on a temporary SQLite file, a real foreman with two workers, real numbers.
 
 tasks      what the jobs do              story     who enqueues what, and when
-shop       the application workers load  crew      the foreman's process, from its start to its end
-watching   reads back what happens       events    what changed since the last look, in words
+shop       the application workers load  crew      controls the foreman's process, handles Ctrl-C
+foreman    starts the foreman            events    what changed in the store, in words
 screen     shows it while it happens     summary   the numbers at the end
-running    plays the story through       interrupts  what a Ctrl-C asks for
 """

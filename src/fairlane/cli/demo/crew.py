@@ -1,6 +1,6 @@
-"""The foreman's process as the demonstration has it: started, waited for, stopped, and never left behind.
+"""The foreman's process: started, waited for, stopped, and never left behind.
 
-Ctrl-C and its like as facts to look at: nothing is torn in the middle, and the demonstration ends in order.
+Signals such as Ctrl-C are recorded and checked between steps, so that the demo stops cleanly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Notes signals while its block lasts. For the main thread."""
+    """Records signals while its block lasts. Use it in the main thread."""
 
     def __init__(self) -> None:
         self._signals: list[int] = []
@@ -34,7 +34,7 @@ class Interrupts:
 
     @property
     def heard_again(self) -> bool:
-        """Since the end was begun."""
+        """Whether an interrupt arrived after the demo began to stop."""
         return len(self._signals) > self._when_ending
 
     @property
@@ -64,7 +64,7 @@ GRACE_S = 1.0
 APP = "fairlane.cli.demo.shop:app"
 START_S = 40.0
 LEAVE_S = 15.0
-"""Far beyond the grace: a foreman ends its workers itself long before."""
+"""Far longer than the grace period: a foreman stops its workers long before."""
 LOOK_S = 0.05
 
 
@@ -74,7 +74,7 @@ class Crew:
     def __init__(self, directory: Path, url: str, pause: Sleeper, app: str = APP) -> None:
         self._pause = pause
         self.log = directory / "worker.log"
-        # Found by the workers, and by whoever looks around in a directory that was kept.
+        # Read by the workers, and by commands that run in a kept directory.
         (directory / "fairlane.toml").write_text(f'url = "{url}"\napp = "{app}"\n', "utf-8")
         self._process = self._started(directory, app)
 
@@ -86,7 +86,7 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # a terminal's Ctrl-C is ours to hear: we stop it
+                process_group=0,  # The demo handles the terminal's Ctrl-C and stops the foreman itself.
             )
 
     def __enter__(self) -> Self:
@@ -94,11 +94,11 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.kill()  # its workers die with it
+            self._process.kill()  # Its workers end with it.
             self._process.wait()
 
     def wait_until_ready(self, app: Fairlane, interrupts: Interrupts) -> None:
-        """Until every worker has registered, or somebody interrupts."""
+        """Wait until every worker has registered, or an interrupt arrives."""
         give_up_s = app.runtime.clock.monotonic() + START_S
         while not interrupts.heard and len(app.workers.list().workers) < PROCESSES:
             self.require_alive()

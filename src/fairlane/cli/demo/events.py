@@ -61,7 +61,7 @@ def process_of(worker: WorkerRecord) -> str:
 
 
 GATHER_S = 1.0
-"""Jobs that went well at once are shown once a second: there are many."""
+"""Jobs that succeed at once are many, so they are shown together once a second."""
 
 UNCHARGED = {"snoozed", "released", "lost"}
 
@@ -90,7 +90,7 @@ class EventLog:
         self._shown_s = 0.0
 
     def seen(self, look: Look, elapsed_s: float) -> list[DemoEvent]:
-        """What happened since the last look, alike events in one."""
+        """The events since the last look, equal ones combined."""
         changes = Counter(self._all(look))
         events = [event._replace(number=number) for event, number in changes.items()]
         self._jobs = {job.seq: job for job in look.jobs}
@@ -103,7 +103,7 @@ class EventLog:
         return events
 
     def rest(self) -> list[DemoEvent]:
-        """The jobs that went well and were not shown yet."""
+        """The successful jobs not shown yet."""
         gathered, self._went_well = self._went_well, Counter()
         return [
             DemoEvent(tenant, "completed", kind, number, is_routine=True) for (tenant, kind), number in gathered.items()
@@ -131,8 +131,8 @@ class EventLog:
             return None
         says = {
             "open": f"{breaker.name}, {breaker.failures} failures in a row: its jobs are snoozed",
-            "half_open": f"{breaker.name}: one call is tried",
-            "closed": f"{breaker.name}: the call went well, all may go on",
+            "half_open": f"{breaker.name}: one trial call runs",
+            "closed": f"{breaker.name}: the trial call succeeded, jobs run again",
         }
         return DemoEvent("breaker", breaker.state.replace("_", " "), says[breaker.state])
 

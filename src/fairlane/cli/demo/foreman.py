@@ -1,7 +1,7 @@
-"""The demonstration's foreman, in a process of its own: `python -m fairlane.cli.demo.foreman PARENT MODULE:NAME`.
+"""The demo's foreman, in its own process: `python -m fairlane.cli.demo.foreman PARENT MODULE:NAME`.
 
-As `fairlane worker --profile development --processes 2 --grace 1s`, but without settings from the environment, and it
-does not outlive the demonstration.
+Runs like `fairlane worker --profile development --processes 2 --grace 1s`, but ignores
+settings from the environment and does not outlive the demo.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlane.worker.isolated.child import die_with
 
 
 async def work(app: str) -> None:
-    # The profile's lanes: in each process one slot for urgent jobs and two for all.
+    # The profile's lanes: each process has one slot for urgent jobs and two for all.
     worker = replace(profile_config("development"), app=app, grace_s=GRACE_S)
     await Foreman(ForemanConfig(app=app, worker=worker, processes=PROCESSES)).run()
 

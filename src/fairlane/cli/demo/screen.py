@@ -1,4 +1,4 @@
-"""Shows the demonstration while it runs: a live table on a terminal, one line an event anywhere else."""
+"""Shows the demo while it runs: a live table on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Lines:
 
 
 class Table:
-    """Per tenant the counts; workers, breakers and schedules as they stand; below them the last events."""
+    """A live table: counts per tenant, then workers, breakers and schedules, then the latest events."""
 
     def __init__(self, console: Console, live: Live, seconds: float) -> None:
         self._console, self._live, self._seconds = console, live, seconds

@@ -1,6 +1,6 @@
-"""The demonstration's application as its workers load it: `fairlane worker fairlane.cli.demo.shop:app`.
+"""The demo's application, as its workers load it: `fairlane worker fairlane.cli.demo.shop:app`.
 
-Its settings are those of `fairlane.toml` in the working directory, beside the database, whatever else surrounds it.
+Its settings come from `fairlane.toml` in the working directory, next to the database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who enqueues what, and when. One tenant floods the queue first; the others come after it."""
+"""The scenes: who enqueues what, and when. One tenant floods the queue first, then the others enqueue."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ CODES = ((0.9, SECOND), (1.5, THIRD), (2.1, SECOND), (2.7, THIRD))
 class Scene(NamedTuple):
     at_s: float
     play: Callable[[], str | None]
-    """Returns a line for what only the answer tells; the rest is seen in the store."""
+    """Returns a line to show, or None if the effect is visible in the store."""
     is_time: Callable[[], bool] = lambda: True
-    """What it waits for besides."""
+    """A further condition for the scene to begin."""
 
 
 def declare_missed(app: Fairlane) -> None:
-    """Set the digest's timetable as if the last worker had left before its last nominal time.
+    """Set the digest's timetable as if no worker had run at its last nominal time.
 
-    Nobody would watch until six in the morning. What follows is real: a worker finds it due and makes up for it.
+    The demo does not last until six in the morning. The rest is real: a worker finds it due and catches up.
     """
     spec, now = app.schedules.declared[DIGEST], app.statistics.health().now
     [missed] = Cron(spec.cron, spec.timezone).latest(1, now - timedelta(days=2), now)
@@ -40,7 +40,7 @@ def declare_missed(app: Fairlane) -> None:
 
 
 def scenes(app: Fairlane, tasks: Tasks) -> list[Scene]:
-    """In the order of their time."""
+    """The scenes in the order of their times."""
     return sorted(_scenes(app, tasks), key=lambda scene: scene.at_s)
 
 
@@ -78,7 +78,7 @@ def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
         return "the CRM is up again"
 
     def cancel_rendering() -> str | None:
-        handle = render.enqueue(video=1)  # its key is taken: a handle on the job that is there
+        handle = render.enqueue(video=1)  # The key is taken: this returns a handle on the existing job.
         try:
             job = app.jobs.cancel(handle, by=OPERATOR, notes="rendered elsewhere")
         except InvalidState as error:

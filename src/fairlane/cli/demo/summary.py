@@ -1,4 +1,4 @@
-"""The numbers at the end, all read from the store."""
+"""The summary at the end; every number is read from the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TenantNumbers(Struct, frozen=True, kw_only=True):
     dead: int
     cancelled: int
     attempts: int
-    """Attempts that ended, whatever way."""
+    """Attempts that ended, in any way."""
     mean_wait_s: float | None
     """Of the jobs completed at their first attempt: from enqueue to start."""
 
@@ -115,7 +115,7 @@ def show(summary: Summary, out: Printer) -> None:
     if out.as_json:
         out.data(summary)
         return
-    # Nothing is processing any more: the foreman has given back what its workers held.
+    # No job is processing: the foreman has released the jobs of its workers.
     ended = [status for status in STATUSES if status != "processing"]
     rows = [
         (
@@ -154,9 +154,9 @@ def sentences(summary: Summary) -> Iterator[str]:
     yield f"{letters} for a person to look at; {acts} by a person on record."
     yield ""
     if summary.directory is None:
-        yield "All of it is gone. `fairlane demo --keep` leaves its directory there, to look around in with:"
+        yield "The demo's directory is removed. `fairlane demo --keep` keeps it, to inspect with:"
     else:
-        yield "Database, settings and the workers' log are still there. Look around, or let a worker go on:"
+        yield "Database, settings and the workers' log are kept. Inspect them, or run another worker:"
         yield f"  cd {summary.directory}"
     yield from (f"  fairlane {command}" for command in NEXT)
     if summary.directory is not None:

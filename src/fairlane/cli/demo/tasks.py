@@ -1,4 +1,4 @@
-"""The tasks of the demonstration: some go well, the others fail in a way of their own."""
+"""The demo's tasks: some succeed, each of the others fails in a different way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RENDER_STEPS, RENDER_STEP_S = 100, 0.3
 CRM = Breaker("crm", threshold=3, cooldown=2.0)
 DIGEST = "digest"
 CODE = "login.code"
-"""Urgent: its queue has a slot of its own in every worker."""
+"""Urgent: its queue has a reserved slot in every worker."""
 
 
 class Tasks(NamedTuple):
@@ -33,7 +33,7 @@ class Tasks(NamedTuple):
 
 
 def outage_of(app: Fairlane) -> Path:
-    """While this file is there, the CRM does not answer."""
+    """While this file exists, the CRM does not answer."""
     return Path(app.runtime.settings.url.removeprefix("sqlite:///")).with_name("crm-is-down")
 
 

@@ -1,1 +1,1 @@
-"""Checks of settings, application and store; each finding with its remedy. Looking changes nothing."""
+"""Checks of settings, application and store; each finding with its remedy. The checks change nothing."""

@@ -1,4 +1,4 @@
-"""Runs the checks of `fairlane doctor` in order; a check that lacks what it needs ends those behind it."""
+"""Runs the checks of `fairlane doctor` in order; the checks end at the first one that lacks its prerequisites."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _settings_in_force(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "fallback",
             "warn",
-            "the application goes on in memory when the store is away at its start, and loses those jobs when it ends",
+            "the application uses memory if the store is unreachable at start, and loses those jobs when it ends",
             'set fallback = "refuse" where jobs must not be lost',
         )
 

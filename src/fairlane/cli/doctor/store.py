@@ -35,11 +35,11 @@ def from_sentence(check: str, state: State, sentence: str) -> Finding:
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
 PAGES = 5
-"""How much of the unfinished work is looked at for unknown types: five pages, a thousand jobs."""
+"""How many unfinished jobs are checked for unknown types: five pages, a thousand jobs."""
 
 
 def schema(settings: Settings) -> Iterator[Finding]:
-    """Also the first to notice that a store cannot be reached."""
+    """Also the first check that fails if the store cannot be reached."""
     try:
         migrator = schema_of(settings)
         state = migrator.state()
@@ -49,7 +49,7 @@ def schema(settings: Settings) -> Iterator[Finding]:
     file = sqlite_file(settings)
     if file is not None and state.expanded == 0:
         what = "holds no Fairlane schema yet" if file.exists() else "is not there yet"
-        yield Finding("schema", "warn", f"{file} {what}", "the first enqueue makes it, or run `fairlane migrate up`")
+        yield Finding("schema", "warn", f"{file} {what}", "the first enqueue creates it, or run `fairlane migrate up`")
         return
     try:
         require(state, migrator.needed)
@@ -89,7 +89,7 @@ def sqlite_place(settings: Settings) -> Iterator[Finding]:
 
 
 def isolation(settings: Settings) -> Iterator[Finding]:
-    """Who keeps tenants apart in a PostgreSQL store."""
+    """How tenants are isolated in a PostgreSQL store."""
     if not store_named_by(settings.url).startswith("postgres"):
         return
     from fairlane.cli.migrator import isolator_of
@@ -110,7 +110,7 @@ _ISOLATION: dict[str, tuple[State, str, str]] = {
 
 
 def health(client: Fairlane) -> Iterator[Finding]:
-    """What the store says of itself, and how far its clock is from ours."""
+    """The store's own report, and how far its clock is from this machine's."""
     before = client.runtime.clock.now()
     found = client.statistics.health()
     after = client.runtime.clock.now()
@@ -130,7 +130,7 @@ def health(client: Fairlane) -> Iterator[Finding]:
 
 
 def unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
-    """Unfinished jobs no task of the application would take."""
+    """Unfinished jobs whose type the application does not register."""
     types: dict[str, int] = {}
     before: int | None = None
     for _ in range(PAGES):
