@@ -17,7 +17,7 @@ pytestmark = pytest.mark.requirement("L10")
 def test_dead_letters_are_listed_with_their_reason(run: Run, answer: Answer, scene: Scene) -> None:
     result = run("dead-letters", "list", "--url", scene.url)
     assert "invoice 42: card expired" in result.stdout
-    assert "1 in all" in result.stderr
+    assert "1 in total" in result.stderr
     page = answer("dead-letters", "list", "--status", "pending_review", "--type", "billing.charge", "--url", scene.url)
     assert [letter["id"] for letter in page["dead_letters"]] == [scene.letter]
     assert answer("dead-letters", "list", "--tenant", "globex", "--url", scene.url)["total"] == 0

@@ -1,4 +1,4 @@
-"""The HTTP API: `create_api(app)` makes a FastAPI application, for yours to mount or `fairlane dashboard` to serve."""
+"""The HTTP API: `create_api(app)` creates a FastAPI application to mount, or for `fairlane dashboard` to serve."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The fields of requests and answers: kinds of text, filters, pages, and selections from the Structs of core.
+"""The fields of requests and responses: kinds of text, filters, pages, and selections from the Structs of core.
 
-shape(…)      an answer with the fields of a Struct, some left out or added
-Selection(…)  an answer with fields of a Struct and of Structs inside it, some under other names
+shape(…)      a response with the fields of a Struct, some omitted or added
+Selection(…)  a response with fields of a Struct and of nested Structs, some renamed
 where(…)      a filter as query parameters; `Matching` is the same filter in a body
 """
 
@@ -47,11 +47,11 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_PR
 Words = Annotated[
     str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00]+$"), AfterValidator(without_secrets)
 ]
-"""Free text for people; secrets in it are blanked before it is stored."""
+"""Free text for people; secrets in it are redacted before it is stored."""
 
 
 def _within_reach(at: datetime) -> datetime:
-    # The first and last year cannot be moved between time zones, and not every store keeps them.
+    # The first and last years cannot be converted between time zones, and not every store accepts them.
     if not 1970 <= at.year <= 9000:
         raise ValueError("expected a year from 1970 to 9000")
     return at.astimezone(UTC)
@@ -62,16 +62,16 @@ RowId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
 class Body(BaseModel):
-    """The body of a request. An unknown field is refused: it is most likely a slip."""
+    """The body of a request. An unknown field is refused: it is probably a typing error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ActBody(Body):
-    """An act, and why."""
+    """The body of an act, with its reason."""
 
     notes: Words | None = Field(
-        default=None, description="Why, for those who read the audit later.", examples=["fixed upstream"]
+        default=None, description="The reason, for the audit record.", examples=["fixed upstream"]
     )
 
 
@@ -80,15 +80,15 @@ async def _notes(body: ActBody | None = None) -> str | None:
 
 
 Notes = Annotated[str | None, Depends(_notes)]
-"""The notes of an act that takes nothing else; its body may be left out."""
+"""The notes of an act without other fields; the body may be omitted."""
 
-PageSize = Annotated[int, Query(alias="limit", ge=1, le=MAX_PAGE, description="Rows on a page.")]
+PageSize = Annotated[int, Query(alias="limit", ge=1, le=MAX_PAGE, description="Rows per page.")]
 Cursor = Annotated[
     str | None,
-    Query(pattern=r"^[0-9]{1,18}$", description="Go on here: the `next_cursor` of the page before.", examples=["41"]),
+    Query(pattern=r"^[0-9]{1,18}$", description="Continue from the previous page's `next_cursor`.", examples=["41"]),
 ]
 NextCursor = Annotated[
-    str | None, Meta(description="Pass as `cursor` for the next page; null: there is none.", examples=["41"])
+    str | None, Meta(description="Pass as `cursor` for the next page; null on the last page.", examples=["41"])
 ]
 
 
@@ -101,20 +101,20 @@ def next_cursor(next: int | None) -> str | None:
 
 
 def shape(name: str, of: type[Struct] | None = None, /, *, without: Iterable[str] = (), **more: Any) -> Any:
-    """The type of an answer: the fields of a Struct but for those `without`, and `more` fields by name and type."""
+    """The type of a response: the fields of a Struct except `without`, plus `more` fields by name and type."""
     left_out = {*without, *more}
     fields = [] if of is None else [(f.name, f.type) for f in msgspec.structs.fields(of) if f.name not in left_out]
     return _defined(name, of, [*fields, *more.items()])
 
 
 def many(of: Any, description: str = "") -> Any:
-    """The type of a list of answers."""
+    """The type of a list of responses."""
     listed: Any = tuple.__class_getitem__((of, ...))
     return Annotated[listed, Meta(description=description)] if description else listed
 
 
 class Selection:
-    """An answer made of fields of a Struct, each by its path: `"job.tenant"`, or `job_id="job.id"` under another name.
+    """A response made of fields of a Struct, each by its path: `"job.tenant"`, or `job_id="job.id"` under another name.
 
     `more` are fields that the Struct does not have, by name and type; `of` takes their values.
     """
@@ -144,7 +144,7 @@ def _type_at(of: type[Struct], path: str) -> Any:
 
 
 class Where(NamedTuple, Generic[F]):
-    """Which jobs or dead letters: those of a tenant that match a filter."""
+    """Selects the jobs or dead letters of a tenant that match a filter."""
 
     tenant: str | None
     filter: F
@@ -155,7 +155,7 @@ _ASKED_AS = {"statuses": "status"}
 
 
 def where(of: type[F]) -> Callable[..., Any]:
-    """A dependency that reads a filter from the query: every given field must match, within `status` any."""
+    """A dependency that reads a filter from the query: every given field must match, `status` by any value."""
     accepted = _accepted(of)
 
     async def read(**given: Any) -> Where[F]:
@@ -196,11 +196,11 @@ def _accepted(of: type[Struct]) -> dict[str, Any]:
 
 
 def _request_type(name: str, of: Any) -> Any:
-    """A field of a filter as strict as a request has to be: text that is a name or a key, instants with a time zone."""
+    """A field of a filter, validated strictly: text is a name or a key, instants have a time zone."""
     parts = get_args(of)
     if parts[1:] == (...,):
         listed: Any = list.__class_getitem__(parts[0])
-        return Annotated[listed | None, Query(max_length=len(STATUSES), description="Any of these.")]
+        return Annotated[listed | None, Query(max_length=len(STATUSES), description="Matches any of these.")]
     if str in parts:
         return (Name if name in _NAMES else Key) | None
     return Instant | None if datetime in parts else of

@@ -1,4 +1,4 @@
-"""Middleware: careful headers for browsers, a slash behind every path, HEAD for every GET, the methods of a 405."""
+"""Middleware: security headers, a trailing slash on every path, HEAD for every GET, the methods of a 405."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EndingSlash:
 
 
 class AllowedMethods:
-    """Where a method is refused all others of the path are named, whichever routes they belong to."""
+    """A 405 names all methods of the path, whichever routes they belong to."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class AllowedMethods:
 
 
 class HeadAsGet:
-    """HEAD is answered as GET would be, up to where the body begins: no route has to know, and no stream is begun."""
+    """Answers HEAD like GET without the body: routes need no HEAD handler, and no stream starts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -90,4 +90,4 @@ def _allowed(scope: Scope) -> list[str]:
 
 
 class _Answered(Exception):
-    """Nothing more is to be sent."""
+    """Nothing more needs to be sent."""

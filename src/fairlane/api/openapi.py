@@ -1,4 +1,4 @@
-"""The OpenAPI description: what FastAPI knows, answers' schemas made from their Structs, each operation's right."""
+"""The OpenAPI description: FastAPI's, plus response schemas made from Structs and the right of each operation."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ EXAMPLES: dict[str, Any] = {
     "type": "email_ingestion_fetch",
     "weight": 1.0,
 }
-"""A value for each field of that name in an answer, where its type allows it."""
+"""An example value for each response field of that name, if its type allows it."""
 
 
 def describe(api: FastAPI) -> None:
-    """Let `api.openapi()` say more than FastAPI knows by itself."""
+    """Make `api.openapi()` return the extended description."""
 
     def openapi() -> dict[str, Any]:
         if api.openapi_schema is None:
@@ -78,8 +78,8 @@ def _described(api: FastAPI) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     components["securitySchemes"] = {
-        "token": {"type": "http", "scheme": "bearer", "description": "A token made by `fairlane tokens create`."},
-        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Given by POST /login."},
+        "token": {"type": "http", "scheme": "bearer", "description": "A token created by `fairlane tokens create`."},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by POST /login."},
     }
     routes = gated_routes(api)
     answers = [route.declared.answer for route in routes if route.declared.answer is not None]
@@ -101,7 +101,7 @@ def _described(api: FastAPI) -> dict[str, Any]:
 
 
 def _schemas(answers: list[Any], of_requests: dict[str, Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """The schema of each answer, and all named schemas, those of requests included."""
+    """The schema of each response, and all named schemas, including those of requests."""
     found, named = msgspec.json.schema_components(answers, ref_template=_TEMPLATE)
     types = {struct.__name__: struct for struct in _structs(answers)}
     for name, schema in named.items():
@@ -111,7 +111,7 @@ def _schemas(answers: list[Any], of_requests: dict[str, Any]) -> tuple[dict[Any,
 
 
 def _structs(types: list[Any]) -> Iterator[type[msgspec.Struct]]:
-    """Every Struct that these types hold, at any depth."""
+    """Every Struct inside these types, at any depth."""
     seen: set[Any] = set()
     waiting = list(types)
     while waiting:
@@ -127,7 +127,7 @@ def _structs(types: list[Any]) -> Iterator[type[msgspec.Struct]]:
 
 
 def _complete(schema: dict[str, Any], struct: type[msgspec.Struct]) -> None:
-    """Add descriptions and examples to a schema, and require every field: answers leave none out."""
+    """Add descriptions and examples to a schema, and require every field: responses omit none."""
     docs = _field_docs(struct)
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     for name, field in schema["properties"].items():
@@ -149,7 +149,7 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
 
 
 def _field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """What the source says below each field of a Struct; nothing where the source is not installed."""
+    """The docstring below each field of a Struct; empty if the source is not installed."""
     docs: dict[str, str] = {}
     origin = struct.__dict__.get("__selected_from__") or struct
     for kind in reversed(origin.__mro__):

@@ -1,6 +1,6 @@
 """Errors as problem details (RFC 9457), with the stable codes of `fairlane.errors`.
 
-No problem ever holds a value of a payload: it names the field and what was expected.
+A problem never contains a value of a payload: it names the field and what was expected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
 
 
 class FieldError(Struct, frozen=True):
-    """One thing wrong with a request."""
+    """One error in a request."""
 
     where: str
     """The part of the request, as in `body.payload`."""
@@ -57,10 +57,10 @@ class ProblemDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     status: int
     code: str
-    """Stable: for programs to tell problems apart."""
+    """Stable identifier for programs."""
     detail: str
     errors: list[FieldError] | None = None
-    """Each thing wrong with the request, where there are several."""
+    """Each error in the request, if there are several."""
     existing_job_id: str | None = None
     """409 for a taken key: the job that holds it."""
     retry_after_s: float | None = None
@@ -107,7 +107,7 @@ class Problem(Exception):
             headers["Retry-After"] = str(max(math.ceil(self.details.retry_after_s), 1))
         response = Response(json.encode(self.details), self.status, headers=headers, media_type=MEDIA_TYPE)
         if self.ends_session:
-            # A browser that goes on sending a dead session would be taken for somebody who guesses.
+            # A browser that keeps sending an ended session would be counted as guessing.
             forget_cookie(request, response)
         return response
 
@@ -137,7 +137,7 @@ def problem_of(error: errors.FairlaneError) -> Problem:
         case errors.StoreError():
             return Problem(status, error.code, "the store cannot be used now", retry_after_s=5.0)
         case errors.PermissionDenied():
-            # What is another tenant's is not there: to say more would show that it exists.
+            # Objects of another tenant are reported as missing: any other answer would reveal that they exist.
             return Problem(status, "tenant_not_found", "no such tenant here; nothing was changed")
         case errors.ConfigError():
             return Problem(status, error.code, "the application's settings do not allow this")
@@ -170,7 +170,7 @@ def handle_problems(api: FastAPI) -> None:
         return response
 
     async def of_anything(request: Request, _: Exception) -> Response:
-        return Problem(500, "internal_error", "this is our mistake; the server's log says more").response(request)
+        return Problem(500, "internal_error", "internal error; the server's log has the details").response(request)
 
     api.add_exception_handler(Problem, of_ours)
     api.add_exception_handler(errors.FairlaneError, of_fairlane)
@@ -180,12 +180,12 @@ def handle_problems(api: FastAPI) -> None:
 
 
 def _without_value(problem: str) -> str:
-    """What is wrong with an argument, without its value, which an error of an enum or a model would show."""
+    """Describe an invalid argument without its value, which errors of enums and models would include."""
     where, _, what = problem.rpartition(": ")
     harmless = problem.startswith(("missing: ", "unknown: ")) or what.startswith(("Expected ", "Object "))
     return problem[:500] if harmless else f"{where[:200]}: not accepted" if where else "not accepted"
 
 
 def _field_error(found: dict[str, Any]) -> FieldError:
-    # Only where and what: pydantic's `input` and `ctx` hold the values themselves.
+    # Location and message only: pydantic's `input` and `ctx` contain the values.
     return FieldError(where=".".join(str(part)[:80] for part in found["loc"]), message=str(found["msg"])[:200])

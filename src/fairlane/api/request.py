@@ -1,4 +1,4 @@
-"""One request: the application and the caller behind it, and its body, read within limits."""
+"""One request: its application, its caller, and its body, read within limits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fairlane.core.payload.codec import may_break
 from fairlane.core.payload.json_scan import ScanLimits, scan
 
 ENVELOPE_BYTES = 65_536
-"""What a request may add to a payload of full size."""
+"""Bytes that a request may add to a payload of maximum size."""
 ENVELOPE_DEPTH = 4
 SCANNED_BYTES = 65_536
-"""Texts up to this size are checked key by key for repetitions; longer ones only for what could harm."""
+"""Texts up to this size are checked for repeated keys; longer ones only for harmful content."""
 
 
 class ApiState(NamedTuple):
-    """What all requests of one API share."""
+    """State shared by all requests of one API."""
 
     app: Fairlane
     authenticator: Authenticator
@@ -33,9 +33,9 @@ class ApiState(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """What a route works with.
+    """The application and caller of one request, as routes use them.
 
-    It runs in the context of its caller's tenant: the client's verbs see and touch nothing else.
+    Routes run in the context of the caller's tenant: the client's methods read and change nothing else.
     """
 
     state: ApiState
@@ -47,11 +47,11 @@ class RequestContext(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The name that signs the acts of this request in the audit."""
+        """The actor recorded in the audit for this request."""
         return self.caller.name
 
     def narrowed(self, tenant: str | None) -> str | None:
-        """The tenant a listing asks for; a caller bound to a tenant always gets their own."""
+        """The tenant of a listing; a caller bound to a tenant always gets that tenant."""
         return tenant if self.caller.tenant is None else self.caller.tenant
 
 
@@ -73,9 +73,9 @@ Context = Annotated[RequestContext, Depends(_context)]
 
 
 async def read_body(request: Request, payload: ScanLimits) -> bytes:
-    """The body of a request that may hold a payload of these limits.
+    """Read the body of a request that may contain a payload within these limits.
 
-    Refused before it is read whole where it is too large, and before it is parsed where it is too deep.
+    A body that is too large is refused before it is read in full, one that is too deep before it is parsed.
     """
     limits = replace(
         payload, max_bytes=payload.max_bytes + ENVELOPE_BYTES, max_depth=payload.max_depth + ENVELOPE_DEPTH
@@ -99,7 +99,7 @@ async def read_body(request: Request, payload: ScanLimits) -> bytes:
 
 
 def _is_plain(text: bytes, limits: ScanLimits) -> bool:
-    """Whether a body has surely nothing wrong with it: true of nearly all, and five times faster than a scan."""
+    """Whether a body is certainly valid: true for nearly all, and five times faster than a scan."""
     if len(text) > SCANNED_BYTES or b"\\" in text or may_break(text, limits):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Routes that declare the right they ask for: each checks its caller, reads a bounded body, and renders its answer."""
+"""Routes that declare the right they require: each checks its caller, reads a bounded body and renders a response."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _DECLARED = "__fairlane_right__"
 _MEANINGS = {
     400: "the body is not JSON as we take it",
     401: "not authenticated",
-    403: "a role is missing, or another site's page asks",
-    404: "no such thing, or another tenant's",
-    409: "not from where it is now, or taken",
+    403: "a role is missing, or the request comes from another site's page",
+    404: "not found, or it belongs to another tenant",
+    409: "not allowed in the current state, or the key is taken",
     413: "the body is too large",
-    415: "the body is encoded, or not said to be JSON",
-    422: "something in the request was not accepted",
-    429: "too many: Retry-After says when to come again",
+    415: "the body is encoded, or its Content-Type is not JSON",
+    422: "a part of the request was not accepted",
+    429: "too many requests: Retry-After says when to retry",
     503: "the store cannot be used now",
 }
 
 
 class RouteDeclaration(NamedTuple):
-    """What a route asks of its callers, and what it answers."""
+    """The right that a route requires, and the type of its response."""
 
     right: Right
     for_all_tenants: bool
-    """It concerns all tenants: a caller bound to one is refused."""
+    """The route concerns all tenants: a caller bound to one is refused."""
     answer: Any
-    """The type of its answer; None: it makes its own response."""
+    """The type of the response body; None: the route builds its own response."""
     status: int
 
 
@@ -55,7 +55,7 @@ class UndeclaredRoute(TypeError):
 
 
 class GatedRoute(APIRoute):
-    """Lets its caller in, reads the body within its limits, and only then parses anything."""
+    """Authenticates the caller, reads the body within its limits, and only then parses it."""
 
     @property
     def declared(self) -> RouteDeclaration:
@@ -95,7 +95,7 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 
 def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
-    """A filter that is mistyped must not list everything."""
+    """Refuse unknown query parameters: a mistyped filter must not list everything."""
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise Problem(
@@ -130,7 +130,7 @@ class Routes:
 
     def add_to(self, api: FastAPI, base_path: str) -> None:
         for method, path, endpoint, attributes in self._written:
-            # Made here and not by include_router, which keeps a route's own class only in some versions.
+            # Built here instead of by include_router, which keeps a route's class only in some versions.
             api.router.add_api_route(
                 f"{base_path}{self.base}{path}",
                 endpoint,
@@ -160,13 +160,13 @@ class Routes:
 
 
 def _answer_of(endpoint: Callable[..., Any]) -> Any:
-    """The type an endpoint says it returns, unless that is a response."""
+    """The declared return type of an endpoint, unless that is a response."""
     found = get_type_hints(endpoint)["return"]
     return None if inspect.isclass(found) and issubclass(found, Response) else found
 
 
 def _rendering(endpoint: Callable[..., Any], declaration: RouteDeclaration) -> Callable[..., Any]:
-    """The endpoint, whose value becomes a response with exactly the fields of its declared answer."""
+    """Wrap the endpoint: its value becomes a response with exactly the declared fields."""
 
     @functools.wraps(endpoint)
     async def respond(*args: Any, **given: Any) -> Response:
@@ -186,7 +186,7 @@ def answered(value: object, answer: Any, status: int = 200) -> Response:
 
 
 def gated_routes(api: FastAPI) -> list[GatedRoute]:
-    """Every route of an API; raises `UndeclaredRoute` for one that asks nothing of its callers."""
+    """Every route of an API; raises `UndeclaredRoute` for one that declares no right."""
     found: list[GatedRoute] = []
     for route in api.routes:
         if not isinstance(route, GatedRoute):

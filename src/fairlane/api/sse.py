@@ -1,7 +1,7 @@
-"""Server-sent events: the store is asked once for the whole process, and every reader gets a copy.
+"""Server-sent events: the process reads the store once, and every reader gets a copy.
 
     store ──app.events── EventFeed ──┬── Watcher (a few hundred events at most) ── one reader
-                                            └── Watcher …
+                                     └── Watcher …
 
 A reader too slow for its watcher loses nothing: it catches up from the store.
 """
@@ -22,23 +22,23 @@ from fairlane.errors import StoreError
 
 POLL_S = 1.0
 WATCH_S = 10.0
-"""How often a poll also registers that somebody watches: a write, which the store remembers three times as long."""
+"""How often a poll also registers a watcher: a write, which the store keeps three times as long."""
 PAGE = 1_000
 MOST_BUFFERED = 500
 MOST_WATCHERS = 200
 BEYOND = 2**62
-"""An id behind every event: reading from it only gives the last id so far."""
+"""An id greater than every event's: reading after it returns only the last id so far."""
 
 
 class Watcher:
-    """The events one reader has still to see."""
+    """The events that one reader has not received yet."""
 
     def __init__(self, tenant: str | None, kinds: frozenset[str], most: int) -> None:
         self._tenant, self._kinds, self._most = tenant, kinds, most
         self._waiting: deque[Event] = deque()
         self._woken = asyncio.Event()
         self.is_behind = False
-        """Events were left out: read them from the store, after `catch_up`."""
+        """Events were dropped: call `catch_up`, then read them from the store."""
         self.is_over = False
 
     def offer(self, event: Event) -> None:
@@ -52,7 +52,7 @@ class Watcher:
         self._woken.set()
 
     def catch_up(self) -> None:
-        """From now on take events in again. Call it before the store is read, or those in between are missed."""
+        """Accept events again. Call it before reading the store, or the events in between are missed."""
         self._waiting.clear()
         self.is_behind = False
 
@@ -61,7 +61,7 @@ class Watcher:
         self._woken.set()
 
     async def take(self, within_s: float) -> list[Event]:
-        """The events that came in; none after `within_s` seconds without any."""
+        """The events received; none after `within_s` seconds without any."""
         if not self._waiting and not self.is_behind and not self.is_over:
             self._woken.clear()
             try:
@@ -79,7 +79,7 @@ class Watcher:
 
 
 class EventFeed:
-    """Reads the store while anybody watches, and not otherwise. Lives on one event loop."""
+    """Reads the store only while somebody watches. Belongs to one event loop."""
 
     def __init__(self, app: Fairlane, *, poll_s: float = POLL_S, most_buffered: int = MOST_BUFFERED) -> None:
         self._app, self._poll_s, self._most_buffered = app, poll_s, most_buffered
@@ -92,12 +92,12 @@ class EventFeed:
         return len(self._watchers) >= MOST_WATCHERS
 
     async def join(self, tenant: str | None, kinds: frozenset[str] = frozenset()) -> Watcher:
-        """A watcher that gets every event committed from now on; earlier ones are in the store."""
+        """A watcher that receives every event committed from now on; read earlier ones from the store."""
         watcher = Watcher(tenant, kinds, self._most_buffered)
         self._watchers.add(watcher)
         if self._task is None or self._task.done():
             self._ready = asyncio.Event()
-            # A task keeps the context it is made in: this one reads for callers of all tenants.
+            # A task keeps the context it is created in; this one reads for callers of all tenants.
             with all_tenants():
                 self._task = asyncio.create_task(self._run(), name="fairlane event feed")
         try:
@@ -114,7 +114,7 @@ class EventFeed:
             self._task = None
 
     def stop(self) -> None:
-        """End every stream: the process is about to leave."""
+        """End every stream, because the process is stopping."""
         for watcher in list(self._watchers):
             watcher.end()
 
@@ -145,7 +145,7 @@ class EventFeed:
 
 
 BEAT_S = 15.0
-"""A comment is sent after this much silence: proxies keep the connection, and a revoked credential ends it."""
+"""Seconds without events before a comment is sent: it keeps proxies connected and detects revoked credentials."""
 STREAM_PAGE = 200
 
 
@@ -159,12 +159,12 @@ async def lines(
     is_still_good: Callable[[], Awaitable[bool]],
     beat_s: float = BEAT_S,
 ) -> AsyncIterator[bytes]:
-    """Events behind `after` (None: from now on), each once and in order, for as long as somebody reads."""
+    """Events after `after` (None: from now on), each once and in order, while the client reads."""
     watcher = await feed.join(tenant, kinds)
     asked_s = app.runtime.clock.monotonic()
 
     async def may_go_on(*, is_silent: bool = False) -> bool:
-        # Not in silence alone: where events never cease, nobody would ever ask.
+        # Checked during steady traffic too, not only in silence.
         nonlocal asked_s
         now_s = app.runtime.clock.monotonic()
         if not is_silent and now_s - asked_s < beat_s:

@@ -1,7 +1,9 @@
-"""Admits the callers of a request, or raises the problem that keeps them out.
+"""Authenticates and authorizes the caller of a request, or raises the problem to answer with.
 
-wrong guesses from this address?  429     a good token, session or host user?  401
-a change through a cookie, from another page?  403     the roles the route asks for?  403
+429  too many wrong guesses from this address
+401  no valid token, session or host user
+403  a change through a cookie, requested by a page of another site
+403  a role that the route requires is missing
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ from fairlane.client.app import Fairlane
 from fairlane.core.clock import Clock
 
 BURST = 20
-"""Wrong guesses before an address has to wait."""
+"""Wrong guesses allowed before an address must wait."""
 REFILL_S = 3.0
-"""Seconds for one more guess."""
+"""Seconds until one more guess is allowed."""
 MOST_ADDRESSES = 10_000
 
 
 class FailedGuesses:
-    """Token buckets that only failures empty. Bounded: the address that failed longest ago is forgotten first."""
+    """Token buckets drained only by failures. Bounded: the address that failed longest ago is evicted first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Guesses left, and as of when."""
+        """Guesses left, and the time of that count."""
 
     def wait_s(self, address: str) -> float:
-        """How long this address has to wait before the next guess is looked at; 0: not at all."""
+        """Seconds that this address must wait before its next guess is checked; 0: none."""
         left = self._left(_network(address))
         return 0.0 if left >= 1.0 else (1.0 - left) * REFILL_S
 
@@ -55,7 +57,7 @@ class FailedGuesses:
 
 
 def _network(address: str) -> str:
-    """Whoever has one IPv6 address has the 2**64 beside it."""
+    """The network of an address: who owns one IPv6 address owns its whole /64."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -70,7 +72,7 @@ MOST_USED = 1_000
 
 
 class LastUse:
-    """Writes to the store when credentials were last used, now and then and not at every use."""
+    """Writes to the store when credentials were last used, at intervals instead of at every use."""
 
     def __init__(self, app: Fairlane) -> None:
         self._app = app
@@ -78,7 +80,7 @@ class LastUse:
         self._written_s: float | None = None
 
     async def note(self, id: UUID) -> None:
-        """Writes the first at once, then at most once in `LAST_USE_EVERY_S`; of more than `MOST_USED` some are lost."""
+        """Write the first use at once, then at most every `LAST_USE_EVERY_S`; uses beyond `MOST_USED` are dropped."""
         if len(self._used) < MOST_USED:
             self._used.add(id)
         now_s = self._app.runtime.clock.monotonic()
@@ -93,7 +95,7 @@ _BEARER = "bearer "
 
 
 class Authenticator:
-    """Finds out who asks, before anything of the body is read."""
+    """Identifies the caller before the body is read."""
 
     def __init__(self, app: Fairlane, users: UsersHook | None = None) -> None:
         self._app, self._users = app, users
@@ -101,12 +103,12 @@ class Authenticator:
         self.failures = FailedGuesses(app.runtime.clock)
 
     async def admit(self, request: Request, right: Right, *, for_all_tenants: bool) -> Caller | None:
-        """The caller; None where the route is open to everybody."""
+        """The caller; None if the route is open to everybody."""
         if right is Right.OPEN:
             return None
         caller = await self.caller(request)
         if caller.rides_on_a_cookie and request.method not in SAFE_METHODS and not is_from_our_own_page(request):
-            raise Problem(403, "cross_site", "this change was asked for by a page of another site; nothing was changed")
+            raise Problem(403, "cross_site", "this change was requested by a page of another site; nothing was changed")
         role = missing_role(caller.roles, right)
         if role is not None:
             raise Problem(403, "role_missing", f'this needs the role "{role}"; nothing was changed', role=role)
@@ -117,12 +119,12 @@ class Authenticator:
         return caller
 
     async def caller(self, request: Request) -> Caller:
-        """Whoever asks; raises a problem with status 401 or 429 where that is nobody."""
+        """The authenticated caller; raises a problem with status 401 or 429 if there is none."""
         bearer = request.headers.get("authorization")
         if bearer is not None:
             secret = bearer[len(_BEARER) :].strip() if bearer[: len(_BEARER)].lower() == _BEARER else ""
             if self._users is not None and not has_shape_of_secret(secret):
-                return await self._by_hook(request)  # a token of the host application's own
+                return await self._by_hook(request)  # This may be a token of the host application.
             return await self._by_secret(request, "token", secret)
         cookie = secret_in(request)
         if cookie is not None:
@@ -130,9 +132,9 @@ class Authenticator:
         return await self._by_hook(request)
 
     async def is_still_good(self, caller: Caller, request: Request) -> bool:
-        """For answers that go on for long: nobody revoked the credential meanwhile, and it has not expired.
+        """For long responses: whether the credential is still valid, neither revoked nor expired.
 
-        Of a user of the host application: its hook, asked about the same request again, still gives the same person.
+        For a user of the host application: whether its hook still returns the same person for this request.
         """
         if caller.hash is None or caller.by == "host":
             try:

@@ -1,10 +1,10 @@
-"""Who asks, what a route may ask of its caller, and which roles give it.
+"""Callers, the rights that routes require, and the roles that grant them.
 
 viewer    READ
 operator  READ, ACT
 staff     READ                 both together: MANAGE, ACT
-manager   READ                 (the gates of /api/jobs/admin/)
-admin     READ, TOKENS         may hand out every role: give it to few
+manager   READ                 (for /api/jobs/admin/)
+admin     READ, TOKENS         can grant every role: assign it to few
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Right(StrEnum):
-    """What a route declares. There is no default: a route without one cannot be built."""
+    """The right that a route requires. There is no default: a route without one raises an error."""
 
     OPEN = "open"
-    """For everybody: health, and the way in."""
+    """For everybody: health and login."""
     READ = "read"
     ACT = "act"
     MANAGE = "manage"
-    """Three gates: authenticated, staff, manager."""
+    """Requires authentication and the roles staff and manager."""
     TOKENS = "tokens"
 
 
@@ -41,7 +41,7 @@ VIEWER, OPERATOR, STAFF, MANAGER, ADMIN = ROLES
 
 
 def missing_role(roles: Iterable[str], right: Right) -> str | None:
-    """The role that stands between these roles and a right; None: nothing does."""
+    """The role that is missing for a right; None if none is."""
     held = frozenset(roles)
     is_manager = {STAFF, MANAGER} <= held
     match right:
@@ -58,21 +58,21 @@ def missing_role(roles: Iterable[str], right: Right) -> str | None:
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """Somebody your application has let in already, as its `users` hook says."""
+    """A user authenticated by your application's `users` hook."""
 
     name: str
-    """Signs what they do."""
+    """Recorded as the actor in the audit."""
     roles: tuple[str, ...]
     tenant: str | None = None
     """Bound to one tenant; None: to none."""
 
 
 UsersHook = Callable[["Request"], "Awaitable[Person | None] | Person | None"]
-"""Looks at a request and says who it comes from; None: nobody your application knows."""
+"""Returns the user who sent a request; None if your application does not know them."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Whoever makes a request, once let in."""
+    """The authenticated caller of a request."""
 
     name: str
     roles: tuple[str, ...]
@@ -84,7 +84,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def rides_on_a_cookie(self) -> bool:
-        """A browser sends what lets them in by itself, whoever wrote the page that asks."""
+        """A browser sends the credential by itself, whichever site's page makes the request."""
         return self.by != "token"
 
 

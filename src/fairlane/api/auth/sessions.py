@@ -1,4 +1,4 @@
-"""What a browser sends by itself: the cookie of its session, and where its requests come from."""
+"""The session cookie, and the headers by which a browser reports where a request comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.client.admin.tokens import SESSION_S
 
 COOKIE = "__Host-fairlane"
 LOOPBACK_COOKIE = "fairlane_session"
-"""Browsers take the `__Host-` prefix over TLS only, which nobody has on their own machine."""
+"""Browsers accept the `__Host-` prefix only over TLS, which local servers rarely have."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -45,7 +45,7 @@ def _is_plain(request: Request) -> bool:
 
 
 def is_from_our_own_page(request: Request) -> bool:
-    """True only where the browser says so: its `Sec-Fetch-Site`, or failing that an `Origin` that is this very host."""
+    """True only if the browser says so: by `Sec-Fetch-Site`, or else by an `Origin` equal to this host."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -53,7 +53,7 @@ def is_from_our_own_page(request: Request) -> bool:
 
 
 def is_from_another_site(request: Request) -> bool:
-    """The browser says that it is; programs, which say nothing, are not."""
+    """Whether the browser reports a navigation; programs send no such header."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         return site not in {"same-origin", "none"}
@@ -61,7 +61,7 @@ def is_from_another_site(request: Request) -> bool:
 
 
 def is_on_loopback(request: Request) -> bool:
-    """Asked from this machine for this machine by name, without TLS: no network is between."""
+    """Whether the request comes from this machine, addressed to it, without TLS: no network is involved."""
     client = request.client.host if request.client is not None else ""
     return client in _LOOPBACK_NAMES and request.url.hostname in _LOOPBACK_NAMES
 

@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now, and silencing a rule for a while."""
+"""Routes for alerts: list them, and silence a rule for a while."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ async def list_alerts(ctx: Context) -> Alerts:
 async def silence_alerts(ctx: Context, rule: Name, body: SilenceBody) -> Alerts:
     """Send no messages about a rule's alerts for a while.
 
-    An alert that still fires when the silence ends is sent then; the end of an alert that was sent before is sent at
-    once.
+    An alert that still fires when the silence ends is sent then. The end of an alert sent before is sent at once.
     """
     return await ctx.app.alerts.asilence(rule, body.for_s, by=ctx.by, notes=body.notes)

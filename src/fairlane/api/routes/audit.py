@@ -1,4 +1,4 @@
-"""The audit: who did what, and whether its chain is whole."""
+"""Routes for the audit: list its records, and verify its hash chain."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class BrokenChain(BrokenLink, frozen=True, kw_only=True):
 
 class ChainReport(Struct, frozen=True, kw_only=True):
     is_whole: bool
-    """No link looked at is broken."""
+    """No checked link is broken."""
     links: int
-    """Good links, up to the first broken one."""
+    """Valid links, up to the first broken one."""
     broken: BrokenChain | None
     unsealed: int
     """Records too new to be sealed, counted up to 1,000."""
     last: str | None
-    """The newest good link's hash: keep it where nobody who writes the audit can reach."""
+    """Hash of the last valid link: store it where writers of the audit cannot reach it."""
     next: int | None
-    """There are more: go on with `after` = this, `hash` = `last`."""
+    """There are more: continue with `after` = this, `hash` = `last`."""
 
 
 @routes.get("", Right.READ, answer=RECORDS)
 async def list_audit(
     ctx: Context, action: Name | None = None, target: Key | None = None, limit: PageSize = 50, cursor: Cursor = None
 ) -> object:
-    """List what people did, newest first."""
+    """List operators' acts, newest first."""
     page = await ctx.app.audit.alist(action=action, target=target, before=seq_at(cursor), limit=limit)
     return {"records": page.records, "next_cursor": next_cursor(page.next)}
 
@@ -53,11 +53,11 @@ async def list_audit(
 async def verify_audit(
     ctx: Context,
     after: Annotated[
-        RowId | None, Query(description="Begin behind this link, which must still be there; with its hash.")
+        RowId | None, Query(description="Begin after this link, which must still exist; requires `hash`.")
     ] = None,
-    hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Of the link `after`.")] = None,
+    hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Hash of the link `after`.")] = None,
 ) -> ChainReport:
-    """Walk the chain that seals the audit, 5,000 links a request, up to the first broken one."""
+    """Verify the hash chain of the audit, 5,000 links per request, up to the first broken one."""
     if (after is None) != (hash is None):
         raise InvalidOption("after, hash", None, "both of them, or neither")
     behind = None if after is None or hash is None else (after, hash)

@@ -1,4 +1,4 @@
-"""Breakers: which dependencies get no calls; resetting a breaker and forcing it open."""
+"""Routes for circuit breakers: list, reset and open them."""
 
 from __future__ import annotations
 

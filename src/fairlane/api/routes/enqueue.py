@@ -1,4 +1,4 @@
-"""Enqueueing: jobs of registered tasks alone, by all the rules of the application."""
+"""The route that enqueues jobs of registered tasks, by the application's rules."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class JobBody(Body):
     refs: dict[Key, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Key] = Field(default={}, max_length=100)
     headers: dict[Key, Key] = Field(default={}, max_length=100)
     on_duplicate: Literal["return", "raise"] = Field(
-        default="return", description="A taken key: give the job that is there, or answer 409 with its id."
+        default="return", description="If the key is taken: return the existing job, or answer 409 with its id."
     )
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
     id: UUID
     duplicate: bool
-    """The key was taken: this is the job that was there, nothing was enqueued."""
+    """The key was taken: this is the existing job, nothing was enqueued."""
 
 
 @routes.post(
@@ -60,18 +60,18 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
     Right.ACT,
     status_code=201,
     answer=EnqueuedJob,
-    responses={200: {"description": "the key was taken: the job that was there"}},
+    responses={200: {"description": "the key was taken: the existing job"}},
 )
 async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
-    """Enqueue one job; it is stored when this answers.
+    """Enqueue one job; it is stored when the response arrives.
 
-    429 with Retry-After where the store, the tenant's queue or its rate is full. Who enqueues signs it as `created_by`.
+    429 with Retry-After if the store, the tenant's queue or its rate is full. `created_by` is the caller.
     """
     tenant = in_scope(body.tenant).tenant
     if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
         raise JobNotFound(body.parent_id)
     if body.type in BUILT_IN:
-        # Their jobs are signed and mailed in Fairlane's name: what they say is not for callers to choose.
+        # Fairlane signs and sends the messages of its own tasks, so callers must not choose their content.
         raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_OPTIONS.get(name, name): value for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""Events: read back, or watched as they happen."""
+"""Routes for events: read past ones, or stream them as they happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kinds = Annotated[list[Name] | None, Query(alias="kind", max_length=50, descript
 async def list_events(
     ctx: Context, after: After = None, kind: Kinds = None, limit: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> EventPage:
-    """Read events back, oldest first; `last` is the `after` of the next request."""
+    """List events, oldest first; pass `last` as the `after` of the next request."""
     page = await ctx.app.events.alist(after=after or 0, kinds=tuple(kind or ()), limit=limit)
     return EventPage(events=page.events, last=page.events[-1].id if page.events else max(after or 0, page.last))
 
@@ -44,15 +44,17 @@ async def watch_events(
     kind: Kinds = None,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,18}$")] = None,
 ) -> StreamingResponse:
-    """Watch events as they happen (server-sent events).
+    """Stream events as they happen (server-sent events).
 
-    Begins behind `Last-Event-ID` or `after` where given, else now. A slow reader loses nothing and costs no memory:
-    it is served from the store. The stream ends when the credential does, or when the hook of the host application
-    gives another answer for its user.
+    Begins after `Last-Event-ID` or `after` if given, else now. A slow reader loses nothing and costs no memory: it is
+    served from the store. The stream ends when the credential does, or when the hook of the host application no
+    longer returns the same user.
     """
     feed = ctx.state.feed
     if feed.is_full:
-        raise Problem(429, "too_many_watchers", "this process serves as many streams as it can", retry_after_s=10.0)
+        raise Problem(
+            429, "too_many_watchers", "this process already serves its maximum of streams", retry_after_s=10.0
+        )
     begin = int(last_event_id) if last_event_id is not None else after
     stream = lines(
         ctx.app,

@@ -1,4 +1,4 @@
-"""Limits set at run time, beside those of the code."""
+"""Routes for limits: those set at run time, and those declared by code."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ routes = Routes("limits", "/api/jobs/limits/")
 Number = Annotated[int, Field(ge=-1, le=2**31 - 1, description="-1: no limit.")]
 RateText = Annotated[str, Field(max_length=40, pattern=r"^[0-9a-z /.]+$", examples=["50/min"])]
 
-_RATE = Annotated[str | None, Meta(description="How many in a span of time.", examples=["50/min"])]
+_RATE = Annotated[str | None, Meta(description="How many in a span of time, such as `100/min`.", examples=["50/min"])]
 LIMIT = shape(
     "LimitSummary",
     Limit,
     rate=_RATE,
     enqueue_rate=_RATE,
-    set_by=Annotated[str | None, Meta(description="Who set it; null: the code.")],
+    set_by=Annotated[str | None, Meta(description="Who set it; null if declared by code.")],
     set_at=datetime | None,
     paused_until=datetime | None,
 )
 LIMITS = shape(
     "LimitList",
-    limits=many(LIMIT, "Those people set; they win over the code's."),
-    code_limits=many(LIMIT, "What settings and code allow."),
+    limits=many(LIMIT, "Set at run time; they override the code's."),
+    code_limits=many(LIMIT, "Declared by settings and code."),
 )
 CLEARED = shape("LimitCleared", changed=bool)
 
@@ -47,7 +47,7 @@ class AboutLimitBody(ActBody):
     queue: Name | None = None
 
     def about(self) -> dict[str, Any]:
-        """What the limit is on, as the client takes it."""
+        """The target of the limit, as the client's arguments."""
         if self.queue is not None and self.kind != "tenant":
             raise InvalidOption("queue", self.queue, "none, unless the limit is a tenant's")
         option = {"type": "task", "named": "name"}.get(self.kind, self.kind)
@@ -76,7 +76,7 @@ async def list_limits(ctx: Context) -> object:
 
 @routes.put("", Right.ACT, all_tenants=True, answer=LIMIT)
 async def set_limit(ctx: Context, body: LimitBody) -> object:
-    """Set what one queue, tenant, task or named limit is allowed, in place of what was set before; in force at once."""
+    """Set the limit of one queue, tenant, task or name, at once. Replaces the limit set before."""
     figures = body.model_dump(exclude={"kind", "name", "queue"}, exclude_none=True)
     stored = await ctx.app.limits.aset(**body.about(), **figures, by=ctx.by)
     key = (body.kind, body.name, body.queue or "")
@@ -85,12 +85,12 @@ async def set_limit(ctx: Context, body: LimitBody) -> object:
 
 @routes.post("clear/", Right.ACT, all_tenants=True, answer=CLEARED)
 async def clear_limit(ctx: Context, body: AboutLimitBody) -> object:
-    """Take back what was set: the code's own limit is in force again."""
+    """Remove a limit set at run time; the code's own limit applies again."""
     return {"changed": await ctx.app.limits.aclear(**body.about(), by=ctx.by, notes=body.notes)}
 
 
 def stored_limits(records: Iterable[StoredLimit]) -> list[dict[str, Any]]:
-    """Limits that people set, as answers show them."""
+    """Limits set at run time as a response body."""
     return [_summary(one.limit, set_by=one.by, set_at=one.at, paused_until=one.paused_until) for one in records]
 
 

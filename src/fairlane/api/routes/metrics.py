@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: of everything, and of one tenant."""
+"""Routes for Prometheus metrics: of all tenants, and of one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TEXT = {200: {"description": "Prometheus's text format", "content": {"text/plai
 
 @routes.get("", Right.READ, all_tenants=True, response_class=Exposition, responses=_TEXT)
 async def show_metrics(ctx: Context) -> Response:
-    """Show the metrics of everything; the busiest tenants by name."""
+    """Return the metrics of all tenants; the busiest have their own labels."""
     return Exposition(await aexposition(ctx.app))
 
 
 @tenant_routes.get("{name:path}/metrics/", Right.READ, response_class=Exposition, responses=_TEXT)
 async def show_tenant_metrics(ctx: Context, name: TenantName) -> Response:
-    """Show the metrics of one tenant."""
+    """Return the metrics of one tenant."""
     if ctx.caller.tenant not in {None, name}:
         raise Problem(404, "tenant_not_found", "no such tenant here")
     return Exposition(await aexposition(ctx.app, tenant=name))

@@ -1,4 +1,4 @@
-"""Pauses of queues, tasks and tenants."""
+"""Routes for pauses of queues, tasks and tenants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAUSES = shape("PauseList", pauses=many(Pause))
 
 class PauseBody(ActBody):
     kind: PauseKind
-    name: TenantName = Field(description="Of the queue, the task or the tenant.", examples=["bulk"])
+    name: TenantName = Field(description="Name of the queue, the task or the tenant.", examples=["bulk"])
 
     def verbs(self, ctx: RequestContext) -> PausingVerbs:
         return {"queue": ctx.app.queues, "type": ctx.app.tasks, "tenant": ctx.app.tenants}[self.kind]
@@ -26,25 +26,25 @@ class PauseBody(ActBody):
 
 @routes.get("", Right.READ, answer=PAUSES)
 async def list_pauses(ctx: Context) -> object:
-    """List what is paused, by whom and why; for a caller bound to a tenant: whether that tenant is."""
+    """List pauses, by whom and why; a caller bound to a tenant sees only that tenant's pause."""
     return await _visible(ctx)
 
 
 @routes.post("", Right.ACT, answer=PAUSES)
 async def pause_claims(ctx: Context, body: PauseBody) -> object:
-    """Stop claiming jobs of a queue, a task or a tenant. Who is bound to a tenant may pause that tenant."""
+    """Stop claiming jobs of a queue, a task or a tenant. A caller bound to a tenant may pause that tenant."""
     await body.verbs(ctx).apause(body.name, by=ctx.by, notes=body.notes)
     return await _visible(ctx)
 
 
 @routes.post("lift/", Right.ACT, answer=PAUSES)
 async def resume_claims(ctx: Context, body: PauseBody) -> object:
-    """Let a queue, a task or a tenant be claimed again."""
+    """Resume claims of a queue, a task or a tenant."""
     await body.verbs(ctx).aresume(body.name, by=ctx.by, notes=body.notes)
     return await _visible(ctx)
 
 
 async def _visible(ctx: RequestContext) -> object:
-    # The client shows every tenant which queues are paused, with names of people: they are not for other tenants.
+    # The client returns every pause with names of people, which other tenants must not see.
     found = await ctx.app.pauses.alist()
     return {"pauses": [pause for pause in found if ctx.caller.tenant is None or pause.kind == "tenant"]}

@@ -1,4 +1,4 @@
-"""Queues: how full they are; pausing, resuming and draining one."""
+"""Routes for queues: count their jobs, pause, resume and drain one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATISTICS = shape(
     "QueueStatistics",
     Stats,
     without=("dead_letters",),
-    queues=many(QueueState, "Those with unfinished jobs, and those that are paused."),
+    queues=many(QueueState, "Queues with unfinished jobs, and paused queues."),
     pending=int,
     processing=int,
     failed=int,
@@ -35,9 +35,9 @@ class QueueChanged(Struct, frozen=True, kw_only=True):
 
 class QueueDrained(QueueChanged, frozen=True, kw_only=True):
     running: int
-    """Jobs of it that still run, counted up to 200."""
+    """Running jobs of the queue, counted up to 200."""
     is_drained: bool
-    """Nothing of it runs. Ask again until this is true."""
+    """True if no job of the queue runs. Repeat the request until it is true."""
 
 
 @routes.get("", Right.READ, answer=STATISTICS)
@@ -54,21 +54,21 @@ async def show_queue_statistics(ctx: Context) -> object:
 
 @routes.post("{name}/pause/", Right.ACT, all_tenants=True)
 async def pause_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
-    """Stop claiming jobs of a queue; running jobs and enqueueing go on."""
+    """Stop claiming jobs of a queue; running jobs and enqueueing continue."""
     await ctx.app.queues.apause(name, by=ctx.by, notes=notes)
     return QueueChanged(queue=name, paused=True)
 
 
 @routes.post("{name}/resume/", Right.ACT, all_tenants=True)
 async def resume_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
-    """Let a queue be claimed again."""
+    """Resume claims of a queue."""
     await ctx.app.queues.aresume(name, by=ctx.by, notes=notes)
     return QueueChanged(queue=name, paused=False)
 
 
 @routes.post("{name}/drain/", Right.ACT, all_tenants=True)
 async def drain_queue(ctx: Context, name: Name, notes: Notes) -> QueueDrained:
-    """Pause a queue and count what still runs of it. Safe to repeat."""
+    """Pause a queue and count its running jobs. Safe to repeat."""
     await ctx.app.queues.apause(name, by=ctx.by, notes=notes)
     running = await ctx.app.queues.arunning(name)
     return QueueDrained(queue=name, paused=True, running=running, is_drained=running == 0)

@@ -1,4 +1,4 @@
-"""Schedules: what runs when; running one now, pausing and resuming it."""
+"""Routes for schedules: list them, run, pause and resume one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ async def list_schedules(ctx: Context) -> object:
 
 @routes.post("{name}/run/", Right.ACT, answer=STARTED)
 async def run_schedule(ctx: Context, name: Name, notes: Notes) -> object:
-    """Enqueue a schedule's job now, beside its timetable."""
+    """Enqueue a schedule's job now, in addition to its timetable."""
     handle = await ctx.app.schedules.arun(name, by=ctx.by, notes=notes)
     return {"name": name, "job_id": handle.id}
 
 
 @routes.post("{name}/pause/", Right.ACT, answer=SCHEDULE.type)
 async def pause_schedule(ctx: Context, name: Name, notes: Notes) -> Any:
-    """Let a schedule fire no more, until it is resumed."""
-    await ctx.app.schedules.aget(name)  # another tenant's is not found
+    """Stop a schedule from firing until it is resumed."""
+    await ctx.app.schedules.aget(name)  # A schedule of another tenant is reported as missing.
     return SCHEDULE.of(await ctx.app.schedules.apause(name, by=ctx.by, notes=notes))
 
 
 @routes.post("{name}/resume/", Right.ACT, answer=SCHEDULE.type)
 async def resume_schedule(ctx: Context, name: Name, notes: Notes) -> Any:
-    """Let a paused schedule fire again, from its next time on."""
+    """Resume a paused schedule, from its next time on."""
     return SCHEDULE.of(await ctx.app.schedules.aresume(name, by=ctx.by, notes=notes))

@@ -1,4 +1,4 @@
-"""Logging in by a one-time link, the page a browser arrives at, who the caller is, and logging out."""
+"""Routes for people: log in by a one-time link, the home page, the caller's identity, and log out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Link = Annotated[str, Query(max_length=200, description="The secret of a one-tim
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Log in to Fairlane</title></head>
 <body><h1>Log in to Fairlane</h1>
-<p>This link is good once.</p>
+<p>This link works once.</p>
 <form method="post" action="?link={link}"><button>Log in</button></form>
 </body></html>
 """
@@ -36,7 +36,7 @@ _PAGE = """<!doctype html>
 _LEFT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Logged out of Fairlane</title></head>
 <body><h1>Logged out of Fairlane</h1>
-<p>This session has ended. A new link lets you in again.</p>
+<p>This session has ended. Log in again with a new link.</p>
 </body></html>
 """
 
@@ -46,24 +46,24 @@ ME = shape("Me", Caller, without=("credential_id", "hash"))
 
 @routes.get("/login", Right.OPEN, response_class=HTMLResponse)
 async def ask_to_log_in(link: Link) -> HTMLResponse:
-    """Show the page a one-time link leads to.
+    """Show the page of a one-time link.
 
-    Looking at it uses nothing up: mail scanners and previews follow links, but press no button.
+    Opening the page does not use up the link: mail scanners and previews follow links but press no button.
     """
     return HTMLResponse(_PAGE.format(link=escape(quote(link, safe=""), quote=True)))
 
 
 @routes.post(
-    "/login", Right.OPEN, responses={303: {"description": "logged in: go on to the page of links"}, 403: {}, 401: {}}
+    "/login", Right.OPEN, responses={303: {"description": "logged in: redirects to the home page"}, 403: {}, 401: {}}
 )
 async def log_in(request: Request, state: State, link: Link) -> Response:
     """Exchange a one-time link for a session.
 
-    Browsers are sent on to a page of links, programs that accept JSON get who they are now. The cookie is out of
-    reach of scripts and other sites.
+    Browsers are redirected to the home page; programs that accept JSON get their identity. Scripts and other sites
+    cannot read the cookie.
     """
     if sessions.is_from_another_site(request):
-        raise Problem(403, "cross_site", "a page of another site asked for this; nothing was changed")
+        raise Problem(403, "cross_site", "this was requested by a page of another site; nothing was changed")
     address = address_of(request)
     state.authenticator.refuse_guessers(address)
     opened = await state.app.tokens.aredeem_link(link)
@@ -88,7 +88,7 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
 async def log_out(request: Request, ctx: Context) -> Response:
     """End this session everywhere. Browsers get a page that says so."""
     if ctx.caller.by == "session" and ctx.caller.credential_id is not None:
-        with all_tenants():  # a session that is bound to a tenant ends as well
+        with all_tenants():  # A session bound to a tenant ends as well.
             await ctx.app.tokens.arevoke(ctx.caller.credential_id, by=ctx.by)
     is_browser = "text/html" in request.headers.get("accept", "")
     response = HTMLResponse(_LEFT) if is_browser else Response(status_code=204)
@@ -98,7 +98,7 @@ async def log_out(request: Request, ctx: Context) -> Response:
 
 @api_routes.get("me/", Right.READ, answer=ME)
 async def show_me(ctx: Context) -> Caller:
-    """Say who you are and what you may do."""
+    """Show the caller's identity and rights."""
     return ctx.caller
 
 
@@ -113,7 +113,7 @@ PLACES = (
     Place("Jobs", "api/jobs/"),
     Place("Queues", "api/jobs/queues/"),
     Place("Dead letters", "api/jobs/admin/dlq/", Right.MANAGE),
-    Place("Dead letters, put together by what went wrong", "api/jobs/admin/dlq/groups/", Right.MANAGE),
+    Place("Dead letters, grouped by error", "api/jobs/admin/dlq/groups/", Right.MANAGE),
     Place("Schedules", "api/jobs/schedules/"),
     Place("Alerts", "api/jobs/alerts/", for_all_tenants=True),
     Place("Workers", "api/jobs/workers/", for_all_tenants=True),
@@ -121,9 +121,9 @@ PLACES = (
     Place("Audit", "api/jobs/audit/"),
     Place("Tokens", "api/jobs/tokens/", Right.TOKENS, for_all_tenants=True),
     Place("Who you are", "api/jobs/me/"),
-    Place("The API described, as OpenAPI", "api/openapi.json"),
+    Place("The API description, as OpenAPI", "api/openapi.json"),
 )
-"""Their rights are those their routes declare. (tests/api/test_home.py)"""
+"""Each link needs the right that its route declares. (tests/api/test_home.py)"""
 
 _HOME_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Fairlane</title></head>
@@ -140,10 +140,10 @@ _LEAVE = """
 
 @routes.get("/", Right.READ, response_class=HTMLResponse)
 async def show_home(ctx: Context) -> HTMLResponse:
-    """Show who you are and where to go from here."""
+    """Show the home page: the caller's identity and links."""
     caller = ctx.caller
     places = "\n".join(f'<li><a href="{place.path}">{escape(place.title)}</a></li>' for place in open_to(caller))
-    tenant = "All tenants' jobs are yours to see." if caller.tenant is None else f"You see those of {caller.tenant}."
+    tenant = "You see the jobs of all tenants." if caller.tenant is None else f"You see the jobs of {caller.tenant}."
     return HTMLResponse(
         _HOME_PAGE.format(
             name=escape(caller.name),

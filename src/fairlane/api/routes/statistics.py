@@ -1,4 +1,4 @@
-"""Figures over time: throughput, error rate, and percentiles of wait and run time."""
+"""Route for statistics over time: throughput, error rate, and percentiles of wait and run time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GroupedBy = Literal["none", "type", "queue", "tenant"]
 
 
 class Percentiles(Struct, frozen=True, kw_only=True):
-    """Seconds; read off histograms by powers of two of milliseconds."""
+    """In seconds; estimated from histograms with power-of-two buckets of milliseconds."""
 
     count: int
     mean_s: float | None
@@ -33,17 +33,17 @@ class Percentiles(Struct, frozen=True, kw_only=True):
 class Point(Struct, frozen=True, kw_only=True):
     start_at: datetime
     group: str | None
-    """The type, queue or tenant; null: all together."""
+    """The type, queue or tenant; null for all together."""
     enqueued: int
     completed: int
     failed: int
-    """Attempts that failed and are tried again."""
+    """Attempts that failed and are retried."""
     dead: int
     cancelled: int
     error_rate: float | None
-    """Failed and dead among those that completed, failed or died."""
+    """Failed and dead divided by completed, failed and dead."""
     per_second: float
-    """Completed a second."""
+    """Completed jobs per second."""
     wait: Percentiles
     run: Percentiles
 
@@ -54,14 +54,14 @@ class StatisticsSeries(Struct, frozen=True, kw_only=True):
     step_s: float
     points: list[Point]
     is_cut: bool
-    """There was too much: only the beginning of the span is here. Ask for less at once."""
+    """The result was too large and covers only the beginning of the span. Request a shorter span."""
 
 
 @routes.get("", Right.READ)
 async def show_statistics(
     ctx: Context,
-    since: Annotated[Instant | None, Query(description="An hour before `until` if left out.")] = None,
-    until: Annotated[Instant | None, Query(description="Now if left out.")] = None,
+    since: Annotated[Instant | None, Query(description="By default an hour before `until`.")] = None,
+    until: Annotated[Instant | None, Query(description="By default now.")] = None,
     step_s: Annotated[int, Query(ge=60, le=86_400)] = 60,
     by: GroupedBy = "none",
     type: Name | None = None,

@@ -1,4 +1,4 @@
-"""Tenants: who there is, how much of theirs waits and runs, and their share."""
+"""Routes for tenants: list and show them with their jobs, and set their share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def list_tenants(
     ctx: Context,
     tier: Key | None = None,
     limit: PageSize = 50,
-    cursor: Annotated[TenantName | None, Query(description="The `next_cursor` of the page before.")] = None,
+    cursor: Annotated[TenantName | None, Query(description="The previous page's `next_cursor`.")] = None,
 ) -> object:
     """List tenants by name."""
     page = await ctx.app.tenants.alist(after=cursor or "", tier=tier, limit=limit)
@@ -40,13 +40,13 @@ async def list_tenants(
 
 @routes.get("{name:path}/", Right.READ, answer=TENANT)
 async def show_tenant(ctx: Context, name: TenantName) -> object:
-    """Look at one tenant; one that has never had a job is shown with the defaults."""
+    """Show one tenant; one that has never had a job is shown with the defaults."""
     return _summary(await ctx.app.tenants.aget(name))
 
 
 @routes.put("{name:path}/", Right.ACT, all_tenants=True, answer=TENANT)
 async def set_tenant(ctx: Context, name: TenantName, body: TenantBody) -> object:
-    """Set a tenant's weight or tier; workers follow within seconds."""
+    """Set a tenant's weight or tier; workers apply it within seconds."""
     return _summary(await ctx.app.tenants.aset(name, weight=body.weight, tier=body.tier, by=ctx.by, notes=body.notes))
 
 

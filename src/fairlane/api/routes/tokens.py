@@ -1,4 +1,4 @@
-"""Tokens for programs and one-time links for people: making, listing and revoking them."""
+"""Routes for tokens of programs and one-time links of people: create, list and revoke them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fairlane.core.ops import Credential, CredentialKind, CredentialPage
 routes = Routes("tokens", "/api/jobs/tokens/")
 
 Role = Literal["viewer", "operator", "staff", "manager", "admin"]
-Secret = Annotated[str, Meta(description="The secret. It is shown this once.", examples=["fl_…"])]
+Secret = Annotated[str, Meta(description="The secret. It is shown only once.", examples=["fl_…"])]
 
 
 class TokenBody(ActBody):
-    name: Key = Field(description="The program, or the person it is for.", examples=["deploy"])
+    name: Key = Field(description="The program or person it is for.", examples=["deploy"])
     roles: Annotated[list[Role], Field(min_length=1, max_length=5, examples=[["staff", "manager"]])]
     tenant: TenantName | None = Field(default=None, description="Bind it to one tenant.")
     ttl_s: Annotated[float, Field(gt=0, le=MAX_TTL_S, allow_inf_nan=False)] | None = Field(
-        default=None, description="Seconds it is good for; left out: until it is revoked."
+        default=None, description="Seconds it is valid; by default until it is revoked."
     )
 
 
 class LinkBody(TokenBody):
     ttl_s: Annotated[float, Field(gt=0, le=LONGEST_LINK_S, allow_inf_nan=False)] = Field(
-        default=LINK_S, description="Seconds the link is good for; the session it opens lasts half a day."
+        default=LINK_S, description="Seconds the link is valid; its session lasts half a day."
     )
 
 
@@ -44,7 +44,7 @@ class NewToken(Struct, frozen=True, kw_only=True):
 
 class NewLink(Struct, frozen=True, kw_only=True):
     link: Secret
-    path: Annotated[str, Meta(description="Below this API's address.", examples=["/login?link=fl_…"])]
+    path: Annotated[str, Meta(description="Path, relative to this API's address.", examples=["/login?link=fl_…"])]
     credential: Credential
 
 
@@ -52,7 +52,7 @@ class NewLink(Struct, frozen=True, kw_only=True):
 async def list_tokens(
     ctx: Context,
     kind: CredentialKind = "token",
-    also_bad: Annotated[bool, Query(description="Revoked and expired ones, too.")] = False,
+    also_bad: Annotated[bool, Query(description="Include revoked and expired ones.")] = False,
 ) -> CredentialPage:
     """List tokens, links or sessions, newest first: 200 at most."""
     return CredentialPage(credentials=await ctx.app.tokens.alist(kind, also_bad=also_bad))
@@ -60,7 +60,7 @@ async def list_tokens(
 
 @routes.post("", Right.TOKENS, all_tenants=True, status_code=201)
 async def create_token(ctx: Context, body: TokenBody) -> NewToken:
-    """Make a token; its secret is shown once and kept nowhere."""
+    """Create a token; its secret is shown once and not stored."""
     made = await ctx.app.tokens.acreate(
         body.name, body.roles, tenant=body.tenant, ttl=body.ttl_s, by=ctx.by, notes=body.notes
     )
@@ -69,7 +69,7 @@ async def create_token(ctx: Context, body: TokenBody) -> NewToken:
 
 @routes.post("links/", Right.TOKENS, all_tenants=True, status_code=201)
 async def create_link(ctx: Context, body: LinkBody) -> NewLink:
-    """Make a one-time link by which a person logs in."""
+    """Create a one-time link by which a person logs in."""
     made = await ctx.app.tokens.acreate_link(
         body.name, body.roles, tenant=body.tenant, ttl=body.ttl_s, by=ctx.by, notes=body.notes
     )
@@ -78,5 +78,5 @@ async def create_link(ctx: Context, body: LinkBody) -> NewLink:
 
 @routes.delete("{id:uuid}/", Right.TOKENS, all_tenants=True)
 async def revoke_credential(ctx: Context, id: UUID) -> Credential:
-    """Revoke a token, a link or a session: from now on it is good for nothing."""
+    """Revoke a token, a link or a session, with immediate effect."""
     return await ctx.app.tokens.arevoke(id, by=ctx.by)

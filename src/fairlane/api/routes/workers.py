@@ -1,4 +1,4 @@
-"""Workers: the processes that run jobs."""
+"""Route for workers: the processes that run jobs."""
 
 from __future__ import annotations
 
