@@ -83,8 +83,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """Attempt `attempt` of a job belongs to one worker until `deadline_at`. Made for every job there is: by position in
-    a fifth of the time.
+    """Attempt `attempt` of a job belongs to one worker until `deadline_at`.
+
+    One is made for every claimed job, by position: that takes a fifth of the time of keywords.
     """
 
     seq: Seq

@@ -178,8 +178,9 @@ _EXPECTED = f'"50/min", "10/s", "100/5min", or {NO_LIMIT} for no limit'
 
 
 def read_rate(option: str, given: object) -> Rate:
-    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: that many a minute. `-1`: explicitly
-    without limit.
+    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: that many a minute.
+
+    `-1`: explicitly without limit.
     """
     if isinstance(given, str) and given.strip().lower() in (str(NO_LIMIT), _NO_LIMIT):
         given = NO_LIMIT

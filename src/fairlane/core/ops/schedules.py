@@ -1,8 +1,7 @@
 """Schedules in the store: any worker may fire them, each nominal time once.
 
-A worker reads what is due, works out the jobs and the next time with the cron library, and says so in one `Fire`. The
-store makes it true only if the schedule still stands where the worker saw it: of many workers one wins, and nobody has
-to lead.
+A worker reads what is due, computes the jobs and the next time with the cron library, and sends one `Fire`. The store
+applies it only if the schedule has not moved since the worker read it: of many workers one wins, and none leads.
 """
 
 from __future__ import annotations
@@ -59,8 +58,9 @@ class Schedules(Struct, frozen=True, kw_only=True):
 
 
 class ListSchedules(Op[Schedules], frozen=True, kw_only=True):
-    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name). At most
-    `limit` in either case.
+    """Every schedule, by name; with `due`, only those unpaused whose `next_at` <= now, by (next_at, name).
+
+    At most `limit` in either case.
     """
 
     due: bool = False
@@ -101,8 +101,9 @@ class ScheduleAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PauseSchedule(Act[ScheduleAct], frozen=True, kw_only=True):
-    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on. Pausing a paused
-    one, or the reverse, writes nothing.
+    """Stop it firing, or with `paused=False` let it fire again from `next_at` (as given, None too) on.
+
+    Pausing a paused schedule, or resuming one that is not, writes nothing.
 
     Audit: `schedule_pause` or `schedule_resume`, target `schedule:<name>`, tenant of its spec, before and after
     {"paused": bool}.

@@ -80,10 +80,10 @@ class StatsAdded(Struct, frozen=True, kw_only=True):
 
 
 class AddStats(Op[StatsAdded], frozen=True, kw_only=True):
-    """Add figures to the minutes they belong to. Idempotent by (worker, batch): a batch not above the worker's last is
-    ignored; the first is 1.
+    """Add figures to the minutes they belong to.
 
-    The last batch number lives with the worker's row: an unregistered worker's figures are not added.
+    Idempotent by (worker, batch): a batch not above the worker's last is ignored; the first is 1. The last batch number
+    lives with the worker's row: an unregistered worker's figures are not added.
     """
 
     worker: WorkerId
@@ -123,9 +123,9 @@ class RolledUp(Struct, frozen=True, kw_only=True):
 
 
 class RollUpEnqueued(Op[RolledUp], frozen=True, kw_only=True):
-    """Add jobs enqueued since the last time to the figures of their minutes (`StatRow.enqueued`), each exactly once, by
-    seq, at most `limit`.
+    """Add jobs enqueued since the last time to the figures of their minutes (`StatRow.enqueued`), each exactly once.
 
+    By seq, at most `limit`.
     Only jobs enqueued at least `settled_s` ago, and none behind one that is younger: a lower number may still be on its
     way to its commit.
     """

@@ -30,9 +30,9 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
 
 
 class SetTenant(Act[TenantRecord], frozen=True, kw_only=True):
-    """Set a tenant's weight and tier; None leaves the one it has. Makes the tenant known. What changes nothing is not
-    audited.
+    """Set a tenant's weight and tier; None leaves the one it has. Makes the tenant known.
 
+    A call that changes nothing is not audited.
     Audit: `tenant_set`, target `tenant:<name>`, tenant = the name, before and after {"weight", "tier"} (before: the
     defaults 1.0 and None for one not seen yet).
     """
@@ -73,7 +73,8 @@ class TenantsAdded(Struct, frozen=True, kw_only=True):
 
 class AddTenants(Op[TenantsAdded], frozen=True, kw_only=True):
     """Make tenants known that have jobs: looks at the next `limit` names behind `after` among tenants with any job.
-    Costs by the names, not the jobs.
+
+    Its cost grows with the names, not with the jobs.
     """
 
     after: str = ""

@@ -87,9 +87,8 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cursor: str = ""
     look: int = 1000
     survey: int = 0
-    """Also say, for the queue and band this Want claimed from last by discovery, which tenants have ready jobs left
-    there after it, at most this many.
-    """
+    """Also return which tenants have ready jobs left in the queue and band that this Want's discovery claimed from
+    last, at most this many."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For jobs that carry none: a started lease ends after twice its timeout."""
     start_by_s: float = START_BY_S
@@ -148,8 +147,7 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     registered: bool = True
     """False: this worker's row is gone or its heartbeat too old. It may settle, but was given nothing."""
     marks: tuple[Mark, ...] = ()
-    """The last row looked at in each line from which this Turn claimed or passed over anything, by queue, band, tenant.
-    """
+    """The last row looked at in each line where this Turn claimed or passed over anything, by queue, band, tenant."""
     cursors: dict[str, str] = {}
     """By lane: the tenant that discovery served last. Where it found nothing: the last tenant it examined, if the store
     stopped before it had examined all; `limited_until` is then soon."""
@@ -169,36 +167,43 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
 
     In this order: starts, outcomes, promotion, reclaiming, claiming. An unregistered worker claims nothing.
 
-    Repeated with the same (worker, claim_no) after a lost reply it claims nothing new and returns the same
-    leases again, as they are now, in the same order: where it wants anything and live leases of that claim are there,
-    it is a repetition. Outcomes already recorded under the same attempt, worker and kind are accepted again.
+    Repetition: sent again with the same (worker, claim_no) after a lost reply, a Turn that wants anything claims
+    nothing new while live leases of that claim are there, and returns them again, as they are now, in the same order.
+    Outcomes already recorded under the same attempt, worker and kind are accepted again.
 
-    Settling, in each case guarded by the lease (seq, attempt, worker), which goes:
-      completed  done(completed)                      retried    attempts + 1, scheduled at now + delay
+    Settling: each outcome is guarded by the lease (seq, attempt, worker), which is removed.
+
+      completed  done(completed)
+      retried    attempts + 1, scheduled at now + delay
+      snoozed    scheduled at now + delay
       died       attempts + 1 if charged, done(dead) and a dead letter pending review
-      cancelled  done(cancelled)                      snoozed    scheduled at now + delay
+      cancelled  done(cancelled)
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
       crashed    as a reclaimed attempt that had started and ran alone: recorded `lost`, one crash more, suspect,
                  ready or dead
+
     A retried or snoozed attempt that was asked to cancel ends cancelled. Whatever ends a job frees its dedup key.
-    The attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`,
+
+    Records: the attempt is recorded by what was reported: `completed`, `failed` (retried), `dead` (died), `cancelled`,
     `snoozed`, `released`, also where the job then ended cancelled because that had been asked for (a retried one is
-    charged). A cancelled attempt's reason is its error message; it is no failure, the job's error fields stay.
-    A completed, retried, died or snoozed attempt clears `suspect`.
-    Of a snooze that is not `recorded` nothing is kept, unless the job ends cancelled by it: `suspect` stays, and the
-    attempt's number is skipped in the history. It is never refused, whoever holds the lease by now: nothing ran, so
-    nothing is lost. An attempt that was given back or taken back without ever having started (`released` with neither a
-    start nor `ran_s`, an unstarted lease of a retired or lapsed worker, past its start-by, or reset by hand; a snooze
-    that is not `recorded`) gives back what it counted against rates. Where a lease under a running limit ends, waiting
-    workers are woken, unless its Turn claims as many again under each such limit: its place is taken. They are also
-    woken where a job goes back to be ready again: released, crashed, reclaimed or reset.
+    charged). A cancelled attempt's reason is its error message; it is no failure, and the job's error fields stay.
+    A completed, retried, died or snoozed attempt clears `suspect`. A snooze that is not `recorded` leaves no record,
+    unless the job ends cancelled by it: `suspect` stays, and the attempt's number is skipped in the history. Such a
+    snooze is never refused, whoever holds the lease by now: nothing ran, so nothing is lost.
+
+    Rates: an attempt that goes back without ever having started gives back what it counted against rates. These are
+    `released` with neither a start nor `ran_s`, a snooze that is not `recorded`, and an unstarted lease that is past
+    its start-by, reset by hand, or of a retired or lapsed worker.
+
+    Wake-ups: where a lease under a running limit ends, waiting workers are woken, unless its Turn claims as many again
+    under each such limit. They are also woken where a job becomes ready again: released, crashed, reclaimed or reset.
 
     Reclaiming (workers whose heartbeat lapsed): a started attempt is recorded `lost`, makes the job suspect, and counts
-    one crash if it ran alone; at MAX_CRASHES the job is dead (`crashed`); else it is ready again with the due time it
-    had. An unstarted one is recorded `lost` and goes back, no more. If a cancel was asked for the job ends cancelled,
-    whatever else. A started, lost attempt has error type `WorkerLost` (`Crashed` where the job is dead of it), class
-    `transient`. Workers in the order (`expires_at`, id), their leases by seq; a worker's row goes once it has no lease
-    left; no worker is looked at once `reclaim_limit` is reached.
+    one crash if it ran alone. At MAX_CRASHES the job is dead (`crashed`), else it is ready again with the due time it
+    had. An unstarted attempt is recorded `lost`, and the job is ready again. If a cancel was asked for, the job ends
+    cancelled in every case. A started, lost attempt has error type `WorkerLost` (`Crashed` where the job is dead of
+    it), class `transient`. Workers come in the order (`expires_at`, id), their leases by seq; a worker's row is removed
+    once it has no lease left; no worker is looked at once `reclaim_limit` is reached.
 
     Instants: an attempt ended at now - `ended_ago_s`; it started when its lease says so, else `ran_s` before it ended.
     A job finished when the outcome that finished it ended; one finished by reclaiming or by a person, now.
@@ -210,8 +215,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     starts: tuple[Start, ...] = ()
     wants: tuple[Want, ...] = ()
     limits: tuple[Limit, ...] = ()
-    """What the code allows: for its claims, and for who is woken as leases end. To be left out only where none of them
-    bears on the queues it asks, nor on what it ends."""
+    """The code's limits: for the claims, and to decide who is woken as leases end. May be left out only where none of
+    them concerns the queues it claims from or the leases it ends."""
     waiting: bool = False
     """From this commit on an enqueue wakes this worker."""
     promote_limit: int = PROMOTE_LIMIT
@@ -225,11 +230,11 @@ class ReclaimResult(Struct, frozen=True, kw_only=True):
 class Reclaim(Op[ReclaimResult], frozen=True, kw_only=True):
     """Take back what nobody is working on any more: up to `limit` leases.
 
-    First those of lapsed workers (a row goes once its last lease is gone), as in a Turn. Then those past
-    their deadline (`deadline_at` <= now), by seq: unstarted ones are ready again (recorded `released`), started ones
-    overran twice their timeout and are dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout
-    threshold"), class `transient`, charged. A lease whose worker has no row counts as a lapsed worker's. If a cancel
-    was asked for the job ends cancelled.
+    First those of lapsed workers (a row is removed with its last lease), as in a Turn. Then those past their deadline
+    (`deadline_at` <= now), by seq: unstarted ones are ready again (recorded `released`), started ones overran twice
+    their timeout and are dead, recorded `lost`, with error type `JobStuck` ("Job exceeded timeout threshold"), class
+    `transient`, charged. A lease whose worker has no row counts as a lapsed worker's. If a cancel was asked for the job
+    ends cancelled.
     """
 
     limit: int = RECLAIM_LIMIT

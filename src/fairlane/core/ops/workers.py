@@ -53,8 +53,8 @@ class Lapse(Op[ReclaimResult], frozen=True, kw_only=True):
     """A foreman saw its worker die: take all its leases back now, as for a lapsed heartbeat, and its row.
 
     `starts` are attempts the foreman knows had begun although the store may not: they are marked first, as in a Turn
-    (`alone` as each says); those whose lease is gone are passed over. Leases by seq, however many.
-    An unknown worker: nothing.
+    (`alone` as each says); those whose lease is gone are passed over. Leases by seq, however many. For an unknown
+    worker nothing is done.
     """
 
     worker: WorkerId
@@ -91,8 +91,9 @@ class DutyTaken(Struct, frozen=True, kw_only=True):
 
 
 class TakeDuty(Op[DutyTaken], frozen=True, kw_only=True):
-    """Take a duty that is done once in a while however many processes there are: granted where it was last taken
-    `every_s` ago or longer, or never.
+    """Take a duty that is done once in a while, however many processes there are.
+
+    Granted where it was last taken `every_s` ago or longer, or never.
     """
 
     repeatable: ClassVar[bool] = False

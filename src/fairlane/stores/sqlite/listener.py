@@ -1,6 +1,7 @@
 """Wake-ups between processes: one Unix datagram socket per worker, beside the file.
 
     enqueue ── commit ──▶ empty datagram ──▶ worker's socket ──▶ wait() returns
+
 A wake-up is a hint. A lost one costs a second: the listener also looks whether the file has changed.
 """
 
@@ -56,9 +57,8 @@ def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
 
 
 def wake_for_room(tx: Transaction, applicable: ApplicableLimits | None, taken: Sequence[Lease], but: WorkerId) -> None:
-    """Wake waiting workers if leases ended under a running limit and the one that ended them has not taken as many
-    again.
-    """
+    """Wake waiting workers if leases ended under a running limit and the Turn that ended them has not claimed as many
+    again."""
     freed, tx.freed = tx.freed, []
     if applicable is None:
         return
@@ -74,8 +74,9 @@ def _serves(served: str, queues: set[str]) -> bool:
 
 
 def wake(addresses: Iterable[str]) -> None:
-    """Send the hints, to some of the workers when there are many. Never waits and never fails: a dead socket's owner is
-    gone, a full one's is awake.
+    """Send the hints, to some of the workers when there are many.
+
+    Never waits and never fails: the owner of a dead socket is gone, that of a full one is awake.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)

@@ -1,4 +1,4 @@
-"""Taking back leases nobody works on any more."""
+"""Takes back leases that nobody works on any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting attempts and ending them, each guarded by its lease: seq, attempt and worker."""
+"""Starts and ends attempts, each guarded by its lease: seq, attempt and worker."""
 
 from __future__ import annotations
 

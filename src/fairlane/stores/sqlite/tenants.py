@@ -1,4 +1,4 @@
-"""Tenants: their weight, their tier, and how much of theirs is where."""
+"""Tenants: their weight and tier, and how many jobs they have."""
 
 from __future__ import annotations
 

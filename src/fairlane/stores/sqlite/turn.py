@@ -131,7 +131,7 @@ _MARK_WAITING = "update fairlane_worker set waiting = ? where id = ?"
 _NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
 _NEXT_TENANT = "select min(tenant) from fairlane_ready where queue = ? and band = ? and tenant > ?"
 _NEXT_RANK = "select min(rank) from fairlane_ready where queue = ? and band = ? and tenant = ? and rank > ?"
-# The old ones of one line; those that have moved already and not yet come to their next step are passed over.
+# The jobs of one line that are due for a step up; those that moved and are not due for their next step are left out.
 _OLD = """
 select r.seq, max(j.band + j.rank - (?1 - r.due_at) / ?2, 0) reached
 from fairlane_ready r cross join fairlane_job j on j.seq = r.seq

@@ -105,7 +105,7 @@ $$;
 -- uses:   see take
 --
 -- Takes are served together as long as none of them changes what the next one may have: one queue, each tenant once. A
--- line that is named again goes on where its first take ended.
+-- line that is named again continues where its first take ended.
 create or replace function claim_named(_c lane_claim, _takes json, inout p claim_progress)
 language plpgsql
 set search_path from current

@@ -18,8 +18,7 @@ return json_build_object(
 create or replace function recorded_as(_kind text) returns text language sql immutable parallel safe
 return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'crashed' then 'lost' else _kind end;
 
--- settle: end attempts whose lease is still this worker's. `refused`: those that are not; `freed`: places under running
---         limits.
+-- settle: end attempts whose lease is still this worker's. `refused`: the others; `freed`: places under running limits.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
 -- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted

@@ -21,8 +21,7 @@ declare
   _moved   integer;
   _due     boolean;
 begin
-  -- Jobs are let go by duties of those who also know the code's limits: time to have an index count what enqueues will
-  -- ask for.
+  -- The workers whose duty calls this also know the code's limits: here an index begins to count what enqueues ask for.
   if not exists (select from counted where kind = 'tenant') and exists (
     select from json_to_recordset(_limits) as l (kind text, waiting integer, when_full text, payload_bytes integer)
     where l.kind = 'tenant' and num_nonnulls(l.waiting, l.when_full, l.payload_bytes) > 0
