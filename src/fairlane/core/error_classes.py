@@ -34,8 +34,8 @@ DEFAULTS: Mapping[type[BaseException], ErrorClass] = {
     BadInput: "non_retryable",
     QueueFull: "rate_limited",
 }
-"""Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data they stumbled over may be
-mended and the code redeployed before the last attempt. Only what says "never" by its very type is `non_retryable`."""
+"""Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data that caused them may be
+mended and the code redeployed before the last attempt. Only exceptions whose type means "never" are `non_retryable`."""
 
 _SIGNALS: Mapping[type[BaseException], ErrorClass] = {
     RateLimited: "rate_limited",

@@ -301,9 +301,8 @@ def job_of(
 
 
 def _since(schedule: Schedule, cron: Cron, expected: datetime) -> datetime:
-    """Where to begin: at `next_at`; if the zone's rules have changed since and it is no nominal time any more, behind
-    the last one.
-    """
+    """Where to begin: at `next_at`, or, if the zone's rules have changed and it is no nominal time any more, behind the
+    last one."""
     if schedule.last_at is None or cron.fires_at(expected):
         return expected
     return schedule.last_at + timedelta(microseconds=1)

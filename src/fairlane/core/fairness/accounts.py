@@ -48,7 +48,7 @@ class Account:
         """It has ready jobs in the lines that are served now."""
 
     def had(self, now_s: float) -> float:
-        """What it has had up to now, by weight."""
+        """What it has had up to now, divided by its weight."""
         return self.paid + (self.running * now_s - self.began_s) / self.weight if self.running else self.paid
 
 
@@ -129,8 +129,9 @@ class Accounts:
             self._forget()
 
     def picks(self, count: int, now_s: float, singly: set[str]) -> list[str]:
-        """Whose jobs to take, one by one: always of the least account, which then grows by what that job will cost.
-        `singly`: these once at most.
+        """Whose jobs to take, one by one: always of the smallest account, which then grows by that job's expected cost.
+
+        Tenants in `singly` are picked once at most.
         """
         order = [
             (self.value(account, now_s), account.turn, account.tenant)

@@ -66,8 +66,10 @@ class AuditSealed(Struct, frozen=True, kw_only=True):
 
 
 class SealAudit(Op[AuditSealed], frozen=True, kw_only=True):
-    """Add links behind the last one; refused where the first does not follow it, the others do not follow each other,
-    or a record is sealed already. Acts never wait for this.
+    """Add links behind the last one.
+
+    Refused where the first does not follow it, the others do not follow each other, or a record is sealed already.
+    Acts never wait for this.
     """
 
     links: tuple[AuditLink, ...]

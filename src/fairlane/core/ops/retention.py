@@ -48,6 +48,7 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 class Purge(Op[Purged], frozen=True, kw_only=True):
-    """Remove every job, worker, audit record, breaker, schedule, pause, limit, tenant and figure, and everything else
-    kept beside them; their numbers are not given again. For tests: the client refuses it in production.
+    """Remove everything: jobs, workers, audit records, breakers, schedules, pauses, limits, tenants, figures, all else.
+
+    Their numbers are not given again. For tests: the client refuses it in production.
     """

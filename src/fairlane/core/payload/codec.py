@@ -178,8 +178,9 @@ def stored_json(text: str) -> Raw | str:
 
 
 def is_plain(text: str, keys: int, limits: ScanLimits = LIMITS) -> bool:
-    """Whether a text that reads as an object of `keys` keys needs no further check: nothing is nested or escaped in it,
-    no key is repeated.
+    """Whether a text that reads as an object of `keys` keys needs no further check.
+
+    It needs none where nothing is nested or escaped in it and no key is repeated.
     """
     size = len(text)
     return (

@@ -122,7 +122,7 @@ $$;
 
 -- see_credentials_v1: record that these were used just now.
 -- role:   api
--- uses:   credential_pkey, in its order: two who see the same ones never wait in a circle
+-- uses:   credential_pkey, in its order: two calls for the same ones never deadlock
 create or replace function see_credentials_v1(_op json) returns json
 language plpgsql
 set search_path from current

@@ -282,7 +282,7 @@ begin
   perform pg_advisory_xact_lock(limit_lock('enqueue', l.nth::text))
   from (select distinct hashtextextended(w.tenant, 0) & 255 as nth from unnest(_wants) w order by 1) l;
   if _at is null then
-    -- after the wait: or tokens of later instants would be counted, and these not by those after them
+    -- Read after the wait: an earlier instant would count tokens of later ones, and not be counted by those after it.
     _now := clock_timestamp();
   end if;
   select json_build_object(

@@ -151,8 +151,7 @@ return least(100, 25600.0 / greatest(1, pg_relation_size(_table) / current_setti
 --         asked for; true where it has no more.
 -- uses:   ready, scheduled and held by samples
 --
--- `repeatable`: the same pages each time, so that what is watched moves as the table does, not by the luck of each
--- draw.
+-- `repeatable` reads the same pages each time: figures that somebody watches change with the table, not with the draw.
 create or replace function sample_queues(
   _tenant text, _ready boolean, _scheduled boolean, _held boolean
 ) returns setof queue_count

@@ -14,8 +14,7 @@ end;
 -- guard:  worker.stats_batch: a batch is added once, and only while the worker's row is there
 -- uses:   worker_pkey, stat_minute_pkey
 --
--- Minutes in the order of their key, so that two workers adding to the same ones wait for each other and never in a
--- circle.
+-- Minutes are written in the order of their key: two workers that add to the same ones wait, but never deadlock.
 create or replace function add_stats_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -75,8 +74,8 @@ declare
 begin
   if _step_s is not null then
     return (
-      -- Read once for the sums and once for each histogram: put by for all three, a day of 20 rows a minute took half
-      -- as long again.
+      -- Read once for the sums and once for each histogram: read once and kept for all three, a day of 20 rows a minute
+      -- took half as long again.
       with picked as not materialized (
         select date_bin(_step_s * interval '1 second', minute, _since) as step,
                case _by when 'type' then type when 'queue' then queue when 'tenant' then tenant else '' end as named,

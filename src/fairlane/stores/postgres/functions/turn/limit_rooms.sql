@@ -289,7 +289,7 @@ as $$
 declare
   _k record;
 begin
-  -- Each by its key, in order: two sessions giving back wait for each other and never in a circle.
+  -- Each by its key, in order: two sessions that give back wait for each other, but never deadlock.
   for _k in
     select k.rate->>0 as kind, k.rate->>1 as name, k.rate->>2 as queue, l.at, count(*) as n
     from unnest(_rates, _leased_at) as l (rates, at) cross join lateral jsonb_array_elements(l.rates) as k (rate)
