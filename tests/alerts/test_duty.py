@@ -196,7 +196,7 @@ def test_the_log_says_how_grave_it_is(caplog: pytest.LogCaptureFixture) -> None:
     assert ("CRITICAL", "[critical] worker_crash: worker processes that died: 1") in written
     assert ("WARNING", '[warning] breaker_open: breaker "stripe" is open') in written
     assert ("INFO", '[info] tenant_limit: tenant "acme" is at its limit of jobs') in written
-    assert any(level == "INFO" and line.startswith("[resolved] worker_crash is over") for level, line in written)
+    assert any(level == "INFO" and line.startswith("[resolved] worker_crash is resolved") for level, line in written)
 
 
 class Flaky(MemoryStore):

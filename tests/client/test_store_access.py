@@ -82,7 +82,7 @@ def test_a_missing_store_leads_to_memory_with_a_warning_where_so_configured(
         snapshot = app.snapshot()
     assert (snapshot["store"], snapshot["redis_active"], snapshot["depth"]) == ("memory", False, 1)
     [record] = caplog.records
-    assert "going on in memory" in record.message
+    assert "continuing in memory" in record.message
     assert "hunter2" not in record.message
 
 
@@ -99,7 +99,7 @@ def test_an_unreachable_server_is_refused_or_replaced_as_configured(
     with Fairlane(url, fallback="memory") as app, caplog.at_level(logging.WARNING, "fairlane.client"):
         assert app.task(name="t")(lambda: None).enqueue().status() == "pending"
         assert app.snapshot()["store"] == "memory"
-    assert "going on in memory" in caplog.text
+    assert "continuing in memory" in caplog.text
     assert "hunter2" not in caplog.text
 
 

@@ -1,6 +1,6 @@
-"""Evaluates the alert rules: observes, saves changes and sends them. Any process may call it; one at a time works.
+"""Evaluates the alert rules: observes, saves changes and sends them, in one process at a time.
 
-The alert about an unreachable store cannot be kept there: each process notices it and sends it by itself.
+The alert about an unreachable store cannot be saved there: each process detects and sends it by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlane.errors import StoreError
 
 
 class StoreOutage:
-    """Notices one outage after another."""
+    """Detects outages of the store, one after another."""
 
     def __init__(self, app: Fairlane, rule: Rule | None, sinks: AlertSinks) -> None:
         self._app, self._rule, self._sinks = app, rule, sinks
@@ -43,7 +43,7 @@ class StoreOutage:
             await self._sinks.send_directly(message)
 
     async def store_answered(self, now: datetime) -> None:
-        """The store answers, `now` by its clock. Saves a resolved alert; of all that noticed, one process sends it."""
+        """The store answers, `now` by its clock. Saves a resolved alert; only one process sends it."""
         since_s, self._since_s = self._since_s, None
         fired_s, self._fired_s = self._fired_s, None
         if since_s is None or fired_s is None or self._rule is None:
@@ -100,7 +100,7 @@ class AlertDuty:
         self._outage = StoreOutage(app, outage, self._sinks)
 
     async def step(self) -> float | None:
-        """Evaluate the rules unless another process just did; seconds until the next step. None: alerts are off."""
+        """Evaluate the rules unless another process just did; returns seconds to the next step, None if disabled."""
         if not self._rules:
             return None
         try:
@@ -138,6 +138,6 @@ class AlertDuty:
 
 
 def _is_fresh(alert: Alert, now: datetime) -> bool:
-    """Whether its message was sent lately; False for an alert that sent none."""
+    """Whether its message was sent recently; False for an alert without one."""
     at = alert.told_at if alert.state == "firing" else alert.resolved_at
     return alert.told_at is not None and at is not None and now - at <= ENQUEUED_AGAIN

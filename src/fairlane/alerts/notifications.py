@@ -57,7 +57,7 @@ def message_of(alert: Alert, rule: Rule | None) -> Message | None:
 
 
 def reaches(severity: str, least: Severity) -> bool:
-    """Whether a sink for messages of at least `least` receives this severity."""
+    """Whether a sink with the minimum severity `least` receives this severity."""
     known: tuple[str, ...] = SEVERITIES
     return severity not in known or known.index(severity) >= known.index(least)
 
@@ -85,5 +85,5 @@ def _text(alert: Alert, rule: Rule | None, status: Notice) -> str:
     held = f" for {rule.for_s:g} s" if rule.for_s and rule.watches != "store_unreachable_s" else ""
     limit = f" (more than {rule.threshold:g}{held})" if rule.threshold else ""
     if status == "resolved":
-        return f"{alert.rule} is over; it was: {text}"
+        return f"{alert.rule} is resolved; it was: {text}"
     return f"{alert.rule}: {text}{limit}"

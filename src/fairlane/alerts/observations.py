@@ -32,7 +32,7 @@ READ_BACK = 20_000
 """Events that a process reads back when it observes for the first time."""
 REMEMBERED = 10_000
 BEYOND = 2**62
-"""Beyond every id: reads no event, only the last id."""
+"""Greater than every id: reading after it returns no event, only the last id."""
 
 _KINDS: dict[str, Watched] = {
     "worker_crashed": "worker_crashes",

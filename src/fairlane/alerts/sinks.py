@@ -41,7 +41,7 @@ _LEVELS = {"critical": logging.CRITICAL, "warning": logging.WARNING}
 
 
 class AlertSinks:
-    """The sinks of one application. One that fails keeps no message from the others."""
+    """The sinks of one application. A failing sink does not affect the others."""
 
     def __init__(self, app: Fairlane, rules: Iterable[Rule]) -> None:
         self._app = app
@@ -162,7 +162,7 @@ def _task_options(app: Fairlane, name: str) -> TaskOptions:
 
 
 def _category(app: Fairlane) -> str | None:
-    """Any category that exists: an application may have renamed them all, and require one on every job."""
+    """Any existing category: an application may rename all of them, and require one on every job."""
     settings = app.runtime.settings
     if "notifications" in settings.categories:
         return "notifications"

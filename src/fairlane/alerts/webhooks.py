@@ -41,7 +41,7 @@ _CLOSED_V4 = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a cloud's internal service, amid public addresses
+        "168.63.129.16/32",  # A cloud's internal service, inside a public range.
         "169.254.0.0/16",
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -98,7 +98,7 @@ async def find_target(url: str, allow: Iterable[str] = (), resolve: Resolve | No
     port = parsed.port or (443 if parsed.scheme == "https" else 80)
     found = tuple(dict.fromkeys(await (resolve or _resolve)(host.removesuffix("."), port)))
     if not found:
-        raise AddressRefused(where, "its name stands for no address")
+        raise AddressRefused(where, "its name resolves to no address")
     for text in found:
         address = read_address(text)
         is_allowed = any(address in network for network in networks)

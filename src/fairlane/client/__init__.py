@@ -1,1 +1,1 @@
-"""What an application calls: enqueue, inspect, act. Sync and async."""
+"""The interface for applications: enqueue, inspect and act. Sync and async."""

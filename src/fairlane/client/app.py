@@ -1,4 +1,4 @@
-"""`Fairlane`: an application's tasks, its store, and a group of verbs for each noun."""
+"""`Fairlane`: an application's tasks, its store, and a group of methods for each noun."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Snapshot(TypedDict):
 
 
 class RunningWorker(Protocol):
-    """A worker to be entered, with `with` or `async with`."""
+    """A worker for use with `with` or `async with`."""
 
     def __enter__(self) -> Self: ...
 
@@ -76,8 +76,8 @@ class RunningWorker(Protocol):
 class Fairlane(Verbs):
     """Jobs for one application: register tasks, enqueue them, inspect jobs and act on them.
 
-    Nothing is connected until the first operation. Safe to share between threads and event loops. Every verb has a
-    twin for async code, named `a…`.
+    Nothing is connected until the first operation. Safe to share between threads and event loops. Every method has
+    an async version, named `a…`.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Fairlane(Verbs):
     def resource(self, function: Callable[[], Any] | None = None, /, *, scope: ResourceScope = "job") -> Any:
         """Register a generator function as a resource of each job, or of each worker with `scope="worker"`.
 
-        What stands behind its `yield` runs when the job has ended, however it ended: an exception or a cancellation
+        The code after its `yield` runs when the job has ended, however it ended: an exception or a cancellation
         is raised at the `yield` first. A job that returned but whose resource fails to close has failed.
         """
         self._runtime.has_resources = True
@@ -165,7 +165,7 @@ class Fairlane(Verbs):
         return decorator if function is None else decorator(function)
 
     def enqueue_many(self, jobs: Iterable[Bound[R]], *, conn: object | None = None) -> list[Handle[R]]:
-        """Enqueue calls made by `task.bind(…)`, all in one commit; one handle each, in order."""
+        """Enqueue calls made by `task.bind(…)`, all in one commit; returns one handle each, in order."""
         return self._runtime.enqueuer.many(jobs, conn)
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]], *, conn: object | None = None) -> list[Handle[R]]:
@@ -183,10 +183,10 @@ class Fairlane(Verbs):
     ) -> RunningWorker:
         """Run this application's jobs in this process while a block lasts: `with app.running(): …`, or `async with`.
 
-        Leaving it ends claims and gives running jobs the grace; with `drain` it first waits until nothing is ready
-        and nothing runs.
+        Leaving it ends claims and gives running jobs the grace period; with `drain` it first waits until no job is
+        ready or running.
         """
-        # By name: the client stands below the worker, and an application that only enqueues never loads one.
+        # Imported by name: the client is a layer below the worker, and an application that only enqueues loads none.
         embedded = importlib.import_module("fairlane.worker.embedded")
         worker: RunningWorker = embedded.running(
             self, slots=slots, queues=queues, types=types, drain=drain, grace=grace, config=config
@@ -194,7 +194,7 @@ class Fairlane(Verbs):
         return worker
 
     def _snapshot(self) -> Steps[Snapshot]:
-        """How full the queues are and which store is in use."""
+        """Job counts, and the store in use."""
         access, queues = self._runtime.access, None
         if not access.closed:
             queues = (yield from ask(GetStats(scope=in_scope(None), parts=("queues",)))).queues

@@ -1,8 +1,8 @@
-"""What surrounds a call: the job that runs, the tenant in force, and whose jobs a call may therefore see.
+"""The context of a call: the running job, the current tenant, and the tenants whose jobs the call may see.
 
-Inside a job, and inside `with tenant(…)`, a call sees one tenant alone: asking for all means asking for that
-tenant's, and naming another is refused. The reserved tenant `system` is the application itself and is not narrowed;
-`with all_tenants():` lifts the restriction explicitly.
+Inside a job, and inside `with tenant(…)`, a call sees only one tenant: a listing of all tenants returns that
+tenant's jobs, and naming another tenant is refused. The reserved tenant `system` is the application itself and is
+not restricted; `with all_tenants():` lifts the restriction explicitly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
 is_bound: ContextVar[bool] = ContextVar("fairlane_is_bound", default=False)
-"""Work for the tenant `system` may see all tenants, unless it is bound to it."""
+"""Jobs of the tenant `system` may see all tenants, unless they are bound to it."""
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
 
 
@@ -34,13 +34,13 @@ LINE_CHARS = 1_000
 
 
 class NoteTaker(Protocol):
-    """Takes progress and log lines of attempts, from any thread, and writes them in its own time."""
+    """Accepts progress and log lines of attempts from any thread, and writes them later."""
 
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None: ...
 
 
 class CurrentJob:
-    """The attempt that runs here, as its own code may see it."""
+    """The running attempt, as its own code sees it."""
 
     __slots__ = ("_clock", "_lease", "_notes", "_principals", "_until_s", "stopping")
 
@@ -50,7 +50,7 @@ class CurrentJob:
         self._lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
         self._principals: dict[str, Any] | None = None
         self.stopping: Stopping | None = None
-        """Why this attempt is asked to stop, once it is."""
+        """Why this attempt must stop; None while it may run."""
 
     @property
     def id(self) -> JobId:
@@ -70,12 +70,12 @@ class CurrentJob:
 
     @property
     def attempt(self) -> int:
-        """Grows at every claim."""
+        """Increases with every claim."""
         return self._lease.attempt
 
     @property
     def attempts(self) -> int:
-        """Charged runs that failed before this one."""
+        """Counted attempts that failed before this one."""
         return self._lease.attempts
 
     @property
@@ -84,25 +84,25 @@ class CurrentJob:
 
     @property
     def fence(self) -> tuple[int, int]:
-        """Grows with every attempt of this job: give it to systems that can refuse an older one."""
+        """Increases with every attempt of this job: pass it to systems that can refuse an older one."""
         return self._lease.seq, self._lease.attempt
 
     @property
     def deadline_at(self) -> datetime:
-        """When its timeout ends it."""
+        """When the timeout ends this attempt."""
         if self._clock is None:
             return self._lease.deadline_at
         return self._clock.now() + timedelta(seconds=self._until_s - self._clock.monotonic())
 
     @property
     def principals(self) -> dict[str, Any]:
-        """Who this attempt has been found to act as, by tenant."""
+        """The principals found for this attempt, by tenant."""
         if self._principals is None:
             self._principals = {}
         return self._principals
 
     def progress(self, done: float) -> None:
-        """Report how far it is, from 0 to 1, for people who look at the job.
+        """Report progress from 0 to 1, shown with the job.
 
         Written about once a second; stops the attempt like `check`.
         """
@@ -116,9 +116,9 @@ class CurrentJob:
         self._take(line=safe_str(message, LINE_CHARS))
 
     def check(self) -> None:
-        """Raise if this attempt should stop: `LeaseLost` if it belongs to this worker no more, else `AttemptCancelled`.
+        """Raise if this attempt should stop: `LeaseLost` if this worker lost its lease, else `AttemptCancelled`.
 
-        For plain functions, which nobody can interrupt: call it, or `progress` or `log`, between steps.
+        For plain functions, which cannot be interrupted: call it, or `progress` or `log`, between steps.
         """
         if self.stopping is not None:
             raise LeaseLost if self.stopping == "lease_lost" else AttemptCancelled(self.stopping)
@@ -158,7 +158,7 @@ class CurrentJob:
 
 @contextmanager
 def tenant(name: str | int) -> Iterator[str]:
-    """Everything enqueued inside belongs to this tenant, unless its `using(tenant=…)` says otherwise.
+    """Jobs enqueued inside belong to this tenant, unless `using(tenant=…)` names another.
 
     Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the
     job's own tenant alone (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`.
@@ -175,7 +175,7 @@ def tenant(name: str | int) -> Iterator[str]:
 
 @contextmanager
 def bound_to(name: str) -> Iterator[None]:
-    """Code inside sees and changes this tenant's things alone, also where it is `system`: for the HTTP API."""
+    """Code inside reads and changes only this tenant's data, even if it is `system`: for the HTTP API."""
     token, bound_token = tenant_in_force.set(check_tenant(name)), is_bound.set(True)
     try:
         yield
@@ -186,7 +186,7 @@ def bound_to(name: str) -> Iterator[None]:
 
 @contextmanager
 def all_tenants() -> Iterator[None]:
-    """What is done inside is done for all tenants, whatever tenant's context this runs in."""
+    """Code inside reads and changes data of all tenants, whatever the surrounding context."""
     token, bound_token = tenant_in_force.set(None), is_bound.set(False)
     try:
         yield
@@ -196,7 +196,7 @@ def all_tenants() -> Iterator[None]:
 
 
 def current_job() -> CurrentJob:
-    """The job whose code is running here."""
+    """The job that runs in this context."""
     job = job_in_force.get()
     if job is None:
         raise NoCurrentJob
@@ -207,7 +207,7 @@ def current_job() -> CurrentJob:
 def running(
     lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
 ) -> Iterator[CurrentJob]:
-    """Make an attempt the current job, and its tenant the one in force, until the block ends."""
+    """Make an attempt the current job, and its tenant the current tenant, until the block ends."""
     job = CurrentJob(lease, notes, clock, until_s)
     job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
     try:
@@ -218,7 +218,7 @@ def running(
 
 
 def in_scope(tenant: str | int | None) -> Scope:
-    """The scope of a call that names this tenant, or none, in the context it is made in."""
+    """The scope of a call that names this tenant, or none, in the current context."""
     named = None if tenant is None else check_tenant(tenant)
     in_force = tenant_in_force.get()
     if in_force is None or (in_force == SYSTEM_TENANT and not is_bound.get()):
@@ -229,7 +229,7 @@ def in_scope(tenant: str | int | None) -> Scope:
 
 
 def require_tenant(tenant: str | None, what: str) -> None:
-    """For what is one tenant's, or (None) everybody's: refused inside the context of a tenant it is not only of."""
+    """Refuse access to another tenant's data, or (None) to shared data, inside a tenant's context."""
     if tenant is None:
         require_all_tenants(what)
     else:
@@ -237,7 +237,7 @@ def require_tenant(tenant: str | None, what: str) -> None:
 
 
 def require_all_tenants(what: str) -> None:
-    """For what concerns everybody: refused inside one tenant's context."""
+    """Refuse an act on all tenants inside one tenant's context."""
     if in_scope(None) != ALL_TENANTS:
         raise PermissionDenied(what, tenant_in_force.get() or "")
 

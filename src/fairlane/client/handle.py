@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 BY_DEFAULT = "application"
-"""Who acted, in the audit record, when the caller did not say."""
+"""The actor in the audit record if the caller names none."""
 
 
 class Handle(Verbs, Generic[R]):
-    """One job, by its id. Every method has a twin for async code, named `a…`."""
+    """One job, by its id. Every method has an async version, named `a…`."""
 
     __slots__ = ("_read_result", "_scope", "_type", "duplicate", "id")
 
@@ -41,7 +41,7 @@ class Handle(Verbs, Generic[R]):
     ) -> None:
         self.id = id
         self.duplicate = duplicate
-        """True: the key was taken. `id` is the job that was there already; nothing new was enqueued."""
+        """True if the key was taken: `id` is the existing job, nothing was enqueued."""
         self._runtime, self._scope, self._type, self._read_result = runtime, scope, type, read_result
 
     def _job(self) -> Steps[Job]:
@@ -58,7 +58,7 @@ class Handle(Verbs, Generic[R]):
         """Wait until the job has ended and return what its task returned.
 
         Raises `JobFailed` for one that ended dead or cancelled, `ResultTimeout` after `timeout` seconds; None waits
-        as long as it takes. Polls: an ended job is noticed within half a second.
+        as long as it takes. Polls: notices the end within half a second.
         """
         monotonic = self._runtime.clock.monotonic
         began_s = monotonic()
@@ -73,7 +73,7 @@ class Handle(Verbs, Generic[R]):
         raise AssertionError
 
     def _cancel(self, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Job]:
-        """End a waiting job as cancelled; ask a running one to stop. Returns the job as it then is."""
+        """Cancel a waiting job; ask a running one to stop. Returns the updated job."""
         act = yield from ask(Cancel(scope=self._scope, id=self.id, by=check_key("by", by), notes=notes))
         return job_of(act, "cancel", self.id)
 
@@ -99,7 +99,7 @@ JobLike = Handle[Any] | Job | UUID | str
 
 
 def job_of(act: JobAct, verb: str, id: JobId) -> Job:
-    """The job an act was done to; raises where there is none, or where the act was refused."""
+    """The job after an act; raises if it does not exist or the act was refused."""
     if act.job is None:
         raise JobNotFound(id)
     if act.refused is not None:

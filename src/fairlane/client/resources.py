@@ -45,7 +45,7 @@ replacements: ContextVar[dict[Resource[Any], Any]] = ContextVar(
 
 
 class Resource(Generic[T]):
-    """A registered generator function that yields one value and cleans up behind it."""
+    """A registered generator function that yields one value and then cleans up."""
 
     def __init__(self, function: Callable[[], Any], scope: ResourceScope) -> None:
         self.function, self.scope = function, scope
@@ -54,7 +54,7 @@ class Resource(Generic[T]):
 
     @contextmanager
     def replaced(self, value: T) -> Iterator[T]:
-        """Inside the block, everybody who asks gets this value: for tests, with or without a job."""
+        """Use this value for all callers inside the block: for tests, with or without a job."""
         token = replacements.set({**replacements.get(), self: value})
         try:
             yield value
@@ -155,7 +155,7 @@ class JobScope:
             return self._values[resource]
 
     async def aget(self, resource: AsyncResource[Any]) -> Any:
-        import asyncio  # here, for it doubles the time of importing fairlane
+        import asyncio  # Imported here: it doubles the import time of fairlane.
 
         async with self._opening.setdefault(resource, asyncio.Lock()):
             if resource not in self._values:
@@ -164,7 +164,7 @@ class JobScope:
             return self._values[resource]
 
     def close(self, error: BaseException | None) -> None:
-        """Close everything; raises what a closing raised, if the work itself raised nothing."""
+        """Close everything; raises an exception of closing only if the work itself raised none."""
         first = error
         while (last := self._last()) is not None:
             resource, manager = last
@@ -206,7 +206,7 @@ class JobScope:
 
 
 def scoped(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
-    """The function with a scope of its own around each call, closed in the thread or on the loop that ran it."""
+    """Wrap the function in a scope per call, closed in the thread or on the loop that ran it."""
 
     @wraps(function)
     async def arun(**arguments: Any) -> Any:
@@ -246,7 +246,7 @@ def _exit_arguments(error: BaseException | None) -> tuple[Any, Any, Any]:
 
 
 def _first_of(first: BaseException | None, raised: BaseException, resource: Resource[Any]) -> BaseException:
-    """The work's own exception stands; one that a closing adds to it is only logged."""
+    """The work's own exception is raised; an exception while closing is only logged."""
     if first is None:
         return raised
     if raised is not first:

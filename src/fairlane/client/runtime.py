@@ -1,4 +1,4 @@
-"""What the parts of one application share: its settings, its clock, its store, and what its code declares."""
+"""State shared by the parts of one application: settings, clock, store, and the declarations of its code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CaughtException(Struct, frozen=True, kw_only=True):
     error: str
     error_class: ErrorClass
     is_final: bool
-    """The job is dead of it."""
+    """The job died of this exception."""
     at: datetime
 
 
@@ -53,7 +53,7 @@ class LastExceptions:
     def __init__(self, kept: int = KEPT) -> None:
         self._kept: deque[CaughtException] = deque(maxlen=kept)
         self.total = 0
-        """How many there have been, those no longer kept included."""
+        """How many were raised in total, including those no longer kept."""
 
     def add(self, caught: CaughtException) -> None:
         self.total += 1
@@ -73,7 +73,7 @@ class LastExceptions:
 
 
 class Runtime:
-    """Behind `app.runtime`: for workers, servers and tests. Applications use the verbs of `Fairlane` instead."""
+    """Behind `app.runtime`: for workers, servers and tests. Applications use the methods of `Fairlane` instead."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Runtime:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.limits = CodeLimits(settings)
         self.schedules: dict[str, ScheduleSpec] = {}
-        """What code declares; workers bring it to the store when they start."""
+        """Schedules declared by code; workers write them to the store when they start."""
         self.circuits = Circuits(
             self.access, self.clock, self.chance, self.classifier, PROFILE_POLICIES[settings.profile]
         )

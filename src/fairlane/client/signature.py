@@ -23,7 +23,7 @@ _TAKEN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Signature(Generic[R]):
-    """How one task is called. Everything that can be worked out beforehand is."""
+    """How one task is called, computed in advance as far as possible."""
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
         self.task = task
@@ -44,7 +44,7 @@ class Signature(Generic[R]):
         self.needs_all = self._needed == self._known
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._result: msgspec.json.Decoder[R] | None = None
-        # A name may be defined further down in the module: it is looked up again at first use.
+        # A name may be defined later in the module, so it is looked up again at first use.
         with suppress(NameError):
             self._prepare()
 
@@ -147,7 +147,7 @@ class Signature(Generic[R]):
 
 
 def _model(kind: type, value: Any) -> Any:
-    """Pydantic models, known by what they can do: pydantic itself is never imported here."""
+    """Pydantic models, recognised by their methods: pydantic itself is never imported here."""
     return kind.model_validate(value)  # type: ignore[attr-defined]
 
 

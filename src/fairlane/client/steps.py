@@ -1,4 +1,4 @@
-"""Verbs written once for sync and async code: a generator yields operations and receives their answers.
+"""Methods written once for sync and async code: a generator yields operations and receives their answers.
 
     class WorkerAdmin(Verbs):
         def _list(self) -> Steps[Workers]:
@@ -6,8 +6,8 @@
 
         list, alist = both(_list)
 
-What the store raises (`StoreError`) is raised at the `yield`. A verb may also yield a `Sleep`, and an operation
-`Through` a connection of the caller's.
+Errors of the store (`StoreError`) are raised at the `yield`. A method may also yield a `Sleep`, and an operation
+`Through` a connection of the caller.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Steps = Generator[Op[Any] | Sleep | Through[Any], Any, T]
 
 
 class Sleeper(Protocol):
-    """Waiting as a dependency: tests hand in one that moves their clock instead."""
+    """Waiting as a dependency: tests pass one that advances their clock instead."""
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -60,13 +60,13 @@ class SystemSleeper:
         time.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        import asyncio  # here, for it doubles the time of importing fairlane
+        import asyncio  # Imported here: it doubles the import time of fairlane.
 
         await asyncio.sleep(seconds)
 
 
 class Runner(Protocol):
-    """Does what steps ask for."""
+    """Executes the operations of steps."""
 
     @property
     def sleeper(self) -> Sleeper: ...
@@ -127,7 +127,7 @@ async def _arun(runner: Runner, step: Op[Any] | Sleep | Through[Any]) -> Any:
 
 
 class Verbs:
-    """Methods made by `both`, over what one application's parts share."""
+    """Base of classes whose methods `both` creates, over the runtime of one application."""
 
     __slots__ = ("_runtime",)
 
@@ -138,7 +138,7 @@ class Verbs:
 def both(
     verb: Callable[Concatenate[Any, P], Steps[T]],
 ) -> tuple[Callable[Concatenate[Any, P], T], Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]]:
-    """The sync method of a verb and its async twin."""
+    """The sync method and its async version."""
 
     @wraps(verb)
     def run(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -154,7 +154,7 @@ def both(
 
 
 def growing_sleeps() -> Iterator[Sleep]:
-    """Short at first, for jobs that end at once; then long enough not to trouble the store."""
+    """Short at first, for jobs that end quickly; then longer, to spare the store."""
     seconds = FIRST_SLEEP_S
     while True:
         yield Sleep(seconds)

@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class StoreAccess:
-    """One way to the store for everything the application does.
+    """The single access to the store for the whole application.
 
     Importing a module that defines tasks connects to nothing; the first operation does. Secrets in the notes of an
-    act are kept nowhere.
+    act are never stored.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None, store: Store | None, sleeper: Sleeper) -> None:
@@ -45,7 +45,7 @@ class StoreAccess:
 
     @property
     def name(self) -> str:
-        """What the store in use calls itself; before the first use, what the URL names."""
+        """The name of the store in use; before the first use, the one in the URL."""
         return self._store.name if self._store is not None else store_named_by(self._settings.url)
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
@@ -54,7 +54,7 @@ class StoreAccess:
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         store = self._store
         if store is None or self.closed:
-            import asyncio  # here, for it doubles the time of importing fairlane
+            import asyncio  # Imported here: it doubles the import time of fairlane.
 
             store = await asyncio.to_thread(self._opened)
         return await store.arun(_without_secrets(op), on=on)
@@ -101,7 +101,7 @@ def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
         if store is not None:
             store.close()
         logger.warning(
-            "%s cannot be used (%s): going on in memory, where jobs are lost when this process ends",
+            "%s cannot be used (%s): continuing in memory, where jobs are lost when this process ends",
             redacted(settings.url),
             error,
         )

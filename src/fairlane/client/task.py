@@ -47,7 +47,7 @@ class TaskOptions(TypedDict, total=False):
     priority: str | int
     max_attempts: int
     version: int
-    """Of the payload's shape: raise it with an upcaster when the parameters change."""
+    """Version of the payload: increase it, with an upcaster, when the parameters change."""
     required: tuple[str, ...]
     """Arguments that must be given and not None, though they have a default."""
     refs: tuple[str, ...]
@@ -73,7 +73,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class Definition(Generic[R]):
-    """A registered function and how its jobs are to be treated."""
+    """A registered function and the policies of its jobs."""
 
     def __init__(
         self, function: Callable[..., Any], given: Mapping[str, Any], preparer: Preparer, classifier: Classifier
@@ -130,7 +130,7 @@ class Definition(Generic[R]):
             try:
                 return signature.read(payload)
             except InvalidPayload:
-                pass  # all that is wrong with it is found below
+                pass  # The checks below report every problem.
         try:
             stored = decode(payload, task=self.name, limits=self._payload_limits)
             if lease.payload_version == self.version:
@@ -186,7 +186,7 @@ class Bound(Generic[R]):
 
 
 class Task(Generic[P, R]):
-    """A registered function: `enqueue` makes a job of a call, `using` says how.
+    """A registered function: `enqueue` turns a call into a job, `using` sets its options.
 
     Arguments are stored as JSON under their parameter names and checked against the annotations, at the call and again
     when the job runs. The task sees what JSON carries: an unannotated tuple arrives as a list.
@@ -208,12 +208,12 @@ class Task(Generic[P, R]):
         return self.definition.name
 
     def using(self, **options: Unpack[EnqueueOptions]) -> Self:
-        """The same task with enqueue options; further `using` calls add to them, None takes one back."""
+        """The same task with enqueue options; further `using` calls add to them, None removes one."""
         changed = self._options.changed(options, self._enqueuer.preparer.priorities)
         return type(self)(self.definition, self._enqueuer, changed)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Make a job of this call.
+        """Enqueue this call as a job.
 
         It is stored when this returns, or with the caller's transaction (`using(conn=…)`).
         """
@@ -229,7 +229,7 @@ class Task(Generic[P, R]):
         return Bound(self.definition, self._options, bound, self._enqueuer.preparer.payload(self.definition, bound))
 
     def upcast(self, from_version: int) -> Callable[[Upcast], Upcast]:
-        """Decorate the function that brings a payload of `from_version` to the next one."""
+        """Decorate the function that converts a payload of `from_version` to the next version."""
         return self.definition.upcasters.register(self.name, from_version)
 
     def decode(self, lease: Lease) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class SyncTask(Task[P, R]):
     """A task made of a plain function."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now, without any job."""
+        """Run the function directly, without a job."""
         return cast(R, self.definition.function(*args, **kwargs))
 
     def run(self, lease: Lease) -> R:
@@ -257,7 +257,7 @@ class AsyncTask(Task[P, R]):
     """A task made of an `async def` function."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Run the function here and now, without any job."""
+        """Run the function directly, without a job."""
         return cast("Coroutine[Any, Any, R]", self.definition.function(*args, **kwargs))
 
     async def arun(self, lease: Lease) -> R:

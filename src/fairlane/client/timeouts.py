@@ -34,7 +34,7 @@ class timeout:  # noqa: N801 - used like a function
             raise InvalidOption("timeout", self._limit_s, "`async with timeout(…)` inside a coroutine")
         self._require_free(self._interruption)
         self._interruption = interruption = _Interruption(self._limit_s)
-        # The last step before the block: no call follows in which the exception could be raised outside it.
+        # The last step before the block: no later call could raise the exception outside it.
         interruption.is_armed = True
         return self
 
@@ -46,12 +46,12 @@ class timeout:  # noqa: N801 - used like a function
         try:
             is_over = interruption.end()
         except interruption.kind:
-            is_over = True  # Delivered on the last few steps.
+            is_over = True  # Delivered during the last steps of the block.
         if is_over and (kind is None or issubclass(kind, interruption.kind)):
             raise self._error() from None
 
     async def __aenter__(self) -> Self:
-        import asyncio  # here, for it doubles the time of importing fairlane
+        import asyncio  # Imported here: it doubles the import time of fairlane.
 
         self._require_free(self._waiting)
         self._waiting = asyncio.timeout(self._limit_s)
@@ -89,7 +89,7 @@ class _Interruption:
         self._timer.start()
 
     def end(self) -> bool:
-        """No interruption after this; whether the time was over."""
+        """Prevent later interruptions; returns whether the time was over."""
         self._timer.cancel()
         with self._lock:
             self._has_ended = True

@@ -1,11 +1,11 @@
-"""MinuteCounters from the store's statistics by minute, and from the figures of workers.
+"""Prometheus counters from the store's statistics by minute, and from the figures of workers.
 
 The store adds to the sums of a minute late and removes old ones, but a counter must never decrease. So the last value
 of each recent minute is remembered, and only its growth is added to the totals:
 
     minutes read ──▶ growth of each since the last read ──▶ totals, which only grow
 
-Only the busiest tenants have labels of their own, so that labels stay few. A minute decides once which: a tenant that
+Only the busiest tenants have labels of their own, so that labels stay few. Each minute decides once: a tenant that
 gets a label later is counted under it from then on, and what was counted as `other` stays there.
 """
 
@@ -31,7 +31,7 @@ class BusiestTenants:
         self.named: frozenset[str] = frozenset()
 
     def update(self, rows: Iterable[StatRow], *, is_whole: bool) -> frozenset[str]:
-        """Give free labels to the busiest; with the whole window also those of the least busy. Who lost theirs."""
+        """Give free labels to the busiest; with the whole window also replace the least busy. Returns those replaced."""
         jobs: Counter[str] = Counter()
         for row in rows:
             jobs[row.tenant] += row.enqueued + row.completed + row.failed + row.dead + row.cancelled
@@ -135,7 +135,7 @@ class MinuteCounters:
             for place, count in enumerate(counts):
                 if (grown := count - kept[place]) > 0:
                     kept[place] = count
-                    # What was there before the first read belongs to another process's counters, or to none.
+                    # Values from before the first read belong to another process's counters, or to none.
                     total[place] += grown if self._has_begun else 0
         for name in ("waits", "runs"):
             for pair, spans in getattr(now, name).items():

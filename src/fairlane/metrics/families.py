@@ -97,7 +97,7 @@ def tenant_counts(counts: Mapping[str, Mapping[str, int]], stats: Stats | None) 
 
 def store(health: Health | None, name: str) -> Iterator[Metric]:
     """`health` None: the store could not be reached."""
-    redis = GaugeMetricFamily("redis_health", "1: the store, Redis or another, can be reached.")
+    redis = GaugeMetricFamily("redis_health", "1: the store can be reached, Redis or another.")
     redis.add_metric((), 0 if health is None else 1)
     up = GaugeMetricFamily("fairlane_store_up", "1: the store can be reached.", labels=("store",))
     up.add_metric((name,), 0 if health is None else 1)

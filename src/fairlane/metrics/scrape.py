@@ -88,7 +88,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 KEPT_S = 10.0
 LATELY = timedelta(minutes=3)
-"""What nearly every read covers: statistics of older minutes seldom change."""
+"""The span that most reads cover: statistics of older minutes seldom change."""
 WHOLE_EVERY_S = 300.0
 """How often the whole window is read, for statistics that arrived late."""
 MOST_READS = 20
@@ -128,7 +128,7 @@ class Scrape(Collector):
         self.text = b""
 
     def is_due(self) -> bool:
-        """Whether the caller is to read the store. Meanwhile the others get the last text."""
+        """Whether the caller must read the store. Meanwhile other callers get the last text."""
         with self._lock:
             is_fresh = self._monotonic() - self._read_s < KEPT_S
             if self.text and (is_fresh or self._is_reading):
@@ -159,7 +159,7 @@ class Scrape(Collector):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around the steps: if the store does not answer, counters stay and gauges are left out."""
+        """Handles an unreachable store: counters keep their values and gauges are omitted."""
         try:
             yield
         except StoreError:

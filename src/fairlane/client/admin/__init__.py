@@ -1,1 +1,1 @@
-"""The groups of verbs of `Fairlane`, one module for each noun: `app.jobs` is in `jobs.py`."""
+"""The method groups of `Fairlane`, one module per noun: `app.jobs` is in `jobs.py`."""

@@ -1,4 +1,4 @@
-"""`app.alerts`: what is wrong now, and which rules are silenced."""
+"""`app.alerts`: list alerts, and silence rules."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ LONGEST_SILENCE_S = 30 * 86_400.0
 
 
 class AlertAdmin(Verbs):
-    """The verbs about alerts."""
+    """Methods for alerts."""
 
     __slots__ = ()
 
     def _list(self) -> Steps[Alerts]:
-        """The alert of every rule that found something in the last day, and the silences in force."""
+        """The alerts of the last day, and the silences in force."""
         require_all_tenants("the alerts")
         return (yield from ask(ReadAlerts()))
 
     def _silence(
         self, rule: str, span: float | timedelta, *, by: str = BY_DEFAULT, notes: str | None = None
     ) -> Steps[Alerts]:
-        """Send nobody this rule's alerts for a while; a span of 0 ends a silence.
+        """Send no messages about this rule's alerts for a while; a span of 0 ends a silence.
 
-        What still fires when the silence ends is sent then.
+        An alert that still fires when the silence ends is sent then.
         """
         require_all_tenants("silencing an alert")
         for_s = seconds("span", span, at_most=LONGEST_SILENCE_S)

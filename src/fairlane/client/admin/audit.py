@@ -1,4 +1,4 @@
-"""`app.audit`: who did what, and whether the record of it is whole."""
+"""`app.audit`: list the audit records, and verify their hash chain."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ LINKS_A_READ = 1_000
 
 
 class ChainVerified(Struct, frozen=True, kw_only=True):
-    """What a walk along the chain found."""
+    """The result of verifying the hash chain."""
 
     links: int
-    """Good ones, up to the first that is broken."""
+    """Valid links, up to the first broken one."""
     last: AuditLink | None
-    """The last good one: keep it where nobody who writes the audit can reach, to be given as `kept` or `after`."""
+    """The last valid link: store it where writers of the audit cannot reach it, and pass it as `kept` or `after`."""
     broken: BrokenLink | None
-    """The first broken one; None: none is."""
+    """The first broken link; None if there is none."""
     unsealed: int
     """Records too new to be sealed, counted up to 1,000."""
     has_more: bool = False
-    """The walk ended at its `limit`: continue with `after=last`."""
+    """The check ended at its `limit`: continue with `after=last`."""
 
 
 class AuditAdmin(Verbs):
-    """The verbs about the audit."""
+    """Methods for the audit."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class AuditAdmin(Verbs):
         before: int | None = None,
         limit: int = 50,
     ) -> Steps[AuditPage]:
-        """One page of what people did, newest first."""
+        """One page of operators' acts, newest first."""
         for name, words in (("action", action), ("target", target)):
             if words is not None:
                 check_words(name, words)
@@ -58,11 +58,11 @@ class AuditAdmin(Verbs):
         after: tuple[int, str] | None = None,
         limit: int | None = None,
     ) -> Steps[ChainVerified]:
-        """Walk the chain that seals the audit, up to the first record that was tampered with.
+        """Verify the hash chain of the audit, up to the first record that was tampered with.
 
-        `kept` is the number and hash of a link stored elsewhere, which must still be on the chain: without one, a
-        chain that was cut short or made anew as a whole looks good. `after` begins behind such a link, `limit` ends
-        the walk after that many links or a few more.
+        `kept` is the number and hash of a link stored elsewhere, which must still be in the chain: without it, a
+        chain that was cut short or rebuilt entirely looks valid. `after` begins after such a link; `limit` ends the
+        check after that many links or a few more.
         """
         require_all_tenants("verifying the audit")
         last = None if after is None else AuditLink(n=after[0], audit_id=0, hash=after[1])
@@ -91,7 +91,7 @@ class AuditAdmin(Verbs):
 
 
 def _missing(kept: tuple[int, str]) -> Steps[BrokenLink | None]:
-    """What is wrong with a link the caller knows: behind one that is gone nothing follows, which looks like the end."""
+    """What is wrong with a link the caller stored: after a missing link nothing follows, which looks like the end."""
     found = (yield from ask(ReadAuditChain(after=kept[0] - 1, limit=1))).sealed
     if not found or found[0].link.n != kept[0]:
         return BrokenLink(n=kept[0], audit_id=None, why="gap")

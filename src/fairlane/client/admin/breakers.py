@@ -40,18 +40,18 @@ PROFILE_POLICIES = {
 
 
 class Breaker(Struct, frozen=True):
-    """A breaker by name, with its own figures where they differ from the profile's.
+    """A circuit breaker by name, with figures that override the profile's.
 
     For instance `Breaker("smtp", threshold=3, cooldown=30)`.
     """
 
     name: str
     threshold: int | None = None
-    """Failures in a row that open it."""
+    """Consecutive failures that open it."""
     cooldown: float | timedelta | None = None
-    """Seconds it stays open before a call is tried."""
+    """Seconds it stays open before a trial call."""
     probes: int | None = None
-    """Calls tried at once while half open, and successes that close it."""
+    """Concurrent trial calls while half open, and successes that close it."""
 
     def __post_init__(self) -> None:
         check_breaker_name(self.name)
@@ -62,13 +62,13 @@ class Breaker(Struct, frozen=True):
         return (self.threshold, self.cooldown, self.probes) != (None, None, None)
 
     def over(self, policy: BreakerPolicy) -> BreakerPolicy:
-        """The given policy with this breaker's own figures in place of its."""
+        """The given policy, overridden by this breaker's own figures."""
         given = {
             "threshold": self.threshold,
             "cooldown_s": None if self.cooldown is None else seconds("cooldown", self.cooldown),
             "probes": self.probes,
         }
-        # `replace` would pass by the checks of the constructor.
+        # `replace` would skip the checks of the constructor.
         changed = replace(policy, **{name: value for name, value in given.items() if value is not None})
         return BreakerPolicy(threshold=changed.threshold, cooldown_s=changed.cooldown_s, probes=changed.probes)
 
@@ -82,7 +82,7 @@ def breaker_named(given: object) -> Breaker:
 
 
 class BreakerAdmin(Verbs):
-    """The verbs about breakers."""
+    """Methods for circuit breakers."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ class BreakerAdmin(Verbs):
         return (yield from ask(ListBreakers())).breakers
 
     def _reset(self, breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[BreakerRecord]:
-        """Close a breaker by hand. Processes notice within two seconds; jobs it put off run when their time comes."""
+        """Close a breaker by hand. Processes notice within two seconds; postponed jobs run at their scheduled time."""
         require_all_tenants("closing a breaker by hand")
         op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
         return (yield from ask(op)).breaker
@@ -107,10 +107,10 @@ class BreakerAdmin(Verbs):
     open, aopen = both(_open)
 
     def guard(self, breaker: str | Breaker) -> Guard:
-        """A guard for `with` or `async with`, in any code: raises `BreakerOpen` instead of letting a call begin.
+        """A guard for `with` or `async with`, in any code: raises `BreakerOpen` if calls are not allowed.
 
         An exception that leaves the block counts as a failure unless it is `non_retryable`. Inside a job
-        `BreakerOpen` snoozes the job, uncharged. Around a block guarded by the same breaker already, it does nothing.
+        `BreakerOpen` snoozes the job and counts no attempt. Nested guards of the same breaker do nothing.
         """
         return self._runtime.circuits.guard(breaker)
 
@@ -124,24 +124,24 @@ Heard = Callable[[Report, BreakerRecord], None]
 Verdict = Literal["success", "failure", "neither"]
 
 FRESH_S = 2.0
-"""How long a process trusts what it last heard of a breaker."""
+"""How long a process trusts the state it last read of a breaker."""
 SPREAD = 0.1
-"""Jobs put off by one breaker come back over this share of its cooldown, not all at once."""
+"""Jobs postponed by a breaker return spread over this share of its cooldown, not all at once."""
 
 
 class Permit(NamedTuple):
-    """A call may begin; a probe's outcome is always reported, for others wait for it."""
+    """A call may begin. The outcome of a trial call is always reported, because others wait for it."""
 
     name: str
     is_probe: bool = False
 
 
 permits_in_force: ContextVar[tuple[tuple[str, Permit | None], ...]] = ContextVar("fairlane_permits", default=())
-"""The guards around this code, outermost first; None where an outer one of the same breaker speaks for it."""
+"""The guards around this code, outermost first; None if an outer guard of the same breaker reports for it."""
 
 
 class Known:
-    """What this process last heard of one breaker."""
+    """The state of one breaker, as this process last read it."""
 
     __slots__ = ("failures", "heard_s", "is_closed", "retry_at")
 
@@ -150,7 +150,7 @@ class Known:
         self.failures = 0
         self.retry_at: datetime | None = None
         self.heard_s: float | None = None
-        """None: ask before the next call."""
+        """None: read the store before the next call."""
 
 
 class Circuits:
@@ -161,12 +161,12 @@ class Circuits:
     ) -> None:
         self._access, self._clock, self._chance, self._classifier = access, clock, chance, classifier
         self.policy = policy
-        """For breakers that name no figures of their own."""
+        """For breakers without figures of their own."""
         self._declared: dict[str, Breaker] = {}
         self._known: dict[str, Known] = {}
 
     def declare(self, given: str | Breaker) -> str:
-        """Note a breaker's figures, once for each name; its name."""
+        """Record a breaker's figures, once per name; returns the name."""
         breaker = breaker_named(given)
         if breaker.has_figures:
             first = self._declared.setdefault(breaker.name, breaker)
@@ -182,13 +182,13 @@ class Circuits:
         return Guard(self, self.declare(given))
 
     def entering(self, name: str, heard: Heard | None = None) -> Steps[Permit]:
-        """Lets a call begin, or raises `BreakerOpen`."""
+        """Allow a call to begin, or raise `BreakerOpen`."""
         known = self._known.setdefault(name, Known())
         now_s = self._clock.monotonic()
         is_fresh = known.heard_s is not None and now_s - known.heard_s < FRESH_S
         if known.is_closed and not is_fresh:
             if known.heard_s is not None:
-                known.heard_s = now_s  # One look is enough: calls that begin meanwhile go by what was known.
+                known.heard_s = now_s  # One read is enough: calls that begin meanwhile use the last known state.
             yield from self._report(known, Report(name=name, policy=self.policy_of(name)), heard)
         if known.is_closed:
             return Permit(name)
@@ -208,7 +208,7 @@ class Circuits:
         return Permit(name, is_probe=not known.is_closed)
 
     def leaving(self, permit: Permit, verdict: Verdict, heard: Heard | None = None) -> Steps[None]:
-        """Takes in how a call ended. A success is worth a report only where it changes something."""
+        """Record how a call ended. A success is reported only if it changes the state."""
         known = self._known[permit.name]
         policy = self.policy_of(permit.name)
         if verdict == "failure":
@@ -217,11 +217,11 @@ class Circuits:
             yield from self._report(known, Report(name=permit.name, policy=policy, successes=1), heard)
 
     def verdict(self, error: BaseException | None) -> Verdict:
-        """Does what a block raised speak against the dependency?"""
+        """Whether an exception counts as a failure of the dependency."""
         if error is None:
             return "success"
         if not isinstance(error, Exception):
-            # Cancelled from outside, which says nothing, unless it is because the call took too long.
+            # Cancellation from outside is not a failure, unless the call timed out.
             job = job_in_force.get()
             return "failure" if job is not None and job.stopping == "timeout" else "neither"
         if isinstance(error, (Cancel, MissingData, Snooze)):
@@ -235,7 +235,7 @@ class Circuits:
         return await arun_steps(self._access, steps)
 
     def _ask(self, op: Op[T]) -> Steps[T | None]:
-        """The answer; None while the store is away. A breaker spares a dependency: it is no reason to stop work."""
+        """The store's answer; None while it is unreachable, so that work continues without breakers."""
         try:
             return (yield from ask(op))
         except StoreError as error:
@@ -253,7 +253,7 @@ class Circuits:
             heard(report, breaker)
 
     def _open(self, name: str, retry_at: datetime | None) -> BreakerOpen:
-        # The instant is the store's, this clock is ours: no more than a cooldown, however far they are apart.
+        # The instant is the store's, the clock is local: never wait longer than a cooldown, whatever the skew.
         cooldown_s = self.policy_of(name).cooldown_s
         left_s = cooldown_s if retry_at is None else (retry_at - self._clock.now()).total_seconds()
         wait_s = min(max(left_s, 0.0), cooldown_s) + SPREAD * cooldown_s * self._chance.fraction()
@@ -262,7 +262,7 @@ class Circuits:
 
 @contextmanager
 def around_by_caller(breaker: str | None) -> Iterator[None]:
-    """Guards of this breaker do nothing inside the block: the caller, perhaps in another process, asks and reports."""
+    """Disable guards of this breaker inside the block: the caller, perhaps in another process, checks and reports."""
     token = permits_in_force.set(() if breaker is None else ((breaker, None),))
     try:
         yield
@@ -271,7 +271,7 @@ def around_by_caller(breaker: str | None) -> Iterator[None]:
 
 
 class Guard:
-    """One breaker around calls. Made once, it may be entered again and again, also at the same time."""
+    """A breaker around calls. Reusable, also concurrently."""
 
     __slots__ = ("_circuits", "name")
 

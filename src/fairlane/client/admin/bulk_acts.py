@@ -1,4 +1,4 @@
-"""Acts on many: which ones are meant, and what was done to each."""
+"""Bulk acts: selection of the targets, and the result for each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an id
 
 MOST_ACTS = 1_000
-"""Acts of one call on many."""
+"""Most targets of one bulk act."""
 
 
 class RefusedAct(Struct, frozen=True, kw_only=True):
-    """One of many that was not there, or not in a state the act starts from."""
+    """A target that does not exist, or whose state does not allow the act."""
 
     id: str
     code: str
@@ -29,16 +29,16 @@ class RefusedAct(Struct, frozen=True, kw_only=True):
 
 
 class ManyActs(Struct, Generic[T], frozen=True, kw_only=True):
-    """What an act on many did."""
+    """The result of a bulk act."""
 
     matched: int
-    """How many were meant by this call."""
+    """How many targets this call selects."""
     done: tuple[T, ...]
     refused: tuple[RefusedAct, ...]
     next: Seq | None = None
-    """By filter: there are more; pass it as `before`."""
+    """With a filter: there are more; pass it as `before`."""
     total: int | None = None
-    """Dry run by filter: how many match in all, where that is counted."""
+    """Dry run with a filter: how many match in total; None if not counted."""
 
 
 def those_meant(
@@ -48,7 +48,7 @@ def those_meant(
     limit: int,
     before: int | None,
 ) -> Steps[tuple[list[I], Seq | None]]:
-    """The ids of an act on many: those given, each once, or the first `limit` that match and where the rest begins."""
+    """The ids of a bulk act: those given, each once, or the first `limit` that match and the start of the rest."""
     if (given is None) == (where is None):
         raise InvalidOption("ids, where", None, "exactly one of them")
     size = whole_number("limit", limit, MOST_ACTS)
@@ -70,7 +70,7 @@ def those_meant(
 def act_on_each(
     ids: Iterable[I], act: Callable[[int, I], Steps[T]]
 ) -> Steps[tuple[tuple[T, ...], tuple[RefusedAct, ...]]]:
-    """Do it to each in turn; one that is refused does not keep the others from it."""
+    """Act on each in turn; a refusal does not stop the others."""
     done: list[T] = []
     refused: list[RefusedAct] = []
     for index, target in enumerate(ids):

@@ -1,4 +1,4 @@
-"""`app.dead_letters`: jobs that gave up, alone or in groups that failed alike, and what people decide about them."""
+"""`app.dead_letters`: list and group dead jobs, reprocess them, or close them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ PER_SECOND = 10.0
 
 class Reprocessed(Struct, frozen=True, kw_only=True):
     job: Job
-    """The job that runs in the dead one's place."""
+    """The job that replaces the dead one."""
     repeated: bool
-    """It was there already: nothing was made now."""
+    """The job existed already: nothing was created."""
 
 
 class DeadLetterAdmin(Verbs):
-    """The verbs about dead letters.
+    """Methods for dead letters.
 
     A refusal raises `DeadLetterNotFound` or `InvalidState`; `tenant=None` means all tenants.
     """
@@ -88,14 +88,14 @@ class DeadLetterAdmin(Verbs):
         limit: int = 50,
         **filters: Unpack[DeadLetterFilters],
     ) -> Steps[tuple[DeadLetterGroup, ...]]:
-        """Dead letters that failed alike, most first; those pending review, unless a status is asked for."""
+        """Groups with the same fingerprint, largest first; those pending review unless `status` is given."""
         asked = dead_letter_filter(filters) if where is None else where
         if asked.status is None:
             asked = replace(asked, status="pending_review")
         return (yield from ask(GroupDeadLetters(scope=in_scope(tenant), where=asked, limit=page_size(limit)))).groups
 
     def _counts(self, *, tenant: str | int | None = None) -> Steps[dict[DeadLetterStatus, int]]:
-        """How many there are by status, each counted up to 100,000."""
+        """The number of dead letters by status, each counted up to 100,000."""
         found = (yield from ask(GetStats(scope=in_scope(tenant), parts=("dead_letters",)))).dead_letters
         return {status: found.get(status, 0) for status in DEAD_LETTER_STATUSES}
 
@@ -109,9 +109,9 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[Reprocessed]:
-        """Make a new job of a dead one. Called again while that job lives, it returns the same job.
+        """Create a new job from a dead one. A repeated call returns that job unless it is dead, cancelled or removed.
 
-        An edited `payload` goes through the rules of an enqueue; the dead letter keeps its own.
+        An edited `payload` is validated as in an enqueue; the dead letter keeps its own.
         """
         scope, target = in_scope(tenant), _dead_letter_id(dead_letter)
         edited = None if payload is None else (yield from self._edited(target, payload, tenant))
@@ -135,7 +135,7 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[DeadLetter]:
-        """Close a dead letter as not worth another try."""
+        """Close a dead letter as discarded: no retry is worthwhile."""
         target = _dead_letter_id(dead_letter)
         op = Discard(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
         return _letter_of((yield from ask(op)), "discard", target)
@@ -148,7 +148,7 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[DeadLetter]:
-        """Close a dead letter as dealt with."""
+        """Close a dead letter as resolved."""
         target = _dead_letter_id(dead_letter)
         op = Resolve(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
         return _letter_of((yield from ask(op)), "resolve", target)
@@ -161,7 +161,7 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[DeadLetter]:
-        """Record who looks after a dead letter; the first name stays."""
+        """Record who is responsible for a dead letter; later calls do not replace the first name."""
         target = _dead_letter_id(dead_letter)
         op = Acknowledge(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
         return _letter_of((yield from ask(op)), "acknowledge", target)
@@ -180,9 +180,9 @@ class DeadLetterAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[ManyActs[DeadLetter | Job]]:
-        """Do the same to many dead letters: to these, or to those that match, at most `limit` a call.
+        """Apply one act to many dead letters, given by id or by filter, at most `limit` per call.
 
-        One that is refused stops no other. Reprocessed jobs become due `per_second` a second. A dry run only counts.
+        A refusal does not stop the others. New jobs become due at the rate `per_second`. A dry run only counts.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
@@ -233,7 +233,7 @@ class DeadLetterAdmin(Verbs):
     act_on_many, aact_on_many = both(_act_on_many)
 
     def _edited(self, id: Seq, payload: Mapping[str, Any], tenant: str | int | None) -> Steps[Raw]:
-        """A new payload, checked against the task as it is registered now."""
+        """A new payload, checked against the task as currently registered."""
         detail = yield from self._get(id, tenant=tenant)
         if detail is None:
             raise DeadLetterNotFound(id)

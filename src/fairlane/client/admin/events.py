@@ -1,4 +1,4 @@
-"""`app.events`: what happened, in the order in which it can be seen."""
+"""`app.events`: past events, in the order in which they became visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_EVENTS = 1_000
 
 
 class EventAdmin(Verbs):
-    """The verbs about events."""
+    """Methods for events."""
 
     __slots__ = ()
 
@@ -25,9 +25,9 @@ class EventAdmin(Verbs):
         limit: int = 200,
         watch: bool = False,
     ) -> Steps[EventPage]:
-        """Events behind `after`, oldest first; give the last one's id as `after` for the next page, and none is missed.
+        """Events after `after`, oldest first; pass the last one's id as `after` for the next page, and none is missed.
 
-        `watch` registers a watcher for half a minute: workers then also write what is only worth showing live.
+        `watch` registers a watcher for half a minute: workers then also write events that serve only live views.
         """
         size = whole_number("limit", limit, MOST_EVENTS)
         for kind in kinds:

@@ -1,4 +1,4 @@
-"""Explains why a job waits: the store's facts about it, and what they mean in words."""
+"""Explains in words why a job waits, from the store's facts about it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a job is where it is."""
+    """Why a job waits."""
 
     waiting: Waiting
     reasons: tuple[str, ...]
-    """What keeps it, the strongest first; never empty."""
+    """The reasons, the strongest first; never empty."""
     breaker: BreakerRecord | None = None
-    """Of its task, where it is not closed."""
+    """The breaker of its task, if it is not closed."""
 
 
 def explain(
     job: JobLike, tenant: str | int | None, limits: tuple[Limit, ...], tasks: Mapping[str, Task[..., Any]]
 ) -> Steps[Explanation]:
-    """Why this job waits, by the limits and breakers of the tasks that are known here."""
+    """Explain why this job waits, by the limits and breakers of the tasks known here."""
     asked = job_id("job", job)
     waiting = yield from ask(Why(scope=in_scope(tenant), id=asked, limits=limits))
     if waiting is None:

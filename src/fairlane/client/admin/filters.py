@@ -1,4 +1,4 @@
-"""Filters and pages of listings, read the same by the client, the API and the command line."""
+"""Filters and pages of listings, shared by the client, the API and the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DeadLetterFilters(TypedDict, total=False):
 
 
 def job_filter(given: Mapping[str, Any]) -> JobFilter:
-    """Filters by name, checked: what `app.jobs.list`, the API and the command line take."""
+    """Check filters given by name: those that `app.jobs.list`, the API and the command line accept."""
     fields = known_filters(given, JobFilters.__annotations__)
     if "status" in fields:
         statuses = fields.pop("status")
@@ -63,7 +63,7 @@ def job_filter(given: Mapping[str, Any]) -> JobFilter:
 
 
 def dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
-    """Filters by name, checked: what `app.dead_letters.list`, the API and the command line take."""
+    """Check filters given by name: those that `app.dead_letters.list`, the API and the command line accept."""
     fields = known_filters(given, DeadLetterFilters.__annotations__)
     for name, kind in (("status", DeadLetterStatus), ("error_class", ErrorClass)):
         if name in fields:
@@ -74,7 +74,7 @@ def dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
 
 
 def filter_words(words: Iterable[str], known: tuple[str, ...]) -> dict[str, Any]:
-    """Filters written as words: `status:failed,dead type:mail.send correlation_id:"order 7"`.
+    """Parse filters written as words: `status:failed,dead type:mail.send correlation_id:"order 7"`.
 
     Several words must all match, several values of `status` match any. Refuses a name that is not `known`.
     """
@@ -96,7 +96,7 @@ def filter_words(words: Iterable[str], known: tuple[str, ...]) -> dict[str, Any]
 
 
 def known_filters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """The given filters without those that are None; refuses unknown names and what is no text."""
+    """The given filters without those that are None; refuses unknown names and values that are not text."""
     texts = {
         "queue",
         "type",

@@ -1,4 +1,4 @@
-"""`app.jobs`: find jobs, see why they wait, act on one or on many. Each act is audited under `by`."""
+"""`app.jobs`: find jobs, explain why they wait, act on one or many. Each act is audited under `by`."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ JobVerb = Literal["cancel", "retry", "fail", "bury", "reset"]
 
 
 class JobAdmin(Verbs):
-    """The verbs about jobs. A refusal raises `JobNotFound` or `InvalidState`; `tenant=None` means all tenants."""
+    """Methods for jobs. A refusal raises `JobNotFound` or `InvalidState`; `tenant=None` means all tenants."""
 
     __slots__ = ()
 
     def _get(self, job: JobLike, *, tenant: str | int | None = None) -> Steps[Job | None]:
-        """The job, or None where there is none (any more)."""
+        """The job, or None if it does not exist or was removed."""
         detail = yield from self._detail(job, tenant=tenant)
         return None if detail is None else detail.job
 
@@ -67,7 +67,7 @@ class JobAdmin(Verbs):
         limit: int = 50,
         **filters: Unpack[JobFilters],
     ) -> Steps[JobPage]:
-        """One page of jobs, newest first; give a page's `next` as `before` for the next one.
+        """One page of jobs, newest first; pass a page's `next` as `before` for the next one.
 
         Filters are keywords, or one `where`.
         """
@@ -78,10 +78,10 @@ class JobAdmin(Verbs):
     def _why(
         self, job: JobLike, *, tenant: str | int | None = None, rules: Runtime | None = None
     ) -> Steps[Explanation]:
-        """Why a job waits.
+        """Explain why a job waits.
 
-        It may be paused, held, at a limit, behind others, scheduled, unknown to every worker or put off by a breaker.
-        `rules`: of another application, whose limits and tasks are to count instead of this one's.
+        It may be paused, held, at a limit, behind others, scheduled, unknown to every worker or postponed by a breaker.
+        `rules` of another application replace the limits and tasks of this one.
         """
         known = rules or self._runtime
         return (yield from explain(job, tenant, known.limits.gathered(), known.tasks))
@@ -89,7 +89,7 @@ class JobAdmin(Verbs):
     def _cancel(
         self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
     ) -> Steps[Job]:
-        """End a waiting job as cancelled; ask a running one to stop."""
+        """Cancel a waiting job; ask a running one to stop."""
         target = job_id("job", job)
         op = Cancel(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
         return job_of((yield from ask(op)), "cancel", target)
@@ -104,7 +104,7 @@ class JobAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[Job]:
-        """Fail an unfinished job by hand, charging an attempt; without `retry_delay` it is dead."""
+        """Fail an unfinished job by hand, counting one attempt; without `retry_delay` it becomes dead."""
         target = job_id("job", job)
         op = Fail(
             scope=in_scope(tenant),
@@ -133,9 +133,9 @@ class JobAdmin(Verbs):
     def _reset(
         self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
     ) -> Steps[Job]:
-        """Take a running job from its worker, uncharged: it is ready again at once.
+        """Take a running job from its worker: it becomes ready at once and no attempt is counted.
 
-        What the old attempt still writes does not count.
+        Later writes of the old attempt are ignored.
         """
         target = job_id("job", job)
         op = Reset(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
@@ -144,7 +144,10 @@ class JobAdmin(Verbs):
     def _retry(
         self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
     ) -> Steps[Job]:
-        """Run a dead job again, as a new one. Called again while that one lives, it returns the same job."""
+        """Run a dead job again, as a new job.
+
+        A repeated call returns that job unless it is dead, cancelled or removed.
+        """
         found = yield from self._get(job, tenant=tenant)
         if found is None:
             raise JobNotFound(job_id("job", job))
@@ -174,9 +177,9 @@ class JobAdmin(Verbs):
         notes: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[ManyActs[Job]]:
-        """Do the same to many jobs: to these, or to those that match, at most `limit` a call.
+        """Apply one act to many jobs, given by id or by filter, at most `limit` per call.
 
-        One that is refused stops no other. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
+        A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
         counts.
         """
         act = self._act_on_one(verb, reason, retry_delay, {"by": by, "notes": notes, "tenant": tenant})
@@ -212,7 +215,7 @@ class JobAdmin(Verbs):
         raise InvalidOption("act", verb, "one of cancel, retry, fail, bury, reset")
 
     def _purge(self) -> Steps[int]:
-        """Remove every job there is, of all tenants; how many. For tests: refused in the production profile."""
+        """Remove all jobs of all tenants and return their number. For tests: refused in the production profile."""
         require_all_tenants("purge")
         if self._runtime.settings.profile != "development":
             raise InvalidState("purge", "the store", 'in the production profile; set profile = "development" for tests')
@@ -235,13 +238,13 @@ class JobAdmin(Verbs):
         return Handle(job_id("job", job), self._runtime, in_scope(tenant), read_result=msgspec.json.decode)
 
     def on_enqueue(self, hook: Hook) -> Hook:
-        """Register a hook that sees each job before it is enqueued and may change its priority and delay."""
+        """Register a hook that receives each job before it is enqueued and may change its priority and delay."""
         self._runtime.preparer.hooks.append(hook)
         return hook
 
 
 def reprocessed(act: DeadLetterAct, id: Seq) -> Job:
-    """The job made of a dead letter; raises where there is none, or where it is closed."""
+    """The job created from a dead letter; raises if the letter does not exist or is closed."""
     if act.dead_letter is None:
         raise DeadLetterNotFound(id)
     if act.refused is not None:

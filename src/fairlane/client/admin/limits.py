@@ -1,4 +1,4 @@
-"""`app.limits`: what code allows, what people set at run time, and a pause after a provider's 429."""
+"""`app.limits`: limits declared by code or set at run time, and pauses after a provider's 429."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_li
 def limit_key(
     *, queue: str | None = None, tenant: str | int | None = None, task: str | None = None, name: str | None = None
 ) -> LimitKey:
-    """What a limit is about: a queue, a task, a tenant (`*`: every tenant) in one queue or in all, or its own name."""
+    """The target of a limit: a queue, a task, a tenant (`*`: every tenant) in one queue or in all, or its own name."""
     if tenant is not None:
         if task is not None or name is not None:
             raise InvalidOption("tenant", tenant, "alone or with a queue, not with a task or a name")
@@ -58,7 +58,7 @@ class NamedLimit(Verbs):
         return self.limit.name
 
     def _pause_for(self, span: float | timedelta) -> Steps[datetime]:
-        """Start nothing under this limit for a while, anywhere, as after a 429; until when.
+        """Start no job under this limit for a while, on any worker, as after a 429; returns the end of the pause.
 
         Never shortens a longer pause.
         """
@@ -83,21 +83,21 @@ def limit_names(given: object) -> tuple[str, ...]:
 
 
 class LimitAdmin(Verbs):
-    """The verbs about limits."""
+    """Methods for limits."""
 
     __slots__ = ()
 
     @property
     def declared(self) -> tuple[Limit, ...]:
-        """What settings and code allow. What people set at run time is added, and wins: `list()`."""
+        """Limits of settings and code. Limits set at run time, which override them, are in `list()`."""
         return self._runtime.limits.gathered()
 
     def declare(self, name: str, *, running: int | None = None, rate: RateLike | None = None) -> NamedLimit:
-        """A limit that tasks share, over all processes: how many at once, how many starts in a span (`"100/min"`)."""
+        """Declare a limit shared by tasks in all processes: how many run at once, or start in a span."""
         return NamedLimit(self._runtime.limits.declare(name, running, rate), self._runtime)
 
     def _list(self) -> Steps[tuple[StoredLimit, ...]]:
-        """Every limit set at run time, with who set it; what the code allows is `declared`."""
+        """Every limit set at run time, with who set it; limits of the code are in `declared`."""
         return _admitted((yield from ask(ListLimits())))
 
     def _set(
@@ -117,9 +117,9 @@ class LimitAdmin(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[tuple[StoredLimit, ...]]:
-        """Set what one queue, tenant (`*`: every tenant), task or named limit is allowed, at run time and everywhere.
+        """Set the limit of one queue, tenant (`*`: every tenant), task or name, at run time, for all workers.
 
-        -1 is no limit. It takes the place of what was set for it before, and wins over what the code allows.
+        -1 is no limit. Replaces the limit set before, and overrides the limit of the code.
         `types` are the tasks that share a named limit.
         """
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
@@ -150,7 +150,7 @@ class LimitAdmin(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[bool]:
-        """Take back what was set at run time: what the code allows is in force again. False: nothing was set."""
+        """Remove a limit set at run time; the limit of the code applies again. False if none was set."""
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
         _require_tenant_of(key)
         op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, by=check_key("by", by), notes=notes)
@@ -165,9 +165,9 @@ class LimitAdmin(Verbs):
         task: str | None = None,
         name: str | None = None,
     ) -> Steps[datetime]:
-        """Start nothing of it for a while, anywhere; until when."""
+        """Start no job under a limit for a while, on any worker; returns the end of the pause."""
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-        if key.kind == "tenant":  # any job may say that a queue, a task or a provider needs a rest
+        if key.kind == "tenant":  # Any job may pause a queue, a task or a provider.
             _require_tenant_of(key)
         if key.name == EVERY_TENANT:
             raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
@@ -186,7 +186,7 @@ def _require_tenant_of(key: LimitKey) -> None:
 
 
 def _admitted(answer: Limits) -> tuple[StoredLimit, ...]:
-    """Those a call may see, in the context it is made in."""
+    """The limits visible in the caller's context."""
     scope = in_scope(None)
     return tuple(
         kept

@@ -1,4 +1,4 @@
-"""`app.pauses`, and the pausing verbs of `app.queues`, `app.tasks` and `app.tenants`.
+"""`app.pauses`, and the methods that pause in `app.queues`, `app.tasks` and `app.tenants`.
 
 A pause stops claims at run time and outlives restarts. Enqueueing continues, and so do the jobs that run.
 """
@@ -28,14 +28,14 @@ from fairlane.core.ops import (
 from fairlane.errors import StillRunning
 
 QUIET_S = 3.0
-"""Nothing runs for this long before it counts as drained: a worker releases prefetched jobs within two seconds."""
+"""How long no job may run before it counts as drained: workers release prefetched jobs within two seconds."""
 
 _CHECKS = {"queue": check_queue_name, "type": check_task_name, "tenant": check_tenant}
 _WORDS: dict[PauseKind, str] = {"queue": "queue", "type": "task", "tenant": "tenant"}
 
 
 class PauseAdmin(Verbs):
-    """The verbs about pauses of all kinds."""
+    """Methods for pauses of all kinds."""
 
     __slots__ = ()
 
@@ -49,26 +49,26 @@ class PauseAdmin(Verbs):
 
 
 class PausingVerbs(Verbs):
-    """The verbs that stop and start claims of one kind of thing."""
+    """Methods that pause, resume and drain queues, tasks or tenants."""
 
     __slots__ = ()
     _kind: ClassVar[PauseKind]
 
     def _pause(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
-        """From now on nothing of it is claimed; what runs continues. Returns all pauses in force."""
+        """Stop claiming its jobs; running jobs continue. Returns all pauses in force."""
         op = PauseClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
         return (yield from ask(op)).pauses
 
     def _resume(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
         """Lift a pause; waiting workers are woken.
 
-        What is not paused stays as it is. Returns all pauses still in force.
+        Does nothing if it is not paused. Returns all pauses still in force.
         """
         op = ResumeClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
         return (yield from ask(op)).pauses
 
     def _is_paused(self, name: str | int) -> Steps[bool]:
-        """Whether it is paused itself; its jobs may be held up by other pauses, too."""
+        """Whether it is paused itself; other pauses may also stop its jobs."""
         key = (self._kind, self._named(name))
         return any((pause.kind, pause.name) == key for pause in (yield from ask(ListPauses())).pauses)
 
@@ -84,10 +84,10 @@ class PausingVerbs(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[None]:
-        """Pause it, then wait until nothing of it runs.
+        """Pause it, then wait until none of its jobs run.
 
-        Raises `StillRunning` if something does after `timeout`; it stays paused either way. That nothing runs any
-        more is certain only after three seconds of quiet: these are waited for beyond `timeout`, too.
+        Raises `StillRunning` if some still run after `timeout`; it stays paused either way. Adds three seconds without
+        running jobs, even beyond `timeout`: only then is it certain that none run.
         """
         target = self._named(name)
         timeout_s = None if timeout is None else seconds("timeout", timeout)

@@ -1,4 +1,4 @@
-"""`app.queues`: how full each queue is; pause, resume and drain one."""
+"""`app.queues`: count jobs by queue; pause, resume and drain one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.core.ops import GetStats, ListPauses, PauseKind, QueueStats
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """One queue as it is now. Counts are the true ones, up to 100,000."""
+    """One queue as it is now. Counts are exact up to 100,000."""
 
     queue: str
     pending: int = 0
@@ -24,9 +24,9 @@ class QueueState(Struct, frozen=True, kw_only=True):
     scheduled: int = 0
     processing: int = 0
     failed: int = 0
-    """Failed and waiting for their retry."""
+    """Failed jobs that wait for a retry."""
     held: int = 0
-    """Kept back until their tenant has room."""
+    """Held until their tenant is below its limit."""
     oldest_due_at: datetime | None = None
     oldest_pending_s: float | None = None
     """How long the oldest ready job has been due."""
@@ -34,7 +34,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
 
 
 class QueueAdmin(PausingVerbs):
-    """The verbs about queues."""
+    """Methods for queues."""
 
     __slots__ = ()
     _kind: ClassVar[PauseKind] = "queue"

@@ -1,4 +1,4 @@
-"""`app.schedules`: cron lines beside tasks and their arguments, declared by code or added by people."""
+"""`app.schedules`: cron schedules of tasks, declared by code or added at run time."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _TAKEN = ("tenant", "priority", "queue", "max_attempts", "timeout")
 class ScheduleOptions(TypedDict, total=False):
     cron: Required[str]
     tz: str
-    """A zone of the IANA database, as in `Europe/Prague`; UTC if left out."""
+    """A zone of the IANA database, such as `Europe/Prague`; UTC by default."""
     catch_up: CatchUp
-    """Of several firings missed while no worker ran: make up for none, the latest, or all."""
+    """Which firings missed while no worker ran are made up for: none, the latest, or all."""
     catch_up_limit: int
     """With `all`: at most this many, the newest."""
     overlap: Overlap
-    """While the job of the last firing is unfinished: fire all the same, skip, or wait for it."""
+    """While the job of the last firing is unfinished: fire anyway, skip, or wait for it."""
 
 
 class ScheduleAdmin(Verbs):
-    """The verbs about schedules. A name nobody knows raises `ScheduleNotFound`."""
+    """Methods for schedules. An unknown name raises `ScheduleNotFound`."""
 
     __slots__ = ()
 
     @property
     def declared(self) -> Mapping[str, ScheduleSpec]:
-        """The schedules of this application's code, by name; workers bring them to the store when they start."""
+        """The schedules of this application's code, by name; workers write them to the store when they start."""
         return self._runtime.schedules
 
     def declare(
@@ -82,7 +82,7 @@ class ScheduleAdmin(Verbs):
         return declare
 
     def _list(self) -> Steps[tuple[Schedule, ...]]:
-        """Every schedule there is, by name, declared by code or by people."""
+        """All schedules by name, declared by code or added at run time."""
         found = yield from ask(ListSchedules(limit=MAX_LISTED))
         scope = in_scope(None)
         return tuple(schedule for schedule in found.schedules if scope.admits(schedule.spec.tenant))
@@ -124,7 +124,7 @@ class ScheduleAdmin(Verbs):
         return schedule
 
     def _remove(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
-        """Take a schedule away; its jobs stay.
+        """Remove a schedule; its jobs stay.
 
         One that code still declares comes back with the next worker: pause it instead.
         """
@@ -132,19 +132,19 @@ class ScheduleAdmin(Verbs):
         return _found(name, (yield from ask(RemoveSchedule(name=name, by=check_key("by", by), notes=notes))))
 
     def _pause(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
-        """Let a schedule fire no more, until it is resumed."""
+        """Stop a schedule from firing until it is resumed."""
         yield from self._require_own(schedule_name(name))
         return _found(name, (yield from ask(PauseSchedule(name=name, by=check_key("by", by), notes=notes))))
 
     def _resume(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
-        """Let a paused schedule fire again, from its next time on: what it missed meanwhile was not wanted."""
+        """Resume a paused schedule, from its next time on; firings missed during the pause are dropped."""
         by, schedule = check_key("by", by), (yield from self._get(name))
         next_at = yield from _next_at(schedule.spec)
         op = PauseSchedule(name=name, by=by, notes=notes, paused=False, next_at=next_at)
         return _found(name, (yield from ask(op)))
 
     def _run(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Handle[Any]]:
-        """Enqueue a schedule's job now, beside its timetable, paused or not."""
+        """Enqueue a schedule's job now, in addition to its timetable, paused or not."""
         by, schedule = check_key("by", by), (yield from self._get(name))
         job = scheduled_job(self._runtime, schedule.spec, None)
         act = yield from ask(RunSchedule(name=name, job=job, by=by, notes=notes))
@@ -161,7 +161,7 @@ class ScheduleAdmin(Verbs):
     run, arun = both(_run)
 
     def _require_own(self, name: str) -> Steps[None]:
-        """Refuse another tenant's schedule inside one tenant's context; outside of one nothing is read."""
+        """Refuse another tenant's schedule inside a tenant's context; outside of one nothing is read."""
         scope = in_scope(None)
         if scope.tenant is None:
             return

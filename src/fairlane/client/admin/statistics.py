@@ -1,4 +1,4 @@
-"""`app.statistics`: counts of this moment, figures of past minutes, and whether the store answers."""
+"""`app.statistics`: current counts, statistics of past minutes, and the health of the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_STEPS = 1_500
 class Minutes(Struct, frozen=True, kw_only=True):
     rows: tuple[StatRow, ...]
     is_cut: bool
-    """There was too much: only the beginning of the span is here."""
+    """The result was too large and covers only the beginning of the span."""
 
 
 class Series(Struct, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class Series(Struct, frozen=True, kw_only=True):
     until: datetime
     step_s: int
     rows: tuple[StatRow, ...]
-    """One for each step with any figures, and each type, queue or tenant as `by` says."""
+    """One for each step that has data, and each type, queue or tenant, depending on `by`."""
     is_cut: bool
-    """There was too much: only the beginning of the span is here."""
+    """The result was too large and covers only the beginning of the span."""
 
 
 def read_minutes(
@@ -63,7 +63,7 @@ def read_minutes(
 
 
 class StatisticsAdmin(Verbs):
-    """The verbs about figures."""
+    """Methods for statistics."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class StatisticsAdmin(Verbs):
         queue: str | None = None,
         tenant: str | int | None = None,
     ) -> Steps[Minutes]:
-        """What ended in each minute from `since` to before `until`, by type, queue and tenant. Rows add up."""
+        """Jobs that ended in each minute from `since` to before `until`, by type, queue and tenant. Rows add up."""
         return (yield from read_minutes(since, until, type=type, queue=queue, tenant=in_scope(tenant).tenant))
 
     def _series(
@@ -96,7 +96,7 @@ class StatisticsAdmin(Verbs):
     ) -> Steps[Series]:
         """Sums over steps of time, together or by type, queue or tenant.
 
-        Covers the last hour, unless `since` and `until` say otherwise.
+        Covers the last hour unless `since` and `until` are given.
         """
         end = until or (yield from ask(Check())).now.astimezone(UTC)
         begin = (since or end - timedelta(hours=1)).replace(second=0, microsecond=0)

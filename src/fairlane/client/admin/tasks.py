@@ -1,6 +1,6 @@
 """`app.tasks`: the registered tasks by name; pause, resume and drain one; enqueue one by its name.
 
-A call by name serves the command line, where no function is at hand, and maybe not even the application.
+The command line calls tasks by name, because it may have neither the function nor the application.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AnyPayload(Signature[Any]):
-    """Takes any payload: only the worker that knows the task can tell whether it fits."""
+    """Accepts any payload: only a worker that knows the task can validate it."""
 
     def __init__(self, task: str) -> None:
         self.task = task
@@ -81,7 +81,7 @@ def call_by_name(
 
 
 class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
-    """Every registered task by its name, and the verbs about tasks. Only these ever run."""
+    """The registered tasks by name, and methods for tasks. Only registered tasks run."""
 
     __slots__ = ()
     _kind: ClassVar[PauseKind] = "type"
@@ -117,7 +117,7 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
     ) -> Steps[Handle[Any]]:
         """Enqueue a call of a task by its name.
 
-        The job is made by the `rules` of the application and goes to this one's store.
+        The job follows the `rules` of the application and goes to this one's store.
         """
         call = self.call(name, arguments, rules=rules, **options)
         return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
@@ -135,7 +135,7 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
 
 
 def register(runtime: Runtime, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any]:
-    """Make a task of a function and declare its breaker, limits and schedule."""
+    """Register a function as a task and declare its breaker, limits and schedule."""
     definition: Definition[Any] = Definition(function, options, runtime.preparer, runtime.classifier)
     if definition.name in runtime.tasks:
         first = runtime.tasks[definition.name].definition.function

@@ -1,4 +1,4 @@
-"""`app.tenants`: who they are, their weight and tier, how much of theirs waits and runs, and who their jobs act as."""
+"""`app.tenants`: list tenants with their jobs, set weight and tier, and find the principal of their jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
 
 PrincipalHook = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
-"""Given a tenant, the principal its jobs act as (its active admin, say); None: it has none."""
+"""Returns the principal a tenant's jobs act as, such as its active admin; None if it has none."""
 
 Hook = TypeVar("Hook", bound=PrincipalHook)
 
@@ -28,7 +28,7 @@ HIGHEST_WEIGHT = 1_000.0
 
 
 class TenantAdmin(PausingVerbs):
-    """The verbs about tenants."""
+    """Methods for tenants."""
 
     __slots__ = ("_find_principal",)
     _kind: ClassVar[PauseKind] = "tenant"
@@ -38,7 +38,7 @@ class TenantAdmin(PausingVerbs):
         self._find_principal: PrincipalHook | None = None
 
     def _list(self, *, after: str = "", tier: str | None = None, limit: int = 50) -> Steps[TenantPage]:
-        """One page of known tenants, by name; give a page's `next` as `after` for the next one."""
+        """One page of known tenants, by name; pass a page's `next` as `after` for the next one."""
         check_words("after", after)
         if tier is not None:
             check_words("tier", tier)
@@ -61,9 +61,9 @@ class TenantAdmin(PausingVerbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[TenantRecord]:
-        """Set a tenant's weight (its share next to the others; 1 unless set) or tier, at run time.
+        """Set a tenant's weight (its share relative to other tenants; 1 unless set) or tier, at run time.
 
-        Workers follow within seconds.
+        Workers apply it within seconds.
         """
         tenant = check_tenant(name)
         in_scope(tenant)
@@ -85,7 +85,7 @@ class TenantAdmin(PausingVerbs):
     def find_principal(self, hook: Hook) -> Hook:
         """Register the function that finds a tenant's principal; plain or async.
 
-        It is asked once for each attempt, when the job asks.
+        It is called at most once per attempt, when the job first requests the principal.
         """
         if self._find_principal is not None:
             raise InvalidOption("find_principal", hook, "one hook: another is registered already")
@@ -93,11 +93,10 @@ class TenantAdmin(PausingVerbs):
         return hook
 
     def principal(self) -> Any:
-        """Who acts here, for the tenant in force: what the hook found.
+        """The principal of the current tenant, as the hook returns it.
 
-        None without a hook, or for the application itself. A tenant for which the hook finds nobody:
-        `MissingPrincipal`, which puts the job off until there is one; with `require_principal = false` the job
-        continues and None is returned.
+        None without a hook, or for the application itself. If the hook returns None, raises `MissingPrincipal`, which
+        postpones the job until there is a principal; with `require_principal = false` it returns None.
         """
         hook, tenant, job = self._asked()
         if hook is None or tenant is None:

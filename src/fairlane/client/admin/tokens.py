@@ -41,19 +41,19 @@ SESSION_S = 12 * 3600.0
 MAX_TTL_S = 10 * 366 * 86_400.0
 
 PREFIX_LENGTH = 11
-"""Characters of a secret that are kept in the open, for people to tell tokens apart: 48 bits of 256."""
+"""Characters of a secret that are stored in clear text, so that people can identify tokens: 48 bits of 256."""
 
 _SHAPE = re.compile(r"fl_[A-Za-z0-9_-]{43}", re.ASCII)
 
 
 class IssuedCredential(Struct, frozen=True, kw_only=True):
     secret: str
-    """Nobody can ask for it again."""
+    """Shown only once."""
     credential: Credential
 
 
 class TokenAdmin(Verbs):
-    """The verbs about credentials."""
+    """Methods for credentials."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class TokenAdmin(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[IssuedCredential]:
-        """Make a token for a program; without `ttl` it is good until it is revoked."""
+        """Create a token for a program; without `ttl` it is valid until it is revoked."""
         require_all_tenants("making a token")
         ttl_s = None if ttl is None else seconds("ttl", ttl, at_least=0.001, at_most=MAX_TTL_S)
         return (yield from self._issue("token", name, _roles(roles), tenant, ttl_s, by, notes))
@@ -82,13 +82,13 @@ class TokenAdmin(Verbs):
         by: str = BY_DEFAULT,
         notes: str | None = None,
     ) -> Steps[IssuedCredential]:
-        """Make a link by which a person logs in once; the session it opens lasts half a day."""
+        """Create a link by which a person logs in once; its session lasts half a day."""
         require_all_tenants("making a link")
         ttl_s = seconds("ttl", ttl, at_least=0.001, at_most=LONGEST_LINK_S)
         return (yield from self._issue("link", name, _roles(roles), tenant, ttl_s, by, notes))
 
     def _redeem_link(self, secret: str) -> Steps[IssuedCredential | None]:
-        """Use a link up: the session it opens; None: it is unknown, expired, or used up already."""
+        """Exchange a link for a session; None if the link is unknown, expired or already used."""
         if not has_shape_of_secret(secret):
             return None
         link = (yield from ask(RedeemLink(hash=hash_of(secret)))).credential
@@ -97,27 +97,27 @@ class TokenAdmin(Verbs):
         return (yield from self._issue("session", link.name, link.roles, link.tenant, SESSION_S, link.name, None))
 
     def _find(self, kind: Literal["token", "session"], secret: str) -> Steps[Credential | None]:
-        """The good credential with this secret, or None."""
+        """The valid credential with this secret, or None."""
         if not has_shape_of_secret(secret):
             return None
         found = (yield from ask(FindCredential(kind=kind, hash=hash_of(secret)))).credential
-        # Found by the hash; the open part is compared in constant time.
+        # Found by the hash; the clear-text part is compared in constant time.
         is_its_own = found is not None and hmac.compare_digest(found.prefix.encode(), secret[:PREFIX_LENGTH].encode())
         return found if is_its_own else None
 
     def _is_good(self, kind: Literal["token", "session"], hash: str) -> Steps[bool]:
-        """Whether the credential with this hash is still good: nobody revoked it, and it has not expired."""
+        """Whether the credential with this hash is valid: neither revoked nor expired."""
         return (yield from ask(FindCredential(kind=kind, hash=hash))).credential is not None
 
     def _list(
         self, kind: CredentialKind = "token", *, name: str | None = None, also_bad: bool = False
     ) -> Steps[tuple[Credential, ...]]:
-        """Tokens, links or sessions, newest first, 200 at most; revoked and expired ones only where asked for."""
+        """Tokens, links or sessions, newest first, 200 at most; revoked and expired ones only on request."""
         require_all_tenants("the tokens")
         return (yield from ask(ListCredentials(kind=kind, name=name, also_bad=also_bad))).credentials
 
     def _revoke(self, id: UUID, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Credential]:
-        """Revoke a token, a link or a session: from now on it is good for nothing. Raises `CredentialNotFound`."""
+        """Revoke a token, a link or a session, with immediate effect. Raises `CredentialNotFound`."""
         require_all_tenants("revoking a token")
         found = (yield from ask(RevokeCredential(id=id, by=check_key("by", by), notes=notes))).credential
         if found is None:
@@ -125,7 +125,7 @@ class TokenAdmin(Verbs):
         return found
 
     def _note_use(self, ids: Sequence[UUID]) -> Steps[None]:
-        """Record that these were used just now."""
+        """Record that these credentials were used now."""
         yield from ask(SeeCredentials(ids=tuple(ids)))
 
     create, acreate = both(_create)

@@ -7,7 +7,7 @@ from fairlane.core.ops import ListWorkers, Workers
 
 
 class WorkerAdmin(Verbs):
-    """The verbs about workers."""
+    """Methods for workers."""
 
     __slots__ = ()
 

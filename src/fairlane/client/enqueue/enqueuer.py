@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class Enqueuer(Verbs):
     """Every enqueue of an application goes through here.
 
-    The ids are made before the first try, so the same call may be repeated after a lost reply. On a caller's own
+    Ids are generated before the first try, so that a call can be repeated after a lost reply. On a caller's own
     connection nothing is repeated, committed or counted.
     """
 
     __slots__ = ("_capacity", "_depth", "_notify", "_quotas", "preparer")
 
     def __init__(self, runtime: Runtime, rules: Runtime | None = None) -> None:
-        """`rules`: of another application, whose jobs go to this one's store."""
+        """`rules` are those of another application, whose jobs go to this one's store."""
         super().__init__(runtime)
         self.preparer = (rules or runtime).preparer
         settings = self.preparer.settings
@@ -62,7 +62,7 @@ class Enqueuer(Verbs):
         return result
 
     def _may_ask(self, conn: object | None) -> bool:
-        """Not while a caller writes to the same SQLite file: our own connection would wait for it, and it for us."""
+        """Skipped while a caller writes to the same SQLite file: both connections would wait for each other."""
         return conn is None or self._runtime.access.name != "sqlite"
 
     def _prepared(
@@ -84,7 +84,7 @@ class Enqueuer(Verbs):
     def _op(self, specs: tuple[JobSpec, ...], conn: object | None) -> Enqueue:
         notify = self._notify
         if conn is not None and notify == "if_waiting":
-            # A worker may begin to wait before the caller commits.
+            # A worker may start waiting before the caller commits.
             notify = "always"
         limits = self._quotas.for_queues(frozenset(spec.queue for spec in specs))
         return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits)

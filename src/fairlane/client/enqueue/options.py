@@ -1,4 +1,4 @@
-"""What `using(…)` takes: each option checked as it is given."""
+"""The options of `using(…)`, each checked when it is given."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class EnqueueOptions(TypedDict, total=False):
     """Seconds from the store's now."""
     run_at: datetime
     idempotency_key: str
-    """Unique with the tenant as long as the job is kept."""
+    """Unique per tenant while the job is kept."""
     dedup_key: str
-    """Unique with tenant and type while the job is unfinished."""
+    """Unique per tenant and type while the job is unfinished."""
     correlation_id: str | UUID
     parent: Handle[Any] | Job | UUID | str
     created_by: str
@@ -52,7 +52,7 @@ class EnqueueOptions(TypedDict, total=False):
 
 
 class Options(Struct, frozen=True):
-    """The same, checked and in one form."""
+    """The options, checked and normalized."""
 
     tenant: str | None = None
     priority: int | None = None
@@ -74,7 +74,7 @@ class Options(Struct, frozen=True):
     id: JobId | None = None
 
     def changed(self, given: Mapping[str, Any], priorities: Priorities) -> Options:
-        """A copy with the given options; None takes one back."""
+        """A copy with the given options; None removes one."""
         changes: dict[str, Any] = {}
         for name, value in given.items():
             check = _CHECKS.get(name)
@@ -110,7 +110,7 @@ def seconds(option: str, value: object, *, at_least: float = 0.0, at_most: float
 
 
 def row_id(option: str, value: object, expected: str = "a whole number of 64 bits") -> Seq:
-    """What a store numbers its rows by."""
+    """The range of row numbers in a store."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise InvalidOption(option, value, expected)
     return Seq(value)

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
-"""Stands for the job's own id, which is what a correlation id or key left out becomes."""
+"""Placeholder for the job's own id, the default of correlation id and idempotency key."""
 
 
 class Envelope:
     """Checks tenant, correlation id, idempotency key, category and references together with the arguments.
 
-    With `strict_payload` each of them must have been given or inherited. Else their defaults count as given, and
-    only the validator's own required fields and schemas can refuse.
+    With `strict_payload` each of them must have been given or inherited. Else defaults count as given, and
+    only the validator's own required fields and schemas can refuse the job.
     """
 
     def __init__(self, settings: Settings, validator: PayloadValidator | None) -> None:
@@ -65,7 +65,7 @@ class Envelope:
 
 
 def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> dict[str, int | str]:
-    """The ids a job works on: the task's own arguments among them, then what the call added."""
+    """The ids a job works on: from the task's arguments, then those added by the call."""
     if not task.refs:
         return options.refs
     own = {name: _ref(name, args[name]) for name in task.refs if args.get(name) is not None}
@@ -97,7 +97,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
 
     def change(self, *, priority: int | str | None = None, delay: float | None = None) -> Draft:
-        """A copy with another priority (number or label) or delay in seconds; a delay takes the place of `run_at`."""
+        """A copy with another priority (number or label) or delay in seconds; a delay replaces `run_at`."""
         changes: dict[str, Any] = {}
         if priority is not None:
             changes["priority"] = priority
@@ -107,11 +107,11 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 EnqueueHook = Callable[[Draft], Draft | None]
-"""Sees each job before it is enqueued and may change its priority and delay; None leaves it as it is."""
+"""Receives each job before it is enqueued and may change its priority and delay; None leaves it unchanged."""
 
 
 class _QueueRules(NamedTuple):
-    """What a queue's settings mean for the jobs of one task."""
+    """The settings of a queue as applied to one task."""
 
     policy: Policy
     max_attempts: int
@@ -119,7 +119,7 @@ class _QueueRules(NamedTuple):
 
 
 class Preparer:
-    """Applies an application's rules to what callers ask for."""
+    """Applies an application's rules to enqueue calls."""
 
     def __init__(
         self, settings: Settings, clock: Clock, chance: Chance, validator: PayloadValidator | None = None
@@ -138,7 +138,7 @@ class Preparer:
         return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))
 
     def policy(self, task: Definition[Any], queue: str) -> Policy:
-        """Whose retries a job of this task in this queue follows."""
+        """The retry policy of a job of this task in this queue."""
         return self._rules_in(task, queue).policy
 
     def _rules_in(self, task: Definition[Any], queue: str) -> _QueueRules:
@@ -151,7 +151,7 @@ class Preparer:
         return found
 
     def job(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> JobSpec:
-        """One call as a checked job. Refused with every problem of payload and required fields at once."""
+        """One call as a checked job. A refusal lists every problem of payload and required fields."""
         if self._envelope is None:
             return self.spec(task, options, args, self.payload(task, args))
         missing = self._envelope.problems(task, options, args)
@@ -164,13 +164,13 @@ class Preparer:
         return self.spec(task, options, args, payload)
 
     def bound_job(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
-        """The same for a call whose payload was checked when it was bound."""
+        """Like `prepare`, for a call whose payload was checked when it was bound."""
         if self._envelope is not None and (missing := self._envelope.problems(task, options, args)):
             raise InvalidPayload(task.name, missing)
         return self.spec(task, options, args, payload)
 
     def payload(self, task: Definition[Any], args: dict[str, Any]) -> Raw:
-        """The arguments as the exact text to store. Refused with every problem at once."""
+        """The arguments as the exact text to store. A refusal lists every problem."""
         text, problems = encode_value(args, limits=self._limits)
         if problems := [problem.replace("$.", "", 1) for problem in problems]:
             raise InvalidPayload(task.name, problems)
@@ -188,7 +188,7 @@ class Preparer:
     def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
         """One job as a store keeps it.
 
-        What the call gives wins over what surrounds it, and that over the task, the queue and the settings.
+        Options of the call override the context, which overrides the task, the queue and the settings.
         """
         around = job_in_force.get()
         tenant = self._tenant(options.tenant, around)
@@ -238,7 +238,7 @@ class Preparer:
         )
 
     def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
-        """The call's own, else the one in force.
+        """The call's own tenant, else the current one.
 
         A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`.
         """
@@ -273,7 +273,7 @@ class Preparer:
         ]
 
     def _headers(self, task: Definition[Any], headers: dict[str, str]) -> dict[str, str]:
-        """Kept, shown and logged like the payload, so held to the same rule."""
+        """Headers are stored, shown and logged like the payload, so the same rule applies."""
         policy = task.sensitive or self.settings.sensitive
         if policy == "redact":
             return secrets.redact(headers)[0]

@@ -1,7 +1,6 @@
-"""The limits that code declares, and what an enqueue is held to: tokens before it, refusals and warnings after it.
+"""Limits declared by code, applied to enqueues: rate tokens before, refusals and warnings after.
 
-The store is asked over the client's own connection, never the caller's: a shared row is never written in somebody
-else's transaction.
+The client's own connection is used, never the caller's: a shared row is never written in a caller's transaction.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fairlane.client")
 
 LOOK_EVERY_S = 5.0
-"""How soon a process follows an enqueue rate that a person set."""
+"""How soon a process applies an enqueue rate set at run time."""
 WARN_EVERY_S = 60.0
-"""A tenant at its limit is warned about this often, not for every job."""
+"""How often a warning about a tenant at its limit is logged, instead of for every job."""
 COUNT_EVERY_S = 1.0
 """Without a capacity, waiting jobs are counted at most this often."""
 REMEMBERED = 1_000
@@ -44,7 +43,7 @@ def rate_or_none(option: str, given: RateLike | None) -> Rate | None:
 
 
 class CodeLimits:
-    """What an application's settings and tasks allow, gathered as limits."""
+    """The limits declared by an application's settings and tasks."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -54,7 +53,7 @@ class CodeLimits:
         self._all: tuple[Limit, ...] | None = None
 
     def declare(self, name: str, running: int | None, rate: RateLike | None) -> Limit:
-        """Note a named limit, once for each name; without figures: as it was declared, or as people set it."""
+        """Record a named limit, once per name; without figures it is the declared limit, or one set at run time."""
         checked = check_limit_name(name)
         limit = Limit(
             kind="named", name=checked, running=running, rate=None if rate is None else read_rate("rate", rate)
@@ -125,7 +124,7 @@ class TenantQuotas:
         )
 
     def before(self, specs: Sequence[JobSpec]) -> Steps[None]:
-        """Take the tokens these jobs need; raises `EnqueueRateReached` where there are not enough."""
+        """Take the tokens these jobs need; raises `EnqueueRateReached` if there are not enough."""
         given = tuple(limit for limit in self._limits.gathered() if limit.enqueue_rate is not None)
         now_s = self._clock.monotonic()
         if now_s >= self._look_at_s:
@@ -148,7 +147,7 @@ class TenantQuotas:
             raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
 
     def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
-        """Raise where a limit refused the call; else warn of limits that were reached.
+        """Raise if a limit refused the call; else warn about limits that were reached.
 
         With `may_tell`, an event is written for each warning.
         """
@@ -180,7 +179,7 @@ class TenantQuotas:
 class DepthWarning:
     """Logs a warning each time the number of waiting jobs grows past the warning depth.
 
-    Where a capacity is set the store counts at every enqueue; else this asks, at most once a second.
+    With a capacity the store counts at every enqueue; without one this counts at most once a second.
     """
 
     def __init__(self, depth: int, clock: Clock) -> None:

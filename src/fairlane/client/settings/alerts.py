@@ -3,7 +3,7 @@
 [alerts.rules.queue_backlog]        a default rule, changed
 threshold = 5000
 
-[alerts.rules.mail_waits]           one of our own
+[alerts.rules.mail_waits]           an added rule
 watches = "oldest_pending_s"
 only = "mail"
 threshold = 120
@@ -43,7 +43,7 @@ _Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
 class EmailSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mail server, and who gets mail."""
+    """The mail server and the recipients."""
 
     host: _Text
     sender: _Text
@@ -54,7 +54,7 @@ class EmailSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     username: _Text | None = None
     password: _Text | None = None
     severity: Severity = "warning"
-    """From which severity on."""
+    """The minimum severity to send."""
 
     def __post_init__(self) -> None:
         for address in (self.sender, *self.to):
@@ -75,10 +75,10 @@ class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     url: _Text
     secret: Annotated[str, Meta(min_length=SHORTEST_SECRET, max_length=1_000)]
-    """What requests are signed with; the receiver knows it, too."""
+    """The key that signs requests; the receiver knows it, too."""
     severity: Severity = "warning"
     allow: tuple[str, ...] = ()
-    """Internal networks this webhook may reach, such as `10.1.2.0/24`; within them `http` will do."""
+    """Internal networks this webhook may reach, such as `10.1.2.0/24`; `http` is allowed within them."""
 
     def __post_init__(self) -> None:
         check_webhook_url(self.url)
@@ -111,7 +111,7 @@ class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return rules_in_force(self.rules) if self.enabled else ()
 
     def require_extra(self) -> None:
-        """Raise `MissingExtra` where mail or webhooks are set and could not be sent.
+        """Raise `MissingExtra` if mail or webhooks are configured but their package is missing.
 
         Called at the start of a process, not when an alert fires.
         """
@@ -130,7 +130,7 @@ class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def check_webhook_url(url: str) -> None:
-    """Raise where nothing could ever be sent to this address. Where it leads is checked when something is sent."""
+    """Raise if the address is invalid. The network it leads to is checked when a message is sent."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -145,7 +145,7 @@ def check_webhook_url(url: str) -> None:
 
 
 def without_path(url: str) -> str:
-    """Scheme and host: as much of an address as anybody may see."""
+    """Scheme and host, the only parts of an address that may be shown."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…" if parts.netloc else "…"

@@ -24,7 +24,7 @@ _TABLES = frozenset({"alerts", "priorities", "queues", "routes", "category_route
 
 
 class Given(NamedTuple):
-    """One value as somebody gave it, and where."""
+    """One given value and its source."""
 
     name: str
     value: Any
@@ -98,12 +98,12 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterat
         if name in NAMES:
             yield Given(name, environ[variable], f"environment {variable}", is_text=True)
         elif difflib.get_close_matches(name, NAMES, n=1, cutoff=0.8):
-            # Only what looks like a slip is refused: other versions and tools may have variables of their own.
+            # Only likely typing errors are refused: other versions and tools may use variables of their own.
             problems.append(f"environment {variable}: there is no such setting.{nearest(name, NAMES)}")
 
 
 def _from_document_variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
-    """USE_REDIS_QUEUE chooses Redis, with memory to fall back on, or memory alone; REDIS_URL alone chooses nothing."""
+    """USE_REDIS_QUEUE chooses Redis with a fallback to memory, or memory only; REDIS_URL alone chooses nothing."""
     timeout = environ.get("REDIS_HEALTH_CHECK_TIMEOUT")
     if timeout:
         yield Given("redis_health_check_timeout_s", timeout, "environment REDIS_HEALTH_CHECK_TIMEOUT", is_text=True)
@@ -207,7 +207,7 @@ def _problem(given: Given, error: Exception) -> str:
         return f"{given.where}: {error}"
     value = shown(redacted(given.value)) if given.name == "url" and isinstance(given.value, str) else shown(given.value)
     if given.name == "alerts":
-        value = "…"  # passwords and secrets are in there
+        value = "…"  # The value may contain passwords and secrets.
     choices = _choices(_kinds()[given.name])
     expectation = f"expected one of {', '.join(choices)}" if choices else str(error)
     return f"{given.where}: {given.name} = {value}: {expectation}"

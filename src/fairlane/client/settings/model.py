@@ -40,7 +40,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     url: str = DEFAULT_URL
     app: Annotated[str, Meta(min_length=1)] | None = None
-    """Where the command line finds the application, `module:name`; importing it is up to the command line alone."""
+    """Where the command line finds the application, `module:name`; only the command line imports it."""
     schema: _Name = "fairlane"
     """PostgreSQL: where Fairlane's tables and functions live."""
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "fairlane"
@@ -57,9 +57,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     default_tenant: str = SYSTEM_TENANT
     require_principal: bool = True
-    """A job that asks who it acts as is put off while its tenant has nobody; false: it gets None and continues."""
+    """Postpone a job that requests its principal while its tenant has none; false: it gets None and continues."""
     strict_payload: bool = False
-    """Demand tenant, correlation id (a UUID), idempotency key and category on every job."""
+    """Require tenant, correlation id (a UUID), idempotency key and category on every job."""
     sensitive: SensitivePolicy = "refuse"
     payload_warn_bytes: _Count = 10_240
     payload_max_bytes: _Count = 1_048_576
@@ -100,7 +100,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     alerts: AlertSettings = AlertSettings()
     """Rules changed or added, and where alerts are sent: mail, webhooks."""
     metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
-    """How many tenants, the busiest, have figures of their own in `/metrics`; the rest are together as `other`."""
+    """How many tenants, the busiest, have their own labels in `/metrics`; the rest are counted as `other`."""
 
     sources: Mapping[str, str] = {}
     """Where each value came from, by name; what is not listed is a default."""
@@ -119,7 +119,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.sources.get(name, "default")
 
     def shown(self) -> Iterator[tuple[str, Any, str]]:
-        """Name, value and origin of each setting, fit to be printed."""
+        """Name, printable value and source of each setting."""
         for name in NAMES:
             value = getattr(self, name)
             if name == "url":
