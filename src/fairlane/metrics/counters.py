@@ -31,7 +31,7 @@ class BusiestTenants:
         self.named: frozenset[str] = frozenset()
 
     def update(self, rows: Iterable[StatRow], *, is_whole: bool) -> frozenset[str]:
-        """Give free labels to the busiest; with the whole window also replace the least busy. Returns those replaced."""
+        """Give free labels to the busiest; with the whole window also replace the least busy. Returns these."""
         jobs: Counter[str] = Counter()
         for row in rows:
             jobs[row.tenant] += row.enqueued + row.completed + row.failed + row.dead + row.cancelled
