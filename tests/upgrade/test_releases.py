@@ -117,6 +117,28 @@ def test_what_a_release_no_longer_has_stays_until_the_schema_is_contracted(
     Scene(store).finished()
 
 
+def test_what_a_release_has_again_is_obsolete_no_more(dsn: str, store: PostgresStore, made_up: MadeUp) -> None:
+    for release, functions in ((NOW + 1, PAINT), (NOW + 2, ""), (NOW + 3, PAINT)):
+        made_up.become(release, functions, COLOUR)
+        store.migrator().up()
+    assert store.migrator().contract() == ()
+    assert ask(dsn, "select proname::text from pg_proc where proname = 'paint_v1'") == ["paint_v1"]
+
+
+def test_the_script_of_an_older_release_stops_before_newer_functions(
+    dsn: str, store: PostgresStore, made_up: MadeUp
+) -> None:
+    scripts = (store.migrator().script(), store.isolator().script())
+    made_up.become(NOW + 1, PAINT, COLOUR)
+    store.migrator().up()
+    newer = objects(dsn)
+    for script in scripts:
+        with psycopg.connect(dsn, autocommit=True) as conn, pytest.raises(psycopg.Error, match="of a newer release"):
+            conn.execute(script.encode())
+    assert objects(dsn) == newer
+    assert store.migrator().state() == SchemaState(VERSION + 1, 0, NOW + 1)
+
+
 def test_a_schema_is_contracted_once_no_older_code_is_left(store: PostgresStore, made_up: MadeUp) -> None:
     worker = Making().worker_id()
     store.run(Renew(worker=worker, name="an older one", figures={"schema.version": VERSION, "schema.functions": NOW}))
@@ -214,6 +236,13 @@ class TestIsolated:
         assert ask(house.dsn("worker"), "select fairlane.paint_v1('{}')") == [{"wish": {}, "n": 0}]
         store.migrator().contract()
         self.is_isolated(house)
+
+    def test_roles_may_call_what_a_release_has_again(self, house: House, store: PostgresStore, made_up: MadeUp) -> None:
+        for release, functions in ((NOW + 1, PAINT), (NOW + 2, ""), (NOW + 3, PAINT)):
+            made_up.become(release, functions, COLOUR)
+            store.migrator().up()
+        self.is_isolated(house)
+        assert ask(house.dsn("worker"), "select fairlane.paint_v1('{}')") == [{"wish": {}, "n": 0}]
 
     def test_calls_go_on_while_functions_are_replaced(
         self, house: House, store: PostgresStore, made_up: MadeUp

@@ -12,7 +12,7 @@ from fairlane.errors import OldWorkersAlive
 from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.connection import Connection, Connector
 from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
-from fairlane.stores.postgres.roles import isolation_block
+from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
 from fairlane.stores.postgres.schema import checksum, functions_step, migrations, types_and_views
 
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
@@ -162,7 +162,7 @@ def _body(step: Migration) -> str:
         names = {"{types}": types, "{views}": views}
         for mark, found in names.items():
             record = record.replace(mark, ", ".join(f"'{name}'" for name in found))
-        return f"{_FIRST_FUNCTIONS}{step.sql}\n{record}"
+        return f"{no_newer_functions('schema_version')}{_FIRST_FUNCTIONS}{step.sql}\n{record}"
     row = f"({step.version}, '{step.phase}', '{step.name}')"
     return (
         "do $migration$ begin\n"
@@ -276,6 +276,8 @@ from (
 ) found
 on conflict (version, phase) do update
 set checksum = excluded.checksum, members = excluded.members, obsolete = excluded.obsolete, applied_at = now();
+-- The newest release answers for all before it: what it has again is obsolete no more.
+update schema_version set members = '{}', obsolete = '{}' where phase = 'functions' and version < {release};
 """
 
 _OBSOLETE_STEP = Migration(

@@ -65,6 +65,20 @@ def isolation_block(schema: str, prefix: str | None = None) -> str:
     return text
 
 
+def no_newer_functions(table: str) -> str:
+    """SQL that stops a script of this release where a newer one has applied its functions already."""
+    release = migrations().needed.functions
+    return f"""\
+do $newer$ begin
+if exists (select from {table} where phase = 'functions' and version > {release}) then
+  raise exception 'the functions of this schema are of a newer release than {release}'
+    using errcode = 'object_not_in_prerequisite_state',
+          hint = 'Run the script of the newest release; this one has nothing to add.';
+end if;
+end $newer$;
+"""
+
+
 class PostgresIsolator:
     def __init__(self, connector: Connector, schema: str) -> None:
         self._connector, self._schema = connector, schema
@@ -82,6 +96,7 @@ class PostgresIsolator:
             "set local search_path = pg_catalog, pg_temp;\n"
             f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({schema}));\n"
             "set local lock_timeout = '3s';\n"
+            f"{no_newer_functions(quoting.Identifier(self._schema, 'schema_version').as_string(None))}"
             f"{isolation_block(self._schema, prefix)}"
             "commit;\n"
         )
