@@ -171,6 +171,11 @@ def test_of_a_selection_only_what_cannot_be_done_is_refused(house: ShopHouse, ma
     ]
 
 
+def test_a_bound_for_filters_does_not_bound_a_selection(house: ShopHouse, manager: str) -> None:
+    body = {"act": "discard", "ids": letters(house, 3), "most": 2}
+    assert house.call("POST", f"{DLQ}many/", manager, json=body).json()["done"] == 3
+
+
 def test_a_group_that_failed_alike_is_reprocessed_at_a_bounded_rate(house: ShopHouse, manager: str) -> None:
     letters(house, 9)
     groups = house.call("GET", f"{DLQ}groups/", manager).json()["groups"]

@@ -334,3 +334,23 @@ def test_a_forked_child_goes_on_with_a_copy(store: MemoryStore, scene: Scene) ->
         os._exit(0 if depth(store) == 3 and depth(MemoryStore()) == 0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert depth(store) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_threads_that_fork_at_the_same_time_leave_no_lock_behind(store: MemoryStore) -> None:
+    def fork_often() -> None:
+        for _ in range(20):
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    forkers = [Thread(target=fork_often) for _ in range(3)]
+    for forker in forkers:
+        forker.start()
+    for forker in forkers:
+        forker.join(NEVER_S)
+    another = Thread(target=MemoryStore, daemon=True)
+    another.start()
+    another.join(NEVER_S)
+    assert not another.is_alive()
+    assert depth(store) == 0

@@ -54,8 +54,8 @@ def those_meant(
     size = whole_number("limit", limit, MOST_ACTS)
     if given is not None:
         ids = list(dict.fromkeys(given))
-        if len(ids) > size:
-            raise InvalidOption("ids", len(ids), f"at most {size} in one call")
+        if len(ids) > MOST_ACTS:
+            raise InvalidOption("ids", len(ids), f"at most {MOST_ACTS} in one call")
         return ids, None
     found: list[I] = []
     cursor = seq_before(before)

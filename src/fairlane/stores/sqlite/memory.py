@@ -67,6 +67,8 @@ class MemoryDatabase:
 _databases: weakref.WeakSet[MemoryDatabase] = weakref.WeakSet()
 _originals: dict[Library, Driver] = {}
 _originals_lock = threading.RLock()
+_fork_lock = threading.RLock()
+"""One fork at a time: another would add to what is held, and nobody would release it."""
 _held_over_fork: list[threading.RLock] = []
 
 
@@ -91,6 +93,7 @@ def _connect(library: Library) -> Driver:
 
 def _before_fork() -> None:
     """Wait until no thread is inside a database: a child would copy it half way through an operation."""
+    _fork_lock.acquire()
     _held_over_fork.extend([_originals_lock, *(database.lock for database in list(_databases))])
     for lock in _held_over_fork:
         lock.acquire()
@@ -99,6 +102,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _held_over_fork:
         _held_over_fork.pop().release()
+    _fork_lock.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
