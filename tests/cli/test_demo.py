@@ -264,7 +264,7 @@ def test_the_breaker_opens_puts_jobs_off_and_closes_again(whole: Told, store: Fa
     details = [detail for job in syncs if (detail := store.jobs.detail(job)) is not None]
     put_off = sum(detail.attempts[-1].attempt - len(detail.attempts) for detail in details)
     assert put_off > 0
-    assert f"put jobs off {put_off} time" in whole.said
+    assert f"postponed jobs {put_off} time" in whole.said
     for detail in details:
         charged = sum(attempt.outcome == "failed" for attempt in detail.attempts)
         assert detail.job.attempts == charged

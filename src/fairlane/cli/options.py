@@ -104,7 +104,7 @@ def in_scope(command: F) -> F:
 
 
 def acts(command: F) -> F:
-    """`--by` and `--notes`, for what is written to the audit records."""
+    """`--by` and `--notes`, for the audit record."""
 
     @wraps(command)
     def run(*args: Any, by: str | None, notes: str | None, **kwargs: Any) -> Any:

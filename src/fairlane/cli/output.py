@@ -162,7 +162,7 @@ class Printer:
         self.table([title for title, _ in titled], [[_cell(read(record)) for read in readers] for record in records])
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
-        """One `name  value` line each; empty values are left out."""
+        """Print one `name  value` line each; empty values are omitted."""
         shown = [(name, printable(str(value))) for name, value in pairs if value is not None and str(value)]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:

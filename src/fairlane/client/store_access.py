@@ -88,7 +88,7 @@ def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
     """Open the store the settings name.
 
     With `fallback = "memory"` a missing package or an unreachable server leads to the memory store and a
-    warning; what is enqueued then lives only as long as this process.
+    warning; jobs enqueued then are lost when this process ends.
     """
     if settings.fallback == "refuse":
         return _open(settings, settings.url, clock)

@@ -1,4 +1,4 @@
-"""The names, types and labels of every metric. Those without a prefix come from the requirements."""
+"""The names, types and labels of every metric. Names without the prefix `fairlane_` are fixed by the requirements."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class LimitBody(AboutLimitBody):
 
 @routes.get("", Right.READ, answer=LIMITS)
 async def list_limits(ctx: Context) -> object:
-    """List limits: those set at run time, and the code's."""
+    """List limits set at run time, and those declared by code."""
     stored, declared, tenant = await ctx.app.limits.alist(), ctx.app.limits.declared, ctx.caller.tenant
     return {
         "limits": stored_limits(one for one in stored if tenant is None or _concerns(one.limit, tenant)),

@@ -115,7 +115,7 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """JSON where it is JSON (`7`, `true`, `[1, 2]`, `"7"`), else the text itself."""
+    """The value as JSON if it is valid JSON (`7`, `true`, `[1, 2]`, `"7"`), else the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

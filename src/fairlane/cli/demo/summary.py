@@ -143,7 +143,7 @@ def sentences(summary: Summary) -> Iterator[str]:
     if summary.put_off:
         state = summary.breaker_state.replace("_", " ")
         times = plural(summary.put_off, "time")
-        yield f"The breaker {CRM.name} put jobs off {times}, uncharged; it is {state} now."
+        yield f"The breaker {CRM.name} postponed jobs {times}, counting no attempt; it is {state} now."
     if summary.fired:
         yield (
             f"The schedule {DIGEST} was set up as if no worker had run at {summary.fired_at}: "
@@ -151,7 +151,7 @@ def sentences(summary: Summary) -> Iterator[str]:
         )
     waiting = summary.dead_letters.get("pending_review", 0)
     letters, acts = plural(waiting, "dead letter"), plural(summary.acts, "act")
-    yield f"{letters} for a person to look at; {acts} by a person on record."
+    yield f"{letters} to review; {acts} by an operator in the audit."
     yield ""
     if summary.directory is None:
         yield "The demo's directory is removed. `fairlane demo --keep` keeps it, to inspect with:"

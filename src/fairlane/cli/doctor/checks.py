@@ -60,7 +60,7 @@ def _settings_in_force(settings: Settings) -> Iterator[Finding]:
         yield Finding("alerts", "fail", f"{error.purpose} needs {error.package}, which is not installed", error.remedy)
     if settings.profile != "production":
         yield Finding(
-            "profile", "warn", "development: purge() is allowed", 'set profile = "production" where it counts'
+            "profile", "warn", "development: purge() is allowed", 'set profile = "production" on production systems'
         )
     if settings.fallback == "memory":
         yield Finding(

@@ -116,7 +116,7 @@ def health(client: Fairlane) -> Iterator[Finding]:
     after = client.runtime.clock.now()
     yield Finding("store", "ok", f"{found.store} answers: {found.server}")
     if found.durable:
-        yield Finding("durability", "ok", "what is acknowledged survives a crash")
+        yield Finding("durability", "ok", "acknowledged writes survive a crash")
     for sentence in found.degraded:
         yield from_sentence("durability", "warn" if found.durable else "fail", sentence)
     if not found.durable and not found.degraded:
@@ -155,5 +155,7 @@ def unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
 
 
 def unreachable(error: Exception) -> Finding:
-    remedy = "check the url, and that the server runs and lets you in" if isinstance(error, StoreError) else ""
+    remedy = (
+        "check the url, and that the server runs and accepts your credentials" if isinstance(error, StoreError) else ""
+    )
     return Finding("store", "fail", one_line(str(error)), remedy)

@@ -239,7 +239,7 @@ class Circuits:
         try:
             return (yield from ask(op))
         except StoreError as error:
-            logger.warning("breakers use what they last heard: %s", error)
+            logger.warning("breakers use their last known state: %s", error)
             return None
 
     def _report(self, known: Known, report: Report, heard: Heard | None) -> Steps[None]:

@@ -70,9 +70,9 @@ def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
     if waiting.place == "held":
         yield (
             f"its tenant is at its limit of {waiting.waiting_limit} jobs "
-            f'in queue "{job.queue}"; it goes on when there is room'
+            f'in queue "{job.queue}"; it continues when there is room'
             if waiting.waiting_limit is not None
-            else "it was held at its tenant's limit, which is lifted: it goes on within seconds"
+            else "it was held at its tenant's limit, which is lifted: it continues within seconds"
         )
     if waiting.place == "scheduled" and job.run_at > now:
         what = "it failed and is tried again" if job.status == "failed" else "it is scheduled"

@@ -40,7 +40,7 @@ class QueueAdmin(PausingVerbs):
     _kind: ClassVar[PauseKind] = "queue"
 
     def _list(self, *, tenant: str | int | None = None) -> Steps[tuple[QueueState, ...]]:
-        """Every queue with unfinished jobs, and every paused one, by name; for one tenant: those with jobs of it."""
+        """Every queue with unfinished jobs, and every paused one, by name; for one tenant: queues with its jobs."""
         scope = in_scope(tenant)
         stats = yield from ask(GetStats(scope=scope, parts=("queues",)))
         paused = {pause.name for pause in (yield from ask(ListPauses())).pauses if pause.kind == "queue"}

@@ -103,7 +103,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How many tenants, the busiest, have their own labels in `/metrics`; the rest are counted as `other`."""
 
     sources: Mapping[str, str] = {}
-    """Where each value came from, by name; what is not listed is a default."""
+    """The source of each value, by name; values not listed are defaults."""
 
     @property
     def limits(self) -> ScanLimits:
