@@ -149,7 +149,7 @@ def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
     [
         (("--lane", "fast"), "NAME:SLOTS:QUEUE"),
         (("--lane", "a:0"), "1 to 10,000 slots"),
-        (("--lane", "a:1", "--slots", "2"), "leave --slots out"),
+        (("--lane", "a:1", "--slots", "2"), "omit --slots"),
         (("--max-memory", "lots"), "512MB or 2GB"),
         (("--grace", "soon"), "90s, 5m"),
     ],
