@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from fairlane.stores.migrations import Migration, Migrations
 
-FUNCTIONS_RELEASE = 2
+FUNCTIONS_RELEASE = 3
 """Raised with the first change in functions/ after the baseline (tests/upgrade/baseline.txt): functions are never
 replaced by those of an older release."""
 
