@@ -15,6 +15,9 @@ PYTHONS ?= $(shell for v in 3.11 3.12 3.13 3.14; do for p in "python$$v" "$$HOME
 	test "$$("$$p" -c 'import sys; print("%s.%s" % sys.version_info[:2])' 2>/dev/null)" = $$v && { echo "$$p"; break; }; done; done)
 PYTEST_ARGS ?=
 ROWS ?=
+# The programs of another PostgreSQL, 15 to 18; without it the tests run on the 18 that a wheel brings.
+PG_BIN ?=
+export PG_BIN
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -26,8 +29,8 @@ help: ## List what there is to make
 demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
 	@$(BIN)/fairlane demo
 
-test: lint types contracts docs-check footprint pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 chooses
-	@echo "Testing on Python $(VERSION), in $(VENV)"
+test: lint types contracts docs-check footprint pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
+	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
 test-pythons: ## The same on every supported Python that is installed, or on those of PYTHONS

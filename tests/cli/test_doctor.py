@@ -63,7 +63,7 @@ def test_a_healthy_postgresql_store_passes_every_check(run: Run, database: str) 
     run("migrate", "up", "--url", database)
     found = findings(run, "--url", database)
     assert states(found) == {"ok"}
-    assert found["store"]["says"].startswith("postgresql answers: PostgreSQL 18")
+    assert found["store"]["says"].startswith("postgresql answers: PostgreSQL 1")
 
 
 def test_a_missing_schema_fails_with_the_command_to_run(run: Run, database: str) -> None:

@@ -1,10 +1,12 @@
-"""A real PostgreSQL 18 for tests, from the binaries of a wheel: no root, no installation, fsync on."""
+"""A real PostgreSQL for tests, with fsync on: version 18 from the binaries of a wheel (no root, no installation), or any from
+15 to 18 whose programs are in the directory PG_BIN."""
 
 from __future__ import annotations
 
 import atexit
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ from tests.servers.keeper import Keeper
 from tests.servers.ports import free_port
 
 SUPERUSER = "postgres"
+SUPPORTED = range(15, 19)
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 SETTINGS: Mapping[str, str] = {
@@ -170,7 +173,9 @@ class PostgresServer:
         try:
             self._programs = _programs_for(self._account, self._directory)
             initdb = [self._programs / "initdb", "-D", self.data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
-            locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+            locale = ["--locale=C.UTF-8"]
+            if _version_of(self._programs) >= 17:
+                locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
             made = self._account.run([*map(str, initdb), *locale, "--no-sync"], cwd=self._directory)
             if made.returncode != 0:
                 raise RuntimeError(f"initdb failed ({made.returncode}):\n{made.stdout.decode(errors='replace')}")
@@ -249,8 +254,33 @@ def _wheel() -> Path:
     return Path(spec.origin).parent
 
 
+@cache
+def _version_of(programs: Path) -> int:
+    said = subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
+    return int(re.search(r"\d+", said)[0])  # type: ignore[index]
+
+
+def _named_programs(directory: str) -> Path:
+    programs = Path(directory).resolve()
+    for program in ("postgres", "initdb", "psql", "pg_dump"):
+        if not os.access(programs / program, os.X_OK):
+            raise RuntimeError(
+                f"PG_BIN = {directory!r} holds no program {program!r}; it names the directory with the programs of a "
+                "server, for instance /usr/lib/postgresql/15/bin"
+            )
+    version = _version_of(programs)
+    if version not in SUPPORTED:
+        raise RuntimeError(
+            f"PG_BIN = {directory!r} is PostgreSQL {version}; Fairlane supports {SUPPORTED[0]} to {SUPPORTED[-1]}"
+        )
+    return programs
+
+
 def _programs_for(account: Account, directory: Path) -> Path:
     """Where the programs are, copied into `directory` if the account cannot reach the installed ones."""
+    named = os.environ.get("PG_BIN")
+    if named:
+        return _named_programs(named)
     package = _wheel()
     installed = package / "pginstall18" / "bin"
     if account.can_run([str(installed / "postgres"), "--version"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import SUPPORTED, PostgresServer
 
 STARTED_AND_ABANDONED = """
 import sys, time
@@ -39,11 +40,27 @@ def one(dsn: str, query: str) -> object:
     return row[0]
 
 
-def test_the_server_is_postgresql_18_with_fsync_on(server: PostgresServer) -> None:
-    assert one(server.dsn(), "select current_setting('server_version_num')::int / 10000") == 18
+def test_the_server_is_postgresql_18_or_the_one_of_pg_bin_with_fsync_on(server: PostgresServer) -> None:
+    version = one(server.dsn(), "select current_setting('server_version_num')::int / 10000")
+    assert version in SUPPORTED if os.environ.get("PG_BIN") else version == 18
     assert one(server.dsn(), "show fsync") == "on"
     assert one(server.dsn(), "show max_connections") == "200"
     assert one(server.socket_dsn(), "show shared_buffers") == "256MB"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [(None, "holds no program 'postgres'"), ("14.11", "is PostgreSQL 14; Fairlane supports 15 to 18")],
+)
+def test_a_directory_without_a_supported_server_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
+) -> None:
+    for program in ("postgres", "initdb", "psql", "pg_dump") if version else ():
+        (tmp_path / program).write_text(f"#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PG_BIN", str(tmp_path))
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        PostgresServer().start()
 
 
 def test_a_database_can_be_made_from_a_template_and_dropped_under_its_users(server: PostgresServer) -> None:

@@ -265,6 +265,7 @@ set search_path from current
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set jit = off
 as $$
 declare
   _counts  json := _op->'counts';

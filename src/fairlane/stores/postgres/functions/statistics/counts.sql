@@ -259,6 +259,7 @@ language sql stable
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set jit = off
 begin atomic
   select json_object_agg(kind, n) from unnest(array['pending_review', 'retried', 'resolved', 'discarded']) kind
   cross join lateral (select count(*) as n from (select from dead_letter d where d.status = kind limit _cap) c) g
@@ -273,6 +274,7 @@ set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
+set jit = off
 begin atomic
   select json_object_agg(kind, n) from unnest(array['pending_review', 'retried', 'resolved', 'discarded']) kind
   cross join lateral (
