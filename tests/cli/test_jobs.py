@@ -21,7 +21,7 @@ def ids(page: Any) -> set[str]:
 def test_jobs_are_listed_newest_first_with_their_status(run: Run, scene: Scene) -> None:
     result = run("jobs", "list", "--url", scene.url)
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["ID", "TYPE", "STATUS", "TENANT", "QUEUE", "FAILED", "AGE", "DUE"]
+    assert lines[0].split() == ["ID", "TYPE", "STATUS", "TENANT", "QUEUE", "ATTEMPTS", "ENQUEUED", "DUE"]
     assert [line.split()[0] for line in lines[1:]] == [scene.waiting, scene.failed, scene.dead, scene.done]
     assert [line.split()[2] for line in lines[1:]] == ["pending", "failed", "dead", "completed"]
     assert result.stderr == ""

@@ -87,6 +87,6 @@ def test_workers_are_listed(scene: Scene, run: Run, answer: Callable[..., Any]) 
     worker = Holding(scene)
     _, row = run("workers", "list", "--url", scene.url).stdout.splitlines()
     assert row.split()[:5] == [str(worker.id), "host:7", "at", "work", "1"]
-    assert "rss_mb 42.5" in row
+    assert "rss_mb=42.5" in row
     [seen] = answer("workers", "list", "--url", scene.url)["workers"]
     assert (seen["name"], seen["leases"], seen["figures"]) == ("host:7", 1, {"rss_mb": 42.5})

@@ -32,7 +32,7 @@ def test_tenants_are_listed_with_what_waits_and_runs_of_theirs(known: Scene, run
 
 def test_a_tenant_s_share_is_set_and_audited(known: Scene, run: Run, answer: Answer) -> None:
     shown = run("tenants", "set", "acme", "--weight", 3, "--tier", "gold", "--notes", "paid", "--url", known.url).stdout
-    assert "weight      3\n" in shown
+    assert "weight     3\n" in shown
     assert "gold" in run("tenants", "show", "acme", "--url", known.url).stdout
     [record] = answer("audit", "list", "--url", known.url)["records"]
     assert (record["action"], record["by"], record["notes"]) == ("tenant_set", "olga", "paid")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -71,6 +71,13 @@ def span(length: timedelta) -> str:
     return "".join(parts[:2]) or "0s"
 
 
+def distance(at: datetime, now: datetime) -> str:
+    """`5m ago`, `in 1h30m`."""
+    if at <= now:
+        return f"{span(now - at)} ago"
+    return f"in {span(at - now)}"
+
+
 def count(number: int, cap: int) -> str:
     """A count that stops at `cap`; the cap means that many or more."""
     return f"{number}+" if number >= cap else str(number)
@@ -99,23 +106,67 @@ STYLES = {
 
 
 Column = str | tuple[str, str | Callable[[Any], object]]
-"""A field of a record, as in `"job.tenant"`; or a title, and a field or what makes a cell of the record."""
+"""A field of a record by its path, as in `"job.tenant"`; or a heading of its own, and a field or what makes a cell."""
+
+_FREE_TEXT = frozenset({"notes", "reason", "error_message"})
+"""Fields that hold text of any length; a table shows its beginning."""
 
 
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else ""
-        case datetime():
-            return instant(value)
-        case float():
-            return f"{value:g}"
-        case tuple():
-            return ",".join(str(item) for item in value)
-        case _:
-            return str(value)
+class Style(NamedTuple):
+    """How values are shown: instants as their distance from `now`, if given; counts from `cap` on as `cap+`."""
+
+    now: datetime | None = None
+    cap: int | None = None
+
+    def cell(self, value: object, field: str = "") -> str:
+        match value:
+            case None:
+                return ""
+            case bool():
+                return "yes" if value else ""
+            case datetime():
+                return instant(value) if self.now is None else distance(value, self.now)
+            case timedelta():
+                return span(value)
+            case int() if self.cap is not None:
+                return count(value, self.cap)
+            case float():
+                return f"{value:g}s" if field.endswith("_s") else f"{value:g}"
+            case tuple():
+                return ",".join(str(item) for item in value)
+            case dict():
+                return ", ".join(f"{name}={self.cell(item)}" for name, item in value.items())
+            case _:
+                return str(value)
+
+
+PLAIN = Style()
+
+
+def _reader(source: str | Callable[[Any], object], style: Style) -> Callable[[Any], str]:
+    """What makes the cell of a column from a record."""
+    if callable(source):
+        return lambda record: style.cell(source(record))
+    get, field = attrgetter(source), source.rpartition(".")[2]
+
+    def read(record: Any) -> str:
+        value = get(record)
+        text = style.cell(value, field)
+        return shortened(text, 80) if field in _FREE_TEXT or isinstance(value, (tuple, dict)) else text
+
+    return read
+
+
+def heading(path: str) -> str:
+    """The heading of a field: `tenant` for `job.tenant`, `died` for `died_at`."""
+    return path.rpartition(".")[2].removesuffix("_at").removesuffix("_s").replace("_", " ")
+
+
+def facts_of(record: Struct, *, without: Container[str] = (), style: Style = PLAIN) -> Iterator[tuple[str, str]]:
+    """A heading and a value for each field of a record, for `Printer.facts`."""
+    for name in record.__struct_fields__:
+        if name not in without:
+            yield heading(name), style.cell(getattr(record, name), name)
 
 
 class Printer:
@@ -155,11 +206,43 @@ class Printer:
         for row in [[title.upper() for title in titles], *cells]:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
-    def records(self, columns: Sequence[Column], records: Iterable[Any]) -> None:
-        """A table of values of core, a column for each field named."""
-        titled = [(column.replace("_", " "), column) if isinstance(column, str) else column for column in columns]
-        readers = [attrgetter(field) if isinstance(field, str) else field for _, field in titled]
-        self.table([title for title, _ in titled], [[_cell(read(record)) for read in readers] for record in records])
+    def records(self, columns: Sequence[Column], records: Iterable[Any], style: Style = PLAIN) -> None:
+        """Print a table of records, a column for each field named."""
+        titled = [(heading(column), column) if isinstance(column, str) else column for column in columns]
+        readers = [_reader(source, style) for _, source in titled]
+        self.table([title for title, _ in titled], [[read(record) for read in readers] for record in records])
+
+    def listing(
+        self,
+        name: str,
+        found: Any,
+        columns: Sequence[Column],
+        *,
+        empty: str,
+        style: Style = PLAIN,
+        turn: str = "--before",
+    ) -> None:
+        """Print a page whose field `name` holds the records, or a tuple of records: as JSON or as a table.
+
+        `empty` is the note if there are none; `turn` is the option that continues with the next page.
+        """
+        if self.as_json:
+            self.data({name: found} if isinstance(found, tuple) else found)
+            return
+        records = found if isinstance(found, tuple) else getattr(found, name)
+        if records:
+            self.records(columns, records, style)
+        else:
+            self.note(empty)
+        if getattr(found, "next", None) is not None:
+            self.note(f"there are more: continue with {turn} {found.next}")
+
+    def answer(self, data: object, text: str) -> None:
+        """Print the data as JSON, or a line of text about it."""
+        if self.as_json:
+            self.data(data)
+        else:
+            self.line(text)
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """Print one `name  value` line each; empty values are omitted."""

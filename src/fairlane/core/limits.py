@@ -37,6 +37,16 @@ class Rate(Struct, frozen=True):
     count: int
     period_s: float
 
+    def __str__(self) -> str:
+        """`50/min`: the way it is written."""
+        if self.count == NO_LIMIT:
+            return _NO_LIMIT
+        for unit, span_s in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+            if self.period_s % span_s == 0:
+                times = self.period_s / span_s
+                return f"{self.count}/{'' if times == 1 else f'{times:g}'}{unit}"
+        return f"{self.count}/{'' if self.period_s == 1 else f'{self.period_s:g}'}s"
+
 
 class LimitKey(NamedTuple):
     """What a limit is about."""
@@ -200,21 +210,10 @@ def read_rate(option: str, given: object) -> Rate:
         is_writable = abs(given.count) <= 1000 * HIGHEST_COUNT
         raise InvalidOption(
             option,
-            rate_text(given) if is_writable else given,
+            str(given) if is_writable else given,
             f"0 to {HIGHEST_COUNT:,} starts in a period of 1 ms to {timedelta(days=1)}",
         )
     return given
-
-
-def rate_text(rate: Rate) -> str:
-    """`50/min`: the way it is written."""
-    if rate.count == NO_LIMIT:
-        return _NO_LIMIT
-    for unit, span_s in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if rate.period_s % span_s == 0:
-            times = rate.period_s / span_s
-            return f"{rate.count}/{'' if times == 1 else f'{times:g}'}{unit}"
-    return f"{rate.count}/{'' if rate.period_s == 1 else f'{rate.period_s:g}'}s"
 
 
 def check_limit(limit: Limit) -> Limit:
@@ -258,7 +257,7 @@ def _check_place(limit: Limit) -> None:
                 )
     if limit.queue and limit.enqueue_rate is not None:
         raise InvalidOption(
-            "enqueue_rate", rate_text(limit.enqueue_rate), "a limit over all queues: a tenant's without a queue"
+            "enqueue_rate", str(limit.enqueue_rate), "a limit over all queues: a tenant's without a queue"
         )
     if limit.types and limit.kind != "named":
         raise InvalidOption("types", limit.types, "a named limit: only that is shared by tasks")

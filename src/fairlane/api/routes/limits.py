@@ -15,7 +15,7 @@ from fairlane.api.fields import ActBody, Name, TenantName, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.core.ids import EVERY_TENANT
-from fairlane.core.limits import FullPolicy, Limit, LimitKind, StoredLimit, rate_text
+from fairlane.core.limits import FullPolicy, Limit, LimitKind, StoredLimit
 from fairlane.errors import InvalidOption
 
 routes = Routes("limits", "/api/jobs/limits/")
@@ -102,7 +102,7 @@ def _summary(limit: Limit, **stored: Any) -> dict[str, Any]:
     rates = {"rate": limit.rate, "enqueue_rate": limit.enqueue_rate}
     return {
         **msgspec.structs.asdict(limit),
-        **{name: None if rate is None else rate_text(rate) for name, rate in rates.items()},
+        **{name: None if rate is None else str(rate) for name, rate in rates.items()},
         "set_by": None,
         "set_at": None,
         "paused_until": None,

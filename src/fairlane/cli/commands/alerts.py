@@ -14,7 +14,7 @@ from fairlane.cli.target import At
 if TYPE_CHECKING:
     from fairlane.core.ops import Alerts
 
-TITLES = ("rule", "about", "state", "severity", "value", "since", "silenced until")
+COLUMNS = ("rule", "about", "state", "severity", "value", "since")
 
 
 @click.group(cls=SuggestingGroup)
@@ -33,14 +33,9 @@ def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
     if out.as_json:
         out.data(found)
         return
-    until = {silence.rule: silence.until for silence in found.silences}
-    rows = [
-        (a.rule, a.about, a.state, a.severity, f"{a.value:g}", instant(a.since), instant(until.get(a.rule)))
-        for a in found.alerts
-        if also_resolved or a.state != "resolved"
-    ]
-    if rows:
-        out.table(TITLES, rows)
+    shown = [alert for alert in found.alerts if also_resolved or alert.state != "resolved"]
+    if shown:
+        out.records(COLUMNS, shown)
     else:
         out.note("no alert is firing")
     _show_silences(found, out)
@@ -64,11 +59,8 @@ def silence(rule: str, length: timedelta, by: str, notes: str | None, at: At, ou
     """Send no messages about RULE's alerts for a while; the alerts are still recorded."""
     with at.client() as client:
         found = client.alerts.silence(rule, length, by=by, notes=notes)
-    if out.as_json:
-        out.data(found)
-        return
     until = next((silence.until for silence in found.silences if silence.rule == rule), None)
-    out.line(f"{rule} is silenced until {instant(until)}" if until else f"{rule} is not silenced")
+    out.answer(found, f"{rule} is silenced until {instant(until)}" if until else f"{rule} is not silenced")
 
 
 def _show_silences(found: Alerts, out: Printer) -> None:

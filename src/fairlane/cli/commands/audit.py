@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.options import SuggestingGroup, at_store, in_scope, paged, prints
-from fairlane.cli.output import Column, Failed, Printer, count, plural, shortened
+from fairlane.cli.output import Failed, Printer, count, plural
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.client.admin.audit import ChainVerified
 
-COLUMNS: tuple[Column, ...] = (
-    *("id", "at", "by", "action", "tenant", "target"),
-    ("notes", lambda record: shortened(record.notes or "")),
-)
+COLUMNS = ("id", "at", "by", "action", "tenant", "target", "notes")
 _LINK = re.compile(r"(\d{1,18}):([0-9a-f]{64})", re.ASCII)
 _UNSEALED_CAP = 1_000
 
@@ -47,15 +44,8 @@ def list_records(
     """List operators' acts, newest first."""
     with at.client() as client:
         page = client.audit.list(tenant=tenant, action=action, target=target, before=before, limit=limit)
-    if out.as_json:
-        out.data(page)
-        return
-    if page.records:
-        out.records(COLUMNS, page.records)
-    else:
-        out.note("no audit record matches" if action or target or tenant else "there are no audit records")
-    if page.next is not None:
-        out.note(f"there are more: continue with --before {page.next}")
+    empty = "no audit record matches" if action or target or tenant else "there are no audit records"
+    out.listing("records", page, COLUMNS, empty=empty)
 
 
 @audit.command("verify")

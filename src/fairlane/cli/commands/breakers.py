@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
-from fairlane.cli.output import NOT_FOUND, Failed, Printer, span
+from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style
 from fairlane.cli.target import At
 from fairlane.errors import nearest
 
 if TYPE_CHECKING:
     from fairlane.core.breaker import BreakerRecord
 
-TITLES = ("name", "state", "failures", "tries again", "last failure")
+COLUMNS: tuple[Column, ...] = (
+    *("name", "state", "failures"),
+    ("tries again", lambda breaker: (breaker.retry_at or "when reset") if breaker.state == "open" else None),
+    "last_failure_at",
+)
 
 name = click.argument("name")
 
@@ -32,12 +35,8 @@ def list_breakers(at: At, out: Printer) -> None:
     """List breakers by name: closed, open, or half open while trial calls run."""
     with at.client() as client:
         found, now = client.breakers.list(), client.runtime.clock.now()
-    if out.as_json:
-        out.data({"breakers": found})
-    elif found:
-        out.table(TITLES, [_row(breaker, now) for breaker in found])
-    else:
-        out.note("no breaker has been used yet; @app.task(breaker=…) or app.breakers.guard(…) creates one")
+    empty = "no breaker has been used yet; @app.task(breaker=…) or app.breakers.guard(…) creates one"
+    out.listing("breakers", found, COLUMNS, empty=empty, style=Style(now))
 
 
 @breakers.command()
@@ -71,15 +70,4 @@ def open_breaker(name: str, by: str, notes: str | None, at: At, out: Printer) ->
 
 
 def _report(breaker: BreakerRecord, out: Printer) -> None:
-    if out.as_json:
-        out.data(breaker)
-    else:
-        out.line(f"{breaker.name}  {breaker.state.replace('_', ' ')}")
-
-
-def _row(breaker: BreakerRecord, now: datetime) -> tuple[object, ...]:
-    again = ""
-    if breaker.state == "open":
-        again = "when reset" if breaker.retry_at is None else f"in {span(breaker.retry_at - now)}"
-    last = "" if breaker.last_failure_at is None else f"{span(now - breaker.last_failure_at)} ago"
-    return breaker.name, breaker.state.replace("_", " "), breaker.failures, again, last
+    out.answer(breaker, f"{breaker.name}  {breaker.state}")

@@ -9,23 +9,18 @@ import click
 
 from fairlane.cli.commands.jobs import job_facts, show_attempts
 from fairlane.cli.options import SuggestingGroup, act_on_several, at_store, in_scope, of_several, paged, prints
-from fairlane.cli.output import Column, Printer, count, instant, plural, shortened, span
+from fairlane.cli.output import Printer, Style, count, facts_of, plural
 from fairlane.cli.target import At
 from fairlane.core.job import DeadLetter, Job
 from fairlane.errors import DeadLetterNotFound
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from fairlane.client.admin.dead_letters import DeadLetterVerb
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-TITLES = ("id", "status", "tenant", "type", "died", "acknowledged by", "error", "reason")
-GROUP_COLUMNS: tuple[Column, ...] = (
-    *("fingerprint", "type", "count", "tenants", ("first", "first_at"), ("last", "last_at"), ("error", "error_type")),
-    ("reason", lambda group: shortened(group.reason)),
-)
+COLUMNS = ("id", "status", "job.tenant", "job.type", "died_at", "acknowledged_by", "error_type", "reason")
+GROUP_COLUMNS = ("fingerprint", "type", "count", "tenants", "first_at", "last_at", "error_type", "reason")
 
 ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
 
@@ -69,16 +64,10 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
     with at.client() as client:
         page = client.dead_letters.list(tenant=tenant, before=before, limit=limit, **given)
         now = client.runtime.clock.now()
-    if out.as_json:
-        out.data(page)
-        return
-    if page.dead_letters:
-        out.table(TITLES, [_row(letter, now) for letter in page.dead_letters])
+    empty = "no dead letter matches" if given or tenant else "there are no dead letters"
+    out.listing("dead_letters", page, COLUMNS, empty=empty, style=Style(now))
+    if page.dead_letters and not out.as_json:
         out.note(f"{count(page.total, COUNT_CAP)} in total; `fairlane dead-letters show ID` shows one in full")
-    else:
-        out.note("no dead letter matches" if given or tenant else "there are no dead letters")
-    if page.next is not None:
-        out.note(f"there are more: continue with --before {page.next}")
 
 
 @dead_letters.command()
@@ -114,12 +103,7 @@ def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any)
     """
     with at.client() as client:
         found = client.dead_letters.groups(tenant=tenant, limit=limit, **filters)
-    if out.as_json:
-        out.data({"groups": found})
-    elif found:
-        out.records(GROUP_COLUMNS, found)
-    else:
-        out.note("no dead letter matches")
+    out.listing("groups", found, GROUP_COLUMNS, empty="no dead letter matches")
 
 
 @dead_letters.command()
@@ -177,30 +161,6 @@ def _act(
     )
 
 
-def _row(letter: DeadLetter, now: datetime) -> tuple[object, ...]:
-    return (
-        letter.id,
-        letter.status,
-        letter.job.tenant,
-        letter.job.type,
-        f"{span(now - letter.died_at)} ago",
-        letter.acknowledged_by,
-        letter.error_type,
-        shortened(letter.reason),
-    )
-
-
 def _facts(letter: DeadLetter) -> Iterator[tuple[str, object]]:
     yield "dead letter", letter.id
-    yield "review", letter.status
-    yield "died", instant(letter.died_at)
-    yield "reason", letter.reason
-    yield "error", f"{letter.error_type} ({letter.error_class})"
-    yield "fingerprint", letter.fingerprint
-    if letter.acknowledged_by is not None:
-        yield "acknowledged", f"by {letter.acknowledged_by}, {instant(letter.acknowledged_at)}"
-    if letter.closed_by is not None:
-        yield "closed", f"by {letter.closed_by}, {instant(letter.closed_at)}"
-    yield "notes", letter.resolution_notes
-    if letter.reprocess_count:
-        yield "reprocessed", f"{letter.reprocess_count} times, last as {letter.reprocessed_as}"
+    yield from facts_of(letter, without=("id", "job"))

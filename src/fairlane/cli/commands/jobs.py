@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from fairlane.cli.options import (
     prints,
     read_span,
 )
-from fairlane.cli.output import Printer, indented, instant, one_line, plural, shortened, span
+from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, one_line, plural
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
 from fairlane.errors import InvalidOption, JobNotFound
@@ -32,8 +32,26 @@ if TYPE_CHECKING:
     from fairlane.core.job import Attempt, Job
     from fairlane.core.ops import JobDetail
 
-TITLES = ("id", "type", "status", "tenant", "queue", "failed", "age", "due")
-ATTEMPT_TITLES = ("attempt", "outcome", "started", "ended", "took", "worker", "error")
+
+def _status(job: Job) -> str:
+    return f"{job.status}, asked to stop" if job.cancel_requested else job.status
+
+
+def _took(attempt: Attempt) -> str:
+    return "" if attempt.started_at is None else f"{(attempt.ended_at - attempt.started_at).total_seconds():.3f}s"
+
+
+COLUMNS: tuple[Column, ...] = (
+    *("id", "type", ("status", _status), "tenant", "queue"),
+    ("attempts", lambda job: f"{job.attempts}/{job.max_attempts}"),
+    *("enqueued_at", ("due", lambda job: None if job.status in (*FINAL, "processing") else job.run_at)),
+)
+ATTEMPT_COLUMNS: tuple[Column, ...] = (
+    *("attempt", "outcome", "started_at", "ended_at", ("took", _took), "worker"),
+    *("error_type", "error_message"),
+)
+APART = frozenset({"seq", "attempt", "payload", "result", "error_class", "error_type", "last_error", "last_error_at"})
+"""Fields of a job that its facts leave out or show at the end."""
 JOB_FILTERS = (
     *("status", "queue", "type", "tenant", "category", "correlation_id", "parent", "created_by", "idempotency_key"),
     *("since", "until"),
@@ -87,15 +105,8 @@ def list_jobs(
     with at.client() as client:
         asked = _for_client(filters, client.runtime.clock)
         page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
-    if out.as_json:
-        out.data(page)
-        return
-    if page.jobs:
-        out.table(TITLES, [_row(job, now) for job in page.jobs])
-    else:
-        out.note("no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one")
-    if page.next is not None:
-        out.note(f"there are more: continue with --before {page.next}")
+    empty = "no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one"
+    out.listing("jobs", page, COLUMNS, empty=empty, style=Style(now))
 
 
 @jobs.command()
@@ -240,43 +251,11 @@ def _job_id(text: str) -> UUID:
 
 
 def job_line(job: Job) -> str:
-    return f"{job.id}  {job.type}  {'asked to stop' if job.cancel_requested else job.status}"
-
-
-def _row(job: Job, now: datetime) -> tuple[object, ...]:
-    status = f"{job.status}, asked to stop" if job.cancel_requested else job.status
-    due = "" if job.status in FINAL or job.status == "processing" else f"in {span(job.run_at - now)}"
-    due = "now" if due and job.run_at <= now else due
-    failed = f"{job.attempts}/{job.max_attempts}"
-    return job.id, job.type, status, job.tenant, job.queue, failed, span(now - job.enqueued_at), due
+    return f"{job.id}  {job.type}  {_status(job)}"
 
 
 def job_facts(job: Job) -> Iterator[tuple[str, object]]:
-    yield "id", job.id
-    yield "type", job.type
-    yield "status", job.status
-    if job.cancel_requested:
-        yield "asked to stop", "yes"
-    yield "tenant", job.tenant
-    yield "queue", job.queue
-    yield "priority", job.priority
-    yield "category", job.category
-    yield "failed attempts", f"{job.attempts} of {job.max_attempts}"
-    if job.crashes:
-        yield "crashes", job.crashes
-    yield "timeout", None if job.timeout_s is None else f"{job.timeout_s:g}s"
-    yield "enqueued", instant(job.enqueued_at)
-    yield "due", instant(job.run_at)
-    yield "started", instant(job.started_at)
-    yield "finished", instant(job.finished_at)
-    yield "worker", job.worker
-    yield "key", job.idempotency_key
-    yield "dedup key", job.dedup_key
-    yield "correlation", job.correlation_id
-    yield "parent", job.parent_id
-    yield "created by", job.created_by
-    yield "refs", ", ".join(f"{name}={value}" for name, value in job.refs.items())
-    yield "headers", ", ".join(f"{name}={value}" for name, value in job.headers.items())
+    yield from facts_of(job, without=APART)
     if job.last_error is not None:
         yield "last error", f"{job.error_type} ({job.error_class}): {job.last_error}"
     yield "payload", indented(job.payload)
@@ -291,15 +270,7 @@ def _show_notes(out: Printer, detail: JobDetail) -> None:
         out.line(f"{instant(line.at)}  attempt {line.attempt}  {one_line(line.message)}")
 
 
-def show_attempts(out: Printer, attempts: Iterable[Attempt]) -> None:
-    rows = [_attempt_row(attempt) for attempt in attempts]
-    if rows:
+def show_attempts(out: Printer, attempts: Sequence[Attempt]) -> None:
+    if attempts:
         out.line("")
-        out.table(ATTEMPT_TITLES, rows)
-
-
-def _attempt_row(attempt: Attempt) -> tuple[object, ...]:
-    error = f"{attempt.error_type}: {attempt.error_message}" if attempt.error_type else attempt.error_message or ""
-    took = "" if attempt.started_at is None else f"{(attempt.ended_at - attempt.started_at).total_seconds():.3f}s"
-    started, ended = instant(attempt.started_at), instant(attempt.ended_at)
-    return attempt.attempt, attempt.outcome, started, ended, took, attempt.worker, shortened(error, 120)
+        out.records(ATTEMPT_COLUMNS, attempts)

@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
-from fairlane.cli.output import Printer, instant
+from fairlane.cli.output import Column, Printer
 from fairlane.cli.target import At
 from fairlane.core.ids import EVERY_TENANT
-from fairlane.core.limits import NO_LIMIT, Limit, StoredLimit, rate_text
+from fairlane.core.limits import NO_LIMIT, Limit
 
-TITLES = (
-    "of",
-    "name",
-    "in queue",
-    "running",
-    "rate",
-    "waiting",
-    "when full",
-    "enqueues",
-    "payload",
-    "paused until",
-    "set by",
+COLUMNS: tuple[Column, ...] = (
+    ("of", lambda row: "task" if row.limit.kind == "type" else row.limit.kind),
+    ("name", lambda row: "every tenant" if row.limit.name == EVERY_TENANT else row.limit.name),
+    ("in queue", "limit.queue"),
+    ("running", lambda row: _number(row.limit.running)),
+    "limit.rate",
+    ("waiting", lambda row: _number(row.limit.waiting)),
+    *("limit.when_full", "limit.enqueue_rate"),
+    ("payload bytes", lambda row: _number(row.limit.payload_bytes)),
+    *("paused_until", ("set by", "by")),
 )
 
 
-def limit_rows(
-    kept: Iterable[StoredLimit], given: Iterable[Limit] = ()
-) -> tuple[Sequence[str], list[tuple[object, ...]]]:
-    """Titles and rows: limits set at run time, then limits declared by code."""
-    rows = [_row(stored.limit, instant(stored.paused_until), stored.by) for stored in kept]
-    return TITLES, [*rows, *(_row(limit, "", "code") for limit in given)]
+class DeclaredLimit(NamedTuple):
+    """A limit of settings and code, in a table beside those set at run time."""
 
-
-def _row(limit: Limit, paused: str, by: str) -> tuple[object, ...]:
-    return (
-        "task" if limit.kind == "type" else limit.kind,
-        "every tenant" if limit.kind == "tenant" and limit.name == EVERY_TENANT else limit.name,
-        limit.queue,
-        _number(limit.running),
-        "" if limit.rate is None else rate_text(limit.rate),
-        _number(limit.waiting),
-        limit.when_full or "",
-        "" if limit.enqueue_rate is None else rate_text(limit.enqueue_rate),
-        "" if limit.payload_bytes is None else f"{_number(limit.payload_bytes)} B",
-        paused,
-        by,
-    )
+    limit: Limit
+    by: str = "code"
+    paused_until: None = None
 
 
 def _number(number: int | None) -> str:
@@ -87,7 +69,7 @@ def list_limits(at: At, out: Printer) -> None:
     if out.as_json:
         out.data({"kept": kept, "code": given})
     else:
-        out.table(*limit_rows(kept, given))
+        out.records(COLUMNS, [*kept, *map(DeclaredLimit, given)])
 
 
 @limits.command("set")
@@ -109,10 +91,7 @@ def set_limit(at: At, out: Printer, **given: Any) -> None:
     """Set a limit for all workers, at once. Replaces the limit set before."""
     with at.client() as client:
         kept = client.limits.set(**given)
-    if out.as_json:
-        out.data({"kept": kept})
-    else:
-        out.table(*limit_rows(kept))
+    out.listing("kept", kept, COLUMNS, empty="no limit is set")
 
 
 @limits.command()
@@ -125,7 +104,4 @@ def clear(at: At, out: Printer, **given: Any) -> None:
     with at.client() as client:
         was_set = client.limits.clear(**given)
         kept = client.limits.list()
-    if out.as_json:
-        out.data({"changed": was_set, "kept": kept})
-    else:
-        out.line("the limit is cleared" if was_set else "no such limit was set")
+    out.answer({"changed": was_set, "kept": kept}, "the limit is cleared" if was_set else "no such limit was set")

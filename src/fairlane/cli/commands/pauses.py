@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
-from fairlane.cli.output import Column, Printer, shortened
+from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.client.admin.pauses import PausingVerbs
     from fairlane.client.app import Fairlane
 
-COLUMNS: tuple[Column, ...] = (
-    ("what", "kind"),
-    "name",
-    ("since", "at"),
-    "by",
-    ("notes", lambda pause: shortened(pause.notes or "")),
-)
+COLUMNS = ("kind", "name", ("since", "at"), "by", "notes")
 
 
 @click.group(cls=SuggestingGroup, default="list")
@@ -37,12 +31,7 @@ def list_pauses(at: At, out: Printer) -> None:
     """List what is paused, by whom and why."""
     with at.client() as client:
         found = client.pauses.list()
-    if out.as_json:
-        out.data({"pauses": found})
-    elif found:
-        out.records(COLUMNS, found)
-    else:
-        out.note("nothing is paused")
+    out.listing("pauses", found, COLUMNS, empty="nothing is paused")
 
 
 def pausing_commands(
@@ -56,10 +45,7 @@ def pausing_commands(
     def act(name: str, at: At, out: Printer, doing: Callable[[PausingVerbs], str]) -> None:
         with at.client() as client:
             done = doing(verbs(client))
-            if out.as_json:
-                out.data(shown(client, name))
-            else:
-                out.line(f'{noun} "{name}" {done}')
+            out.answer(shown(client, name), f'{noun} "{name}" {done}')
 
     @group.command(help=f"Stop claiming jobs of a {noun}. Running jobs and enqueueing continue. Lasts until resumed.")
     @click.argument("name")

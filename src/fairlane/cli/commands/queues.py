@@ -6,10 +6,10 @@ import click
 
 from fairlane.cli.commands.pauses import pausing_commands
 from fairlane.cli.options import SuggestingGroup, at_store, in_scope, prints
-from fairlane.cli.output import Printer, count, span
+from fairlane.cli.output import Printer, Style, facts_of
 from fairlane.cli.target import At
 
-TITLES = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest waits")
+COLUMNS = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest_due_at")
 
 
 @click.group(cls=SuggestingGroup, default="list")
@@ -34,23 +34,11 @@ def list_queues(tenant: str | None, at: At, out: Printer) -> None:
         out.data(stats)
         return
     if stats.queues:
-        rows = []
-        for queue in stats.queues:
-            numbers = (queue.pending, queue.ready, queue.scheduled, queue.processing, queue.failed)
-            waits = "" if queue.oldest_due_at is None else span(stats.now - queue.oldest_due_at)
-            rows.append((queue.queue, *(count(number, COUNT_CAP) for number in numbers), waits))
-        out.table(TITLES, rows)
+        out.records(COLUMNS, stats.queues, Style(stats.now, COUNT_CAP))
         out.line("")
     else:
         out.note("no unfinished jobs")
-    out.facts(
-        [
-            ("completed", count(stats.completed, COUNT_CAP)),
-            ("dead", count(stats.dead, COUNT_CAP)),
-            ("cancelled", count(stats.cancelled, COUNT_CAP)),
-            ("dead letters", ", ".join(f"{number} {status}" for status, number in stats.dead_letters.items())),
-        ]
-    )
+    out.facts(facts_of(stats, without=("now", "queues"), style=Style(cap=COUNT_CAP)))
 
 
 pausing_commands(queues, "queue", lambda client: client.queues)

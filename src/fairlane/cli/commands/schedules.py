@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
-from fairlane.cli.output import Printer, indented, instant, span
+from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -15,7 +15,34 @@ if TYPE_CHECKING:
 
     from fairlane.core.schedules import Cron, Schedule
 
-TITLES = ("name", "type", "when", "next", "last", "state", "source")
+
+def _state(schedule: Schedule) -> str:
+    if schedule.paused_at is not None:
+        return "paused"
+    return "over" if schedule.next_at is None else "active"
+
+
+def _words(schedule: Schedule) -> str:
+    cron = _cron(schedule)
+    return f"cannot be read: {schedule.spec.cron}" if cron is None else cron.explain()
+
+
+def _cron(schedule: Schedule) -> Cron | None:
+    """The parsed cron line; None if it is invalid, which only direct SQL can cause."""
+    from fairlane.core.schedules import Cron
+    from fairlane.errors import BadInput
+
+    try:
+        return Cron(schedule.spec.cron, schedule.spec.timezone)
+    except BadInput:
+        return None
+
+
+COLUMNS: tuple[Column, ...] = (
+    *("spec.name", "spec.type", ("when", _words)),
+    ("next", lambda schedule: None if schedule.paused_at is not None else schedule.next_at),
+    *("last_at", ("state", _state), "source"),
+)
 
 name = click.argument("name")
 runs = click.option(
@@ -40,12 +67,8 @@ def list_schedules(at: At, out: Printer) -> None:
     """List schedules by name, each described in words."""
     with at.client() as client:
         found, now = client.schedules.list(), client.runtime.clock.now()
-    if out.as_json:
-        out.data({"schedules": found})
-    elif found:
-        out.table(TITLES, [_row(schedule, now) for schedule in found])
-    else:
-        out.note("there are no schedules; @app.task(cron=…) or `fairlane schedules add` creates one")
+    empty = "there are no schedules; @app.task(cron=…) or `fairlane schedules add` creates one"
+    out.listing("schedules", found, COLUMNS, empty=empty, style=Style(now))
 
 
 @schedules.command()
@@ -64,20 +87,10 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
         return
     out.facts(
         [
-            ("name", spec.name),
-            ("type", spec.type),
+            *facts_of(spec, without=("payload",)),
             ("when", _words(schedule)),
-            ("cron", spec.cron),
-            ("time zone", spec.timezone),
             ("state", _state(schedule)),
-            ("source", schedule.source),
-            ("catch-up", f"all, at most {spec.catch_up_limit}" if spec.catch_up == "all" else spec.catch_up),
-            ("overlap", spec.overlap),
-            ("tenant", spec.tenant),
-            ("queue", spec.queue),
-            ("priority", spec.priority),
-            ("last", instant(schedule.last_at)),
-            ("last job", schedule.last_job_id),
+            *facts_of(schedule, without=("spec", "next_at")),
             ("payload", indented(spec.payload)),
             ("next", "\n".join(_local(at, cron) for at in times)),
         ]
@@ -181,10 +194,7 @@ def run_now(name: str, at: At, out: Printer, **about: Any) -> None:
     """Enqueue a schedule's job now, in addition to its timetable."""
     with at.client() as client:
         handle = client.schedules.run(name, **about)
-        if out.as_json:
-            out.data({"id": str(handle.id), "job": handle.job()})
-        else:
-            out.line(str(handle.id))
+        out.answer({"id": handle.id, "job": handle.job()}, str(handle.id))
 
 
 @schedules.command()
@@ -203,42 +213,6 @@ def remove(name: str, at: At, out: Printer, **about: Any) -> None:
         )
 
 
-def _row(schedule: Schedule, now: datetime) -> tuple[object, ...]:
-    last = "" if schedule.last_at is None else f"{span(now - schedule.last_at)} ago"
-    due = "" if schedule.next_at is None else instant(schedule.next_at)
-    return (
-        schedule.spec.name,
-        schedule.spec.type,
-        _words(schedule),
-        "" if schedule.paused_at is not None else due,
-        last,
-        _state(schedule),
-        schedule.source,
-    )
-
-
-def _state(schedule: Schedule) -> str:
-    if schedule.paused_at is not None:
-        return "paused"
-    return "over" if schedule.next_at is None else "active"
-
-
-def _words(schedule: Schedule) -> str:
-    cron = _cron(schedule)
-    return f"cannot be read: {schedule.spec.cron}" if cron is None else cron.explain()
-
-
-def _cron(schedule: Schedule) -> Cron | None:
-    """The parsed cron line; None if it is invalid, which only direct SQL can cause."""
-    from fairlane.core.schedules import Cron
-    from fairlane.errors import BadInput
-
-    try:
-        return Cron(schedule.spec.cron, schedule.spec.timezone)
-    except BadInput:
-        return None
-
-
 def _local(at: datetime, cron: Cron | None) -> str:
     if cron is None or cron.timezone == "UTC":
         return instant(at)
@@ -246,8 +220,6 @@ def _local(at: datetime, cron: Cron | None) -> str:
 
 
 def _report(out: Printer, schedule: Schedule, state: str | None = None) -> None:
-    if out.as_json:
-        out.data({"schedule": schedule})
-        return
     due = "" if state or schedule.paused_at is not None else f", next {instant(schedule.next_at)}"
-    out.line(f"{schedule.spec.name}  {_words(schedule)}  {state or _state(schedule)}{due}")
+    text = f"{schedule.spec.name}  {_words(schedule)}  {state or _state(schedule)}{due}"
+    out.answer({"schedule": schedule}, text)

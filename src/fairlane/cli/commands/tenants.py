@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from fairlane.cli.commands.limits import limit_rows
+from fairlane.cli.commands.limits import COLUMNS as LIMIT_COLUMNS
 from fairlane.cli.commands.pauses import pausing_commands
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
-from fairlane.cli.output import Printer, count, instant
+from fairlane.cli.output import Column, Printer, Style, facts_of
 from fairlane.cli.target import At
+from fairlane.core.ops import TENANT_COUNT_CAP, TenantRecord
 
-if TYPE_CHECKING:
-    from fairlane.core.ops import TenantRecord
-
-TITLES = ("tenant", "weight", "tier", "ready", "scheduled", "held", "running", "paused", "limits")
+COLUMNS: tuple[Column, ...] = (
+    *("name", "weight", "tier", "ready", "scheduled", "held", "leased", "paused"),
+    ("limits", lambda record: len(record.limits) or None),
+)
 
 name = click.argument("name")
 
@@ -35,17 +34,10 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
     """List tenants by name, with their waiting and running jobs."""
     with at.client() as client:
         page = client.tenants.list(after=after, tier=tier, limit=limit)
-    if out.as_json:
-        out.data(page)
-        return
-    if page.tenants:
-        out.table(TITLES, [_row(record) for record in page.tenants])
-    elif tier is not None or after:
-        out.note("no such tenant is known")
-    else:
-        out.note("no tenant is known yet: workers register tenants of new jobs, `fairlane tenants set` registers one")
-    if page.next is not None:
-        out.note(f"there are more: continue with --after {page.next}")
+    empty = "no tenant is known yet: workers register tenants of new jobs, `fairlane tenants set` registers one"
+    if tier is not None or after:
+        empty = "no such tenant is known"
+    out.listing("tenants", page, COLUMNS, empty=empty, style=Style(cap=TENANT_COUNT_CAP), turn="--after")
 
 
 @tenants.command()
@@ -84,29 +76,7 @@ def _say(record: TenantRecord, out: Printer) -> None:
     if out.as_json:
         out.data(record)
         return
-    out.facts(
-        [
-            ("tenant", record.name),
-            ("weight", f"{record.weight:g}"),
-            ("tier", record.tier),
-            ("first seen", "not yet" if record.seen_at is None else instant(record.seen_at)),
-            ("paused", "yes" if record.paused else None),
-            *_numbers(record),
-        ]
-    )
+    out.facts(facts_of(record, without=("limits",), style=Style(cap=TENANT_COUNT_CAP)))
     if record.limits:
         out.line("")
-        out.table(*limit_rows(record.limits))
-
-
-def _numbers(record: TenantRecord) -> list[tuple[str, str]]:
-    from fairlane.core.ops import TENANT_COUNT_CAP
-
-    numbers = {"ready": record.ready, "scheduled": record.scheduled, "held": record.held, "running": record.leased}
-    return [(title, count(number, TENANT_COUNT_CAP)) for title, number in numbers.items()]
-
-
-def _row(record: TenantRecord) -> tuple[object, ...]:
-    numbers = [number for _, number in _numbers(record)]
-    paused = "yes" if record.paused else ""
-    return record.name, f"{record.weight:g}", record.tier, *numbers, paused, len(record.limits) or ""
+        out.records(LIMIT_COLUMNS, record.limits)

@@ -8,16 +8,13 @@ from uuid import UUID
 import click
 
 from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
-from fairlane.cli.output import Column, Printer
+from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.core.ops import CredentialKind
 
-COLUMNS: tuple[Column, ...] = (
-    *("id", "name", "prefix", "roles", "tenant"),
-    *(("expires", "expires_at"), ("last used", "last_used_at"), ("revoked", "revoked_at")),
-)
+COLUMNS = ("id", "name", "prefix", "roles", "tenant", "expires_at", "last_used_at", "revoked_at")
 ROLE = click.Choice(["viewer", "operator", "staff", "manager", "admin"])
 
 
@@ -82,12 +79,7 @@ def list_credentials(kind: CredentialKind, also_bad: bool, at: At, out: Printer)
     """List tokens, links or sessions, newest first."""
     with at.client() as client:
         found = client.tokens.list(kind, also_bad=also_bad)
-    if out.as_json:
-        out.data({"credentials": found})
-    elif found:
-        out.records(COLUMNS, found)
-    else:
-        out.note(f"there is no {kind}")
+    out.listing("credentials", found, COLUMNS, empty=f"there is no {kind}")
 
 
 @tokens.command("revoke")

@@ -13,7 +13,6 @@ from fairlane.client.enqueue.options import job_id
 from fairlane.client.handle import JobLike
 from fairlane.client.steps import Steps, ask
 from fairlane.core.breaker import BreakerRecord
-from fairlane.core.limits import rate_text
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
 from fairlane.errors import JobNotFound
 
@@ -97,7 +96,7 @@ def _limit_reason(state: LimitState, now: datetime) -> Iterator[str]:
         yield f'{what} "{state.name}"{where} has {state.leases} of {state.running} running'
     if state.rate is not None and state.starts >= state.rate.count:
         again = "" if state.free_at is None else f"; the next one in {_span(state.free_at, now)}"
-        yield f'{what} "{state.name}"{where} has used its rate of {rate_text(state.rate)}{again}'
+        yield f'{what} "{state.name}"{where} has used its rate of {state.rate}{again}'
     elif state.free_at is not None and state.free_at > now:
         yield f'{what} "{state.name}"{where} is paused for {_span(state.free_at, now)}'
 

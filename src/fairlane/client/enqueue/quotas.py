@@ -15,7 +15,7 @@ from fairlane.client.steps import Steps, ask
 from fairlane.core.clock import Clock
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import JobSpec
-from fairlane.core.limits import Limit, LimitsInForce, Rate, StoredLimit, check_limit, rate_text, read_rate
+from fairlane.core.limits import Limit, LimitsInForce, Rate, StoredLimit, check_limit, read_rate
 from fairlane.core.names import check_limit_name
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, ListLimits, TakeTokens
 from fairlane.core.ops.events import EventDraft
@@ -144,7 +144,7 @@ class TenantQuotas:
             assert taken.rate is not None
             wait_s = None if taken.retry_at is None else (taken.retry_at - self._clock.now()).total_seconds()
             wait_s = None if wait_s is None else max(wait_s, 0.1)
-            raise EnqueueRateReached(taken.tenant, rate_text(taken.rate), wait_s)
+            raise EnqueueRateReached(taken.tenant, str(taken.rate), wait_s)
 
     def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
         """Raise if a limit refused the call; else warn about limits that were reached.
