@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +20,12 @@ from fairlane import (
     QueueFull,
     QueuePolicy,
     Rate,
+    StoreUnavailable,
     TenantLimitReached,
 )
-from fairlane.core.ops import ALL_TENANTS, ReadEvents
+from fairlane.alerts import AlertDuty
+from fairlane.client.enqueue.quotas import TenantQuotas
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, LimitHit, ReadEvents
 from fairlane.testing import run_due
 
 Make = Callable[..., Fairlane]
@@ -76,6 +81,40 @@ def test_a_queue_that_rejects_enqueues_nothing_of_the_call(small: Fairlane) -> N
         work.enqueue()
     work.using(tenant="globex").enqueue()
     assert len(small.jobs.list().jobs) == 2
+
+
+@pytest.mark.requirement("I2", "I12")
+@pytest.mark.parametrize(("queue", "further"), [("default", "queued"), ("strict", "refused"), ("held", "held")])
+def test_whatever_the_policy_a_tenant_at_its_limit_is_logged_published_and_alerted_once_a_minute(
+    small: Fairlane, clock: FakeClock, caplog: pytest.LogCaptureFixture, queue: str, further: str
+) -> None:
+    work = small.tasks["work"].using(tenant="acme", queue=queue)
+    for _ in range(5):
+        with suppress(TenantLimitReached):
+            work.enqueue()
+    [record] = caplog.records
+    assert record.getMessage().endswith(f'in queue "{queue}"; further ones are {further}')
+    [event] = small.runtime.store.run(ReadEvents(scope=ALL_TENANTS)).events
+    assert (event.kind, event.tenant, event.data["queue"]) == ("job_limit_warning", "acme", queue)
+    [alert] = asyncio.run(AlertDuty(small).evaluate(clock.now()))
+    assert (alert.rule, alert.severity) == ("tenant_limit", "info")
+    clock.advance(61)
+    with suppress(TenantLimitReached):
+        work.enqueue()
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.requirement("I2")
+def test_a_refusal_stays_a_refusal_where_its_event_cannot_be_written(
+    small: Fairlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    quotas = TenantQuotas(small.runtime.limits, small.runtime.clock)
+    refused = LimitHit(tenant="acme", queue="strict", cause="waiting", limit=1, found=1, policy="reject")
+    steps = quotas.after(EnqueueResult(refused=refused), may_tell=True)
+    assert isinstance(next(steps), AddEvents)
+    with pytest.raises(TenantLimitReached):
+        steps.throw(StoreUnavailable("sqlite", "gone"))
+    assert "could not be written" in caplog.text
 
 
 @pytest.mark.requirement("I2")
@@ -268,7 +307,7 @@ def test_what_cannot_have_a_limit_is_neither_paused_nor_cleared(small: Fairlane,
 def test_the_application_s_own_jobs_are_no_tenant_s(small: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
     work = small.tasks["work"].using(queue="strict")
     small.enqueue_many([work.bind()] * 5)
+    assert not caplog.records
     with pytest.raises(TenantLimitReached):
         small.enqueue_many([work.bind(), *[work.using(tenant="acme").bind()] * 2])
     assert len(small.jobs.list().jobs) == 5
-    assert not caplog.records

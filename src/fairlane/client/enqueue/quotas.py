@@ -17,9 +17,9 @@ from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit, LimitsInForce, Rate, StoredLimit, check_limit, read_rate
 from fairlane.core.names import check_limit_name
-from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, ListLimits, TakeTokens
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, LimitHit, ListLimits, TakeTokens
 from fairlane.core.ops.events import EventDraft
-from fairlane.errors import EnqueueRateReached, InvalidOption, TenantLimitReached
+from fairlane.errors import EnqueueRateReached, InvalidOption, StoreError, TenantLimitReached
 
 if TYPE_CHECKING:
     from fairlane.client.task import Definition
@@ -33,6 +33,7 @@ WARN_EVERY_S = 60.0
 COUNT_EVERY_S = 1.0
 """Without a capacity, waiting jobs are counted at most this often."""
 REMEMBERED = 1_000
+_FURTHER_ONES = {"warn": "queued", "hold": "held", "reject": "refused"}
 
 RateLike = str | int | Rate
 """`"50/min"`, a number of starts a minute, or a Rate."""
@@ -147,33 +148,42 @@ class TenantQuotas:
             raise EnqueueRateReached(taken.tenant, str(taken.rate), wait_s)
 
     def after(self, result: EnqueueResult, *, may_tell: bool) -> Steps[None]:
-        """Raise if a limit refused the call; else warn about limits that were reached.
+        """Warn about limits that were reached, then raise if one of them refused the call.
 
         With `may_tell`, an event is written for each warning.
         """
-        if (hit := result.refused) is not None:
-            raise TenantLimitReached(hit.tenant, hit.queue, hit.cause, hit.limit, hit.found)
-        now_s = self._clock.monotonic()
-        events = []
-        for hit in result.hits:
-            if now_s - self._warned_s.get((hit.tenant, hit.queue), float("-inf")) < WARN_EVERY_S:
-                continue
-            if len(self._warned_s) >= REMEMBERED:
-                self._warned_s.clear()
-            self._warned_s[hit.tenant, hit.queue] = now_s
-            what = "held" if hit.policy == "hold" else "queued"
-            logger.warning(
-                'tenant "%s" is at its limit of %d jobs in queue "%s"; further ones are %s',
-                hit.tenant,
-                hit.limit,
-                hit.queue,
-                what,
-                extra={"tenant": hit.tenant, "queue": hit.queue, "limit": hit.limit},
-            )
-            data = {"organization": hit.tenant, "queue": hit.queue, "limit": hit.limit, "policy": hit.policy}
-            events.append(EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data))
+        refused = result.refused
+        reached = result.hits if refused is None else (refused,) if refused.cause == "waiting" else ()
+        events = tuple(self._warning(hit) for hit in reached if self._is_news(hit))
         if events and may_tell:
-            yield AddEvents(events=tuple(events))
+            try:
+                yield AddEvents(events=events)
+            except StoreError:
+                # The caller's answer matters more than the event: without it a refusal would read like an outage.
+                logger.warning("the warning about a tenant's limit could not be written as an event", exc_info=True)
+        if refused is not None:
+            raise TenantLimitReached(refused.tenant, refused.queue, refused.cause, refused.limit, refused.found)
+
+    def _is_news(self, hit: LimitHit) -> bool:
+        now_s, line = self._clock.monotonic(), (hit.tenant, hit.queue)
+        if now_s - self._warned_s.get(line, float("-inf")) < WARN_EVERY_S:
+            return False
+        if len(self._warned_s) >= REMEMBERED:
+            self._warned_s.clear()
+        self._warned_s[line] = now_s
+        return True
+
+    def _warning(self, hit: LimitHit) -> EventDraft:
+        logger.warning(
+            'tenant "%s" is at its limit of %d jobs in queue "%s"; further ones are %s',
+            hit.tenant,
+            hit.limit,
+            hit.queue,
+            _FURTHER_ONES[hit.policy],
+            extra={"tenant": hit.tenant, "queue": hit.queue, "limit": hit.limit},
+        )
+        data = {"organization": hit.tenant, "queue": hit.queue, "limit": hit.limit, "policy": hit.policy}
+        return EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data)
 
 
 class DepthWarning:
