@@ -4,12 +4,13 @@
 -- of one line found hardly anything else in their windows: 103 jobs a Turn at 53 us of the server each, now 500 at 22.
 -- `_active`: transactions that were running when this Turn began to claim; `_newer`: the age of the next one at that
 -- time. Rows of a transaction that rolls back meanwhile are found by the next Turn. An xmax that is newer by more than
--- 100,000 is no transaction but a lock that several share.
+-- 100,000 is no transaction but a lock that several share; bigint, because the first such locks are infinitely old.
 create or replace function is_taken(_xmax xid, _active xid[], _newer integer) returns boolean
 language sql stable parallel safe
 return _xmax <> 0 and (
   _xmax = any(_active)
-  or (abs(_newer - age(_xmax) - 50000) <= 50000 and _xmax is distinct from pg_current_xact_id_if_assigned()::xid));
+  or (abs(_newer::bigint - age(_xmax) - 50000) <= 50000
+    and _xmax is distinct from pg_current_xact_id_if_assigned()::xid));
 
 -- take: lease jobs from the heads of lines of one queue, up to the share of each and the room of Want and queue.
 -- moves:  claim ready -> leased
