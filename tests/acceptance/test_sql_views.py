@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
 
 import psycopg
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, Acknowledge
+from fairlane.core.breaker import BreakerPolicy
+from fairlane.core.job import Lease
+from fairlane.core.ops import ALL_TENANTS, Acknowledge, Receipt, Report
 from fairlane.stores.postgres import PostgresStore
-from tests.servers.postgres import shared_server
+from tests.support.samples import completed, crashed, retried, snoozed
 from tests.support.scene import Scene
+from tests.support.stores import Ground, ground
+
+__all__ = ["ground"]
 
 DOCUMENTED = {
     "queue health": "SELECT * FROM job_queue_health ORDER BY type, status;",
@@ -63,14 +72,39 @@ COLUMNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    dsn = shared_server().create_database("sql_views")
-    store = PostgresStore(dsn)
-    store.migrator().up()
-    store.close()
-    yield dsn
-    shared_server().drop_database("sql_views")
+class Story(NamedTuple):
+    """Jobs in every state that a documented SELECT asks for."""
+
+    began_at: datetime
+    failed_at: datetime
+    slow: Lease
+    child: Receipt
+    dead: Lease
+
+
+def story_of(scene: Scene) -> Story:
+    began_at, worker = scene.now, scene.hire(lease_s=1e6)
+    scene.put(type="slow", correlation_id="user-action-123")
+    [slow] = scene.claim(worker)
+    dead = scene.dead(type="mail.send")
+    scene.put(type="report")
+    [report] = scene.claim(worker)
+    scene.put_many(2, type="flaky")
+    flaky = scene.claim(worker, 2)
+    scene.later(5)
+    scene.settle(worker, completed(report))
+    child = scene.put(type="report", parent_id=slow.id, correlation_id="user-action-123")
+    failed_at = scene.later(6000)
+    scene.settle(worker, *(retried(lease, delay_s=9000) for lease in flaky))
+    policy = BreakerPolicy(threshold=2)
+    scene.run(Report(name="search", policy=policy, failures=2))
+    scene.run(Report(name="mail", policy=policy, successes=1))
+    return Story(began_at, failed_at, slow, child, dead)
+
+
+@pytest.fixture
+def database(ground: Ground) -> str:
+    return ground.address("postgres")
 
 
 @pytest.fixture
@@ -101,25 +135,107 @@ def test_a_view_has_the_columns_of_the_document(prompt: psycopg.Connection[dict[
 def test_every_documented_select_finds_what_it_is_for(
     scene: Scene, prompt: psycopg.Connection[dict[str, object]]
 ) -> None:
-    worker = scene.hire(lease_s=1e6)
-    stuck = scene.put(type="slow", correlation_id="user-action-123")
-    scene.claim(worker, start=1)
-    child = scene.put(type="child", parent_id=stuck.id)
-    dead = scene.dead(type="mail.send")
+    story = story_of(scene)
     found = {name: prompt.execute(select.encode()).fetchall() for name, select in DOCUMENTED.items()}
-    assert [row["type"] for row in found["stuck jobs"]] == ["slow"]
-    assert [row["job_type"] for row in found["dead letters by type"]] == ["mail.send"]
-    assert [row["status"] for row in found["a trace"]] == ["processing"]
-    assert [row["child_type"] for row in found["parents and children"]] == ["child"]
-    assert {(row["type"], row["status"]) for row in found["queue health"]} >= {
-        ("slow", "processing"),
-        ("child", "pending"),
-        ("mail.send", "dead"),
+    health = {(row["type"], row["status"]): row for row in found["queue health"]}
+    assert {state: row["count"] for state, row in health.items()} == {
+        ("flaky", "failed"): 2,
+        ("mail.send", "dead"): 1,
+        ("report", "pending"): 1,
+        ("report", "completed"): 1,
+        ("slow", "processing"): 1,
     }
-    assert found["open breakers"] == []
-    assert child.id != stuck.id
-    scene.run(Acknowledge(scope=ALL_TENANTS, id=dead.seq, by="ops"))
+    assert health["report", "completed"]["average_duration_s"] == 5
+    assert health["report", "completed"]["oldest_created_at"] == story.began_at
+    assert health["flaky", "failed"]["latest_at"] == story.failed_at
+    assert found["stuck jobs"] == [
+        {
+            "id": story.slow.seq,
+            "type": "slow",
+            "status": "processing",
+            "attempts": 0,
+            "created_at": story.began_at,
+            "started_at": story.began_at,
+        }
+    ]
+    assert found["recent failures by type"] == [{"type": "flaky", "failures": 2, "latest_failure": story.failed_at}]
+    assert found["open breakers"] == [
+        {"service_name": "search", "state": "open", "failure_count": 2, "last_failure_at": story.failed_at}
+    ]
+    [letter] = found["unacknowledged dead letters"]
+    assert (letter["id"], letter["acknowledged"], letter["died_at"]) == (story.dead.seq, False, story.began_at)
+    assert found["dead letters by type"] == [
+        {
+            "id": story.dead.seq,
+            "job_type": "mail.send",
+            "error_message": letter["error_message"],
+            "died_at": story.began_at,
+        }
+    ]
+    assert [(row["id"], row["type"], row["status"], row["completed_at"]) for row in found["a trace"]] == [
+        (story.slow.seq, "slow", "processing", None),
+        (story.child.seq, "report", "pending", None),
+    ]
+    assert found["parents and children"] == [
+        {"parent_id": story.slow.seq, "parent_type": "slow", "child_id": story.child.seq, "child_type": "report"}
+    ]
+    scene.run(Acknowledge(scope=ALL_TENANTS, id=story.dead.seq, by="ops"))
     assert prompt.execute(DOCUMENTED["unacknowledged dead letters"].encode()).fetchall() == []
+
+
+@pytest.mark.requirement("L20", "L13")
+def test_metrics_have_a_row_for_each_attempt_and_count_its_wait_from_when_it_was_due(
+    scene: Scene, prompt: psycopg.Connection[dict[str, object]]
+) -> None:
+    waited = scene.put(type="waited")
+    worker = scene.hire(lease_s=1e6)
+    scene.later(3)
+    for ends in (
+        lambda lease: retried(lease, delay_s=60),
+        lambda lease: snoozed(lease, delay_s=30),
+        crashed,
+        completed,
+    ):
+        [lease] = scene.claim(worker)
+        scene.later(2)
+        scene.settle(worker, ends(lease))
+        scene.later(0 if ends is crashed else 64)
+        scene.promote()
+    rows = prompt.execute(
+        "select id, job_id, attempt, status, duration_ms, queue_time_ms, recorded_at from job_metrics "
+        "where job_type = 'waited' order by attempt"
+    ).fetchall()
+    assert [(row["attempt"], row["status"], row["duration_ms"], row["queue_time_ms"]) for row in rows] == [
+        (1, "failed", 2000, 3000),
+        (2, "snoozed", 2000, 4000),
+        (3, "lost", 2000, 34000),
+        (4, "completed", 2000, 36000),  # due again as before: it waits since then
+    ]
+    assert {row["job_id"] for row in rows} == {waited.id}
+    everything = prompt.execute("select count(*) as n, count(distinct id) as ids from job_metrics").fetchone()
+    assert everything is not None
+    assert everything["n"] == everything["ids"] >= 4
+
+
+@pytest.mark.requirement("L20")
+def test_every_select_of_our_page_runs_as_printed_and_finds_rows(
+    scene: Scene, prompt: psycopg.Connection[dict[str, object]]
+) -> None:
+    story = story_of(scene)
+    page = (Path(__file__).parents[2] / "docs/operate/sql-views.md").read_text()
+    stuck, letters, enqueue, cancel, dead = re.findall(r"select .*?;(?=\n|`)", page)
+    [row] = prompt.execute(stuck).fetchall()
+    assert (row["id"], row["type"], row["started_at"]) == (story.slow.seq, "slow", story.began_at)
+    [row] = prompt.execute(letters).fetchall()
+    assert (row["id"], row["job_type"], row["died_at"]) == (story.dead.seq, "mail.send", story.began_at)
+    [row] = prompt.execute(enqueue).fetchall()
+    assert row["enqueue_v1"]["receipts"][0]["disposition"] == "created"  # type: ignore[index]
+    doomed = scene.job(id=UUID(re.findall(r'"id": "([^"]+)"', cancel)[0]), tenant="acme")
+    scene.enqueue(doomed)
+    [row] = prompt.execute(cancel).fetchall()
+    assert row["cancel_v1"]["job"]["status"] == "cancelled"  # type: ignore[index]
+    [row] = prompt.execute(dead).fetchall()
+    assert [one["id"] for one in row["page_dead_letters_v1"]["dead_letters"]] == [story.dead.seq]  # type: ignore[index]
 
 
 @pytest.mark.requirement("L20")

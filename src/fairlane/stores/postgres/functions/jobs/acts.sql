@@ -170,9 +170,9 @@ begin
   _class := case when _status = 'dead' then 'non_retryable' else 'retryable' end;
   if _status is null then
     insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class,
-      error_type, error_message)
+      error_type, error_message, due_at)
     values (_seq, _attempt, 'failed_by_hand', _w.worker, coalesce(_w.leased_at, _now), coalesce(_w.deadline_at, _now),
-            _w.started_at, _now, _class, _type, _reason);
+            _w.started_at, _now, _class, _type, _reason, _w.due_at);
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s, failed)
     values (_seq, _w.queue, _w.band, _w.tenant, _w.rank, _now + _retry_delay_s * interval '1 second', _w.type,

@@ -35,11 +35,11 @@ left join lateral (
 -- attempt_record: every ended attempt, those the job survived and the one that ended it.
 create or replace view attempt_record as
 select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class, error_type,
-  error_message, traceback
+  error_message, traceback, due_at
 from attempt
 union all
 select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, finished_at, error_class, error_type,
-  error_message, traceback
+  error_message, traceback, due_at
 from done where leased_at is not null;
 
 -- The shapes that operators know from other systems (docs/operate/sql-views.md). With the schema on the search path
@@ -66,11 +66,13 @@ select name as service_name, state, failures as failure_count, successes as succ
   half_opened_at, updated_at
 from breaker;
 
+-- job_metrics: one row for each attempt that ran. `id` is unique up to a million attempts of a job; `queue_time_ms`
+--         counts from when that attempt was due (for attempts from before this was recorded: when the job first was).
 create or replace view job_metrics as
-select a.seq as id, j.type as job_type, a.outcome as status,
+select (a.seq << 20) + a.attempt as id, j.type as job_type, a.outcome as status,
        (extract(epoch from a.ended_at - a.started_at) * 1000)::bigint as duration_ms,
-       (extract(epoch from a.started_at - j.due_at) * 1000)::bigint as queue_time_ms,
-       a.ended_at as recorded_at
+       (extract(epoch from a.started_at - coalesce(a.due_at, j.due_at)) * 1000)::bigint as queue_time_ms,
+       a.ended_at as recorded_at, j.id as job_id, a.attempt
 from attempt_record a join job j using (seq) where a.started_at is not null;
 
 create or replace view job_queue_health as

@@ -70,9 +70,9 @@ begin
     from gone where status is not null
   ), lived_on as (
     insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at,
-                         error_class, error_type, error_message, traceback)
+                         error_class, error_type, error_message, traceback, due_at)
     select seq, attempt, outcome, worker, leased_at, deadline_at, began_at, ended_at,
-           failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback'
+           failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback', due_at
     from gone where status is null and recorded
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,

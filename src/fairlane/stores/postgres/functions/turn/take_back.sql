@@ -46,9 +46,9 @@ begin
     from worded where became <> 'ready'
   ), lived_on as (
     insert into attempt (seq, attempt, outcome, worker, leased_at, deadline_at, started_at, ended_at, error_class,
-      error_type, error_message)
+      error_type, error_message, due_at)
     select seq, attempt, outcome, worker, leased_at, deadline_at, started_at, _now, error_class, error_type,
-      error_message
+      error_message, due_at
     from worded where became = 'ready'
   ), back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
