@@ -35,12 +35,13 @@
     AttemptInterrupted (BaseException)  what task code must not swallow
       AttemptCancelled  LeaseLost
 
-Each class has a stable `code`, used by the API's problem details, the command line and metrics.
+Each class has a stable `code`: its name in lower case, used by the API's problem details, the command line and metrics.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -63,15 +64,18 @@ def shown(value: object, limit: int = 80) -> str:
 
 class FairlaneError(Exception):
     code: ClassVar[str] = "error"
+    """The name of the class in lower case, `job_not_found`, unless it states another; a renamed class states it."""
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
 
 class BadInput(FairlaneError, ValueError):
-    code = "bad_input"
+    pass
 
 
 class InvalidPayload(BadInput):
-    code = "invalid_payload"
-
     def __init__(self, task: str, problems: Sequence[str]) -> None:
         self.task, self.problems = task, tuple(problems)
         listing = "; ".join(self.problems)
@@ -79,24 +83,18 @@ class InvalidPayload(BadInput):
 
 
 class InvalidArguments(BadInput, TypeError):
-    code = "invalid_arguments"
-
     def __init__(self, task: str, signature: str, problem: str) -> None:
         self.task, self.signature, self.problem = task, signature, problem
         super().__init__(f'arguments do not fit task "{task}": {problem}. It is called as {task}{signature}')
 
 
 class InvalidOption(BadInput):
-    code = "invalid_option"
-
     def __init__(self, option: str, value: object, expected: str) -> None:
         self.option, self.value, self.expected = option, value, expected
         super().__init__(f"{option} = {shown(value)}: expected {expected}")
 
 
 class UnknownTask(BadInput):
-    code = "unknown_task"
-
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(
@@ -105,8 +103,6 @@ class UnknownTask(BadInput):
 
 
 class UnknownPriority(BadInput):
-    code = "unknown_priority"
-
     def __init__(self, label: str, known: Iterable[str]) -> None:
         self.label = label
         names = ", ".join(known)
@@ -121,8 +117,6 @@ class ConfigError(BadInput):
 
 
 class MissingExtra(ConfigError, ImportError):
-    code = "missing_extra"
-
     def __init__(self, purpose: str, package: str, extra: str) -> None:
         self.purpose, self.package, self.extra = purpose, package, extra
         self.remedy = f"pip install 'fairlane[{extra}]'"
@@ -130,32 +124,24 @@ class MissingExtra(ConfigError, ImportError):
 
 
 class AddressRefused(BadInput):
-    code = "address_refused"
-
     def __init__(self, where: str, why: str) -> None:
         self.where, self.why = where, why
         super().__init__(f"nothing was sent to {shown(where)}: {why}")
 
 
 class DuplicateJob(FairlaneError):
-    code = "duplicate_job"
-
     def __init__(self, existing_id: object, key: str) -> None:
         self.existing_id, self.key = existing_id, key
         super().__init__(f"a job with this {key} key is there already: {existing_id}; nothing was enqueued")
 
 
 class IdConflict(FairlaneError):
-    code = "id_conflict"
-
     def __init__(self, job_id: object) -> None:
         self.job_id = job_id
         super().__init__(f"job id {job_id} is taken by a job with other content; let the client make the id")
 
 
 class QueueFull(FairlaneError):
-    code = "queue_full"
-
     def __init__(self, depth: int, capacity: int, retry_after_s: float = 1.0) -> None:
         self.depth, self.capacity, self.retry_after_s = depth, capacity, retry_after_s
         super().__init__(
@@ -165,8 +151,6 @@ class QueueFull(FairlaneError):
 
 
 class TenantLimitReached(QueueFull):
-    code = "tenant_limit_reached"
-
     def __init__(self, tenant: str, queue: str, cause: str, limit: int, found: int, retry_after_s: float = 1.0) -> None:
         self.tenant, self.queue, self.cause, self.limit = tenant, queue, cause, limit
         self.depth, self.capacity, self.retry_after_s = found, limit, retry_after_s
@@ -180,8 +164,6 @@ class TenantLimitReached(QueueFull):
 
 
 class EnqueueRateReached(QueueFull):
-    code = "enqueue_rate_reached"
-
     def __init__(self, tenant: str, rate: str, retry_after_s: float | None) -> None:
         self.tenant, self.rate = tenant, rate
         self.retry_after_s = 60.0 if retry_after_s is None else retry_after_s
@@ -190,8 +172,6 @@ class EnqueueRateReached(QueueFull):
 
 
 class PermissionDenied(FairlaneError, PermissionError):
-    code = "permission_denied"
-
     def __init__(self, asked: str, tenant: str) -> None:
         self.asked, self.tenant = asked, tenant
         super().__init__(
@@ -201,8 +181,6 @@ class PermissionDenied(FairlaneError, PermissionError):
 
 
 class NoTransaction(FairlaneError, RuntimeError):
-    code = "no_transaction"
-
     def __init__(self) -> None:
         super().__init__(
             "this connection is outside a transaction (autocommit): "
@@ -212,48 +190,36 @@ class NoTransaction(FairlaneError, RuntimeError):
 
 
 class JobNotFound(FairlaneError, LookupError):
-    code = "job_not_found"
-
     def __init__(self, job_id: object) -> None:
         self.job_id = job_id
         super().__init__(f"no job {job_id} here: never enqueued, past retention, or another tenant's")
 
 
 class DeadLetterNotFound(FairlaneError, LookupError):
-    code = "dead_letter_not_found"
-
     def __init__(self, dead_letter_id: object) -> None:
         self.dead_letter_id = dead_letter_id
         super().__init__(f"no dead letter {dead_letter_id} here: never died, past retention, or another tenant's")
 
 
 class ScheduleNotFound(FairlaneError, LookupError):
-    code = "schedule_not_found"
-
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(f'no schedule "{name}" here; `fairlane schedules list` shows them all.{nearest(name, known)}')
 
 
 class CredentialNotFound(FairlaneError, LookupError):
-    code = "credential_not_found"
-
     def __init__(self, id: object) -> None:
         self.id = id
         super().__init__(f"no credential {id} here; `fairlane tokens list --all` shows them")
 
 
 class InvalidState(FairlaneError):
-    code = "invalid_state"
-
     def __init__(self, act: str, target: str, status: str) -> None:
         self.act, self.target, self.status = act, target, status
         super().__init__(f"cannot {act} {target}: it is {status}; nothing was changed")
 
 
 class JobFailed(FairlaneError):
-    code = "job_failed"
-
     def __init__(self, job_id: object, status: str, error_type: str | None, message: str | None) -> None:
         self.job_id, self.status, self.error_type, self.message = job_id, status, error_type, message
         why = f": {error_type}: {message}" if error_type else ""
@@ -261,8 +227,6 @@ class JobFailed(FairlaneError):
 
 
 class ResultTimeout(FairlaneError, TimeoutError):
-    code = "result_timeout"
-
     def __init__(self, job_id: object, status: str, waited_s: float) -> None:
         self.job_id, self.status, self.waited_s = job_id, status, waited_s
         super().__init__(
@@ -271,15 +235,11 @@ class ResultTimeout(FairlaneError, TimeoutError):
 
 
 class NoCurrentJob(FairlaneError, LookupError):
-    code = "no_current_job"
-
     def __init__(self, asked: str = "current_job()") -> None:
         super().__init__(f"no job runs here: {asked} works inside a task's code while a worker runs it")
 
 
 class StillRunning(FairlaneError, TimeoutError):
-    code = "still_running"
-
     def __init__(self, what: str, waited_s: float) -> None:
         self.what, self.waited_s = what, waited_s
         super().__init__(
@@ -288,8 +248,6 @@ class StillRunning(FairlaneError, TimeoutError):
 
 
 class UnreadablePayload(FairlaneError):
-    code = "unreadable_payload"
-
     def __init__(self, task: str, problems: Sequence[str]) -> None:
         self.task, self.problems = task, tuple(problems)
         super().__init__(f'the stored payload of "{task}" cannot be taken, nothing ran: {"; ".join(self.problems)}')
@@ -300,23 +258,17 @@ class StoreError(FairlaneError):
 
 
 class StoreUnavailable(StoreError):
-    code = "store_unavailable"
-
     def __init__(self, store: str, why: str) -> None:
         self.store, self.why = store, why
         super().__init__(f"the {store} store cannot be reached: {why}")
 
 
 class StoreClosed(StoreError):
-    code = "store_closed"
-
     def __init__(self, store: str) -> None:
         super().__init__(f"the {store} store is closed; nothing was done. Make a new Fairlane to continue")
 
 
 class StoreRefused(StoreError):
-    code = "store_refused"
-
     def __init__(self, store: str, why: str) -> None:
         self.store, self.why = store, why
         super().__init__(f"the {store} store refused the data: {why}")
@@ -324,8 +276,6 @@ class StoreRefused(StoreError):
 
 class SchemaOutOfDate(StoreError):
     """The schema, or the set of functions in it, is too old for this code, or newer code has contracted it."""
-
-    code = "schema_out_of_date"
 
     def __init__(self, found: int, needed: int, part: Literal["schema", "functions"] = "schema") -> None:
         self.found, self.needed, self.part = found, needed, part
@@ -340,8 +290,6 @@ class SchemaOutOfDate(StoreError):
 
 
 class OldWorkersAlive(StoreError):
-    code = "old_workers_alive"
-
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         shown = ", ".join(self.names[:5]) + (" and others" if len(self.names) > 5 else "")
@@ -349,16 +297,12 @@ class OldWorkersAlive(StoreError):
 
 
 class UnsupportedConnection(StoreError, TypeError):
-    code = "unsupported_connection"
-
     def __init__(self, conn: object, expected: str) -> None:
         kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
         super().__init__(f"conn is a {kind}; this store can enqueue through {expected}")
 
 
 class SqliteLibraryMismatch(StoreError):
-    code = "sqlite_library_mismatch"
-
     def __init__(self, theirs: str, ours: str) -> None:
         super().__init__(
             f"the connection is {theirs}'s, this store uses {ours}: two copies of SQLite on one file in one process "
@@ -383,8 +327,6 @@ class BreakerOpen(FairlaneError, Snooze):
 
     Out of a task, the job is snoozed for as long.
     """
-
-    code = "breaker_open"
 
     def __init__(self, breaker: str, seconds: float, retry_at: datetime | None = None) -> None:
         self.breaker, self.seconds, self.retry_at = breaker, seconds, retry_at

@@ -19,6 +19,8 @@ SqliteLibrary = Literal["apsw", "stdlib"]
 class StoreMissing(ConfigError):
     """A URL names a store that this version does not have."""
 
+    code = "config"
+
 
 def open_store(
     url: str,

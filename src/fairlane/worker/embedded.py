@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from msgspec.structs import replace
@@ -76,9 +75,7 @@ class EmbeddedWorker:
             raise self._error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._thread is not None
         if not self._config.drain or error is not None:
             self.stop()
@@ -92,9 +89,7 @@ class EmbeddedWorker:
         self._task = asyncio.create_task(self._engine.run(), name="fairlane-worker")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._task is not None
         if not self._config.drain or error is not None:
             self.stop()

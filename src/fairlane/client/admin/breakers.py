@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
 from msgspec import Struct
@@ -283,9 +282,7 @@ class Guard:
         self._hold(permit)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if (permit := self._let_go()) is not None:
             self._circuits.run(self._circuits.leaving(permit, self._circuits.verdict(error)))
 
@@ -294,9 +291,7 @@ class Guard:
         self._hold(permit)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if (permit := self._let_go()) is not None:
             await self._circuits.arun(self._circuits.leaving(permit, self._circuits.verdict(error)))
 
