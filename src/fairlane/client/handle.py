@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
 
+from fairlane.client.context import in_scope
 from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
 from fairlane.core.ids import JobId
 from fairlane.core.job import FINAL, Job, Status
@@ -22,6 +23,32 @@ R = TypeVar("R")
 
 BY_DEFAULT = "application"
 """The actor in the audit record if the caller names none."""
+
+
+class ActOptions(TypedDict, total=False):
+    """Who acts and why, for the audit record."""
+
+    by: str
+    notes: str | None
+
+
+class ScopedActOptions(ActOptions, total=False):
+    tenant: str | int | None
+    """Whose jobs the act may touch; None: all tenants'."""
+
+
+def audited(about: ActOptions) -> dict[str, Any]:
+    """The fields of an act that say who acts and why."""
+    fields: dict[str, Any] = {"by": BY_DEFAULT, **about}
+    check_key("by", fields["by"])
+    return fields
+
+
+def audited_in_scope(about: ScopedActOptions) -> dict[str, Any]:
+    """The same, and the scope of the act."""
+    fields = audited(about)
+    fields["scope"] = in_scope(fields.pop("tenant", None))
+    return fields
 
 
 class Handle(Verbs, Generic[R]):
@@ -72,9 +99,9 @@ class Handle(Verbs, Generic[R]):
             yield Sleep(min(sleep.seconds, left_s))
         raise AssertionError
 
-    def _cancel(self, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Job]:
+    def _cancel(self, **about: Unpack[ActOptions]) -> Steps[Job]:
         """Cancel a waiting job; ask a running one to stop. Returns the updated job."""
-        act = yield from ask(Cancel(scope=self._scope, id=self.id, by=check_key("by", by), notes=notes))
+        act = yield from ask(Cancel(scope=self._scope, id=self.id, **audited(about)))
         return job_of(act, "cancel", self.id)
 
     job, ajob = both(_job)

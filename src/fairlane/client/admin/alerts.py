@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Unpack
 
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.alerts import require_silenceable
-from fairlane.core.names import check_key
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
 
 LONGEST_SILENCE_S = 30 * 86_400.0
@@ -25,9 +25,7 @@ class AlertAdmin(Verbs):
         require_all_tenants("the alerts")
         return (yield from ask(ReadAlerts()))
 
-    def _silence(
-        self, rule: str, span: float | timedelta, *, by: str = BY_DEFAULT, notes: str | None = None
-    ) -> Steps[Alerts]:
+    def _silence(self, rule: str, span: float | timedelta, **about: Unpack[ActOptions]) -> Steps[Alerts]:
         """Send no messages about this rule's alerts for a while; a span of 0 ends a silence.
 
         An alert that still fires when the silence ends is sent then.
@@ -36,7 +34,7 @@ class AlertAdmin(Verbs):
         for_s = seconds("span", span, at_most=LONGEST_SILENCE_S)
         if for_s > 0:
             require_silenceable(rule, self._runtime.settings.alerts.rules_in_force)
-        return (yield from ask(SilenceAlerts(rule=rule, for_s=for_s, by=check_key("by", by), notes=notes)))
+        return (yield from ask(SilenceAlerts(rule=rule, for_s=for_s, **audited(about))))
 
     list, alist = both(_list)
     silence, asilence = both(_silence)

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.client.context import job_in_force, require_all_tenants
 from fairlane.client.enqueue.options import seconds
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Steps, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.breaker import BreakerPolicy, BreakerRecord
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.error_classes import Classifier
-from fairlane.core.names import check_breaker_name, check_key
+from fairlane.core.names import check_breaker_name
 from fairlane.core.ops import Admit, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
 from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, Snooze, StoreError
 
@@ -89,16 +89,16 @@ class BreakerAdmin(Verbs):
         """Every breaker that has been used, by name, as all processes see it."""
         return (yield from ask(ListBreakers())).breakers
 
-    def _reset(self, breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[BreakerRecord]:
+    def _reset(self, breaker: str | Breaker, **about: Unpack[ActOptions]) -> Steps[BreakerRecord]:
         """Close a breaker by hand. Processes notice within two seconds; postponed jobs run at their scheduled time."""
         require_all_tenants("closing a breaker by hand")
-        op = ResetBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+        op = ResetBreaker(name=breaker_named(breaker).name, **audited(about))
         return (yield from ask(op)).breaker
 
-    def _open(self, breaker: str | Breaker, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[BreakerRecord]:
+    def _open(self, breaker: str | Breaker, **about: Unpack[ActOptions]) -> Steps[BreakerRecord]:
         """Open a breaker by hand: it stays open until somebody resets it. Processes notice within two seconds."""
         require_all_tenants("opening a breaker by hand")
-        op = ForceBreaker(name=breaker_named(breaker).name, by=check_key("by", by), notes=notes)
+        op = ForceBreaker(name=breaker_named(breaker).name, **audited(about))
         return (yield from ask(op)).breaker
 
     list, alist = both(_list)

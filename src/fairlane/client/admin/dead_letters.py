@@ -19,11 +19,10 @@ from fairlane.client.admin.filters import (
 from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ScopedActOptions, audited_in_scope
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
-from fairlane.core.names import check_key
 from fairlane.core.ops import (
     Acknowledge,
     DeadLetterAct,
@@ -105,66 +104,37 @@ class DeadLetterAdmin(Verbs):
         *,
         payload: Mapping[str, Any] | None = None,
         delay: float | timedelta | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
+        **about: Unpack[ScopedActOptions],
     ) -> Steps[Reprocessed]:
         """Create a new job from a dead one. A repeated call returns that job unless it is dead, cancelled or removed.
 
         An edited `payload` is validated as in an enqueue; the dead letter keeps its own.
         """
-        scope, target = in_scope(tenant), _dead_letter_id(dead_letter)
-        edited = None if payload is None else (yield from self._edited(target, payload, tenant))
+        target, audit = _dead_letter_id(dead_letter), audited_in_scope(about)
         op = Reprocess(
-            scope=scope,
             id=target,
-            by=check_key("by", by),
-            notes=notes,
             new_job_id=self._runtime.new_job_id(),
-            payload=edited,
+            payload=None if payload is None else (yield from self._edited(target, payload, about.get("tenant"))),
             delay_s=None if delay is None else seconds("delay", delay),
+            **audit,
         )
         act = yield from ask(op)
         return Reprocessed(job=reprocessed(act, target), repeated=act.repeated)
 
-    def _discard(
-        self,
-        dead_letter: DeadLetterLike,
-        *,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
-    ) -> Steps[DeadLetter]:
+    def _discard(self, dead_letter: DeadLetterLike, **about: Unpack[ScopedActOptions]) -> Steps[DeadLetter]:
         """Close a dead letter as discarded: no retry is worthwhile."""
         target = _dead_letter_id(dead_letter)
-        op = Discard(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
-        return _letter_of((yield from ask(op)), "discard", target)
+        return _letter_of((yield from ask(Discard(id=target, **audited_in_scope(about)))), "discard", target)
 
-    def _resolve(
-        self,
-        dead_letter: DeadLetterLike,
-        *,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
-    ) -> Steps[DeadLetter]:
+    def _resolve(self, dead_letter: DeadLetterLike, **about: Unpack[ScopedActOptions]) -> Steps[DeadLetter]:
         """Close a dead letter as resolved."""
         target = _dead_letter_id(dead_letter)
-        op = Resolve(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
-        return _letter_of((yield from ask(op)), "resolve", target)
+        return _letter_of((yield from ask(Resolve(id=target, **audited_in_scope(about)))), "resolve", target)
 
-    def _acknowledge(
-        self,
-        dead_letter: DeadLetterLike,
-        *,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
-    ) -> Steps[DeadLetter]:
+    def _acknowledge(self, dead_letter: DeadLetterLike, **about: Unpack[ScopedActOptions]) -> Steps[DeadLetter]:
         """Record who is responsible for a dead letter; later calls do not replace the first name."""
         target = _dead_letter_id(dead_letter)
-        op = Acknowledge(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
-        return _letter_of((yield from ask(op)), "acknowledge", target)
+        return _letter_of((yield from ask(Acknowledge(id=target, **audited_in_scope(about)))), "acknowledge", target)
 
     def _act_on_many(
         self,
@@ -176,9 +146,7 @@ class DeadLetterAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
+        **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[DeadLetter | Job]]:
         """Apply one act to many dead letters, given by id or by filter, at most `limit` per call.
 
@@ -186,8 +154,8 @@ class DeadLetterAdmin(Verbs):
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
-        act = self._act_on_one(verb, per_second, {"by": by, "notes": notes, "tenant": tenant})
-        scope = in_scope(tenant)
+        act = self._act_on_one(verb, per_second, about)
+        scope = in_scope(about.get("tenant"))
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[Seq], Seq | None]]:
             asked = where or DeadLetterFilter()
@@ -205,7 +173,7 @@ class DeadLetterAdmin(Verbs):
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
     def _act_on_one(
-        self, verb: DeadLetterVerb, per_second: float, about: dict[str, Any]
+        self, verb: DeadLetterVerb, per_second: float, about: ScopedActOptions
     ) -> Callable[[int, Seq], Steps[DeadLetter | Job]]:
         match verb:
             case "reprocess":

@@ -14,11 +14,10 @@ from fairlane.client.admin.filters import JobFilters, job_filter, page_size, seq
 from fairlane.client.context import in_scope, require_all_tenants
 from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
-from fairlane.client.handle import BY_DEFAULT, Handle, JobLike, job_of
+from fairlane.client.handle import Handle, JobLike, ScopedActOptions, audited_in_scope, job_of
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Job
-from fairlane.core.names import check_key
 from fairlane.core.ops import (
     Bury,
     Cancel,
@@ -86,13 +85,10 @@ class JobAdmin(Verbs):
         known = rules or self._runtime
         return (yield from explain(job, tenant, known.limits.gathered(), known.tasks))
 
-    def _cancel(
-        self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
-    ) -> Steps[Job]:
+    def _cancel(self, job: JobLike, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
         """Cancel a waiting job; ask a running one to stop."""
         target = job_id("job", job)
-        op = Cancel(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
-        return job_of((yield from ask(op)), "cancel", target)
+        return job_of((yield from ask(Cancel(id=target, **audited_in_scope(about)))), "cancel", target)
 
     def _fail(
         self,
@@ -100,66 +96,44 @@ class JobAdmin(Verbs):
         reason: str,
         *,
         retry_delay: float | timedelta | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
+        **about: Unpack[ScopedActOptions],
     ) -> Steps[Job]:
         """Fail an unfinished job by hand, counting one attempt; without `retry_delay` it becomes dead."""
         target = job_id("job", job)
         op = Fail(
-            scope=in_scope(tenant),
             id=target,
-            by=check_key("by", by),
-            notes=notes,
             reason=_reason(reason),
             retry_delay_s=None if retry_delay is None else seconds("retry_delay", retry_delay),
+            **audited_in_scope(about),
         )
         return job_of((yield from ask(op)), "fail", target)
 
-    def _bury(
-        self,
-        job: JobLike,
-        reason: str,
-        *,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
-    ) -> Steps[Job]:
+    def _bury(self, job: JobLike, reason: str, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
         """Send an unfinished job to the dead letters."""
         target = job_id("job", job)
-        op = Bury(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes, reason=_reason(reason))
+        op = Bury(id=target, reason=_reason(reason), **audited_in_scope(about))
         return job_of((yield from ask(op)), "bury", target)
 
-    def _reset(
-        self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
-    ) -> Steps[Job]:
+    def _reset(self, job: JobLike, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
         """Take a running job from its worker: it becomes ready at once and no attempt is counted.
 
         Later writes of the old attempt are ignored.
         """
         target = job_id("job", job)
-        op = Reset(scope=in_scope(tenant), id=target, by=check_key("by", by), notes=notes)
-        return job_of((yield from ask(op)), "reset", target)
+        return job_of((yield from ask(Reset(id=target, **audited_in_scope(about)))), "reset", target)
 
-    def _retry(
-        self, job: JobLike, *, by: str = BY_DEFAULT, notes: str | None = None, tenant: str | int | None = None
-    ) -> Steps[Job]:
+    def _retry(self, job: JobLike, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
         """Run a dead job again, as a new job.
 
         A repeated call returns that job unless it is dead, cancelled or removed.
         """
-        found = yield from self._get(job, tenant=tenant)
+        audit = audited_in_scope(about)
+        found = yield from self._get(job, tenant=about.get("tenant"))
         if found is None:
             raise JobNotFound(job_id("job", job))
         if found.status != "dead":
             raise InvalidState("retry", f"job {found.id}", found.status)
-        op = Reprocess(
-            scope=in_scope(tenant),
-            id=found.seq,
-            by=check_key("by", by),
-            notes=notes,
-            new_job_id=self._runtime.new_job_id(),
-        )
+        op = Reprocess(id=found.seq, new_job_id=self._runtime.new_job_id(), **audit)
         return reprocessed((yield from ask(op)), found.seq)
 
     def _act_on_many(
@@ -173,17 +147,15 @@ class JobAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
-        tenant: str | int | None = None,
+        **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[Job]]:
         """Apply one act to many jobs, given by id or by filter, at most `limit` per call.
 
         A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
         counts.
         """
-        act = self._act_on_one(verb, reason, retry_delay, {"by": by, "notes": notes, "tenant": tenant})
-        scope = in_scope(tenant)
+        act = self._act_on_one(verb, reason, retry_delay, about)
+        scope = in_scope(about.get("tenant"))
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[JobId], Seq | None]]:
             found = yield from ask(PageJobs(scope=scope, where=where or JobFilter(), before=cursor, limit=size))
@@ -197,7 +169,7 @@ class JobAdmin(Verbs):
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
     def _act_on_one(
-        self, verb: JobVerb, reason: str | None, retry_delay: float | timedelta | None, about: dict[str, Any]
+        self, verb: JobVerb, reason: str | None, retry_delay: float | timedelta | None, about: ScopedActOptions
     ) -> Callable[[JobId], Steps[Job]]:
         match verb:
             case "cancel":

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from fairlane.client.context import in_scope, job_in_force, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.enqueue.quotas import RateLike, rate_or_none
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import BY_DEFAULT, ActOptions, audited
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, StoredLimit, check_limit
-from fairlane.core.names import check_key, check_limit_name, check_queue_name, check_task_name, check_tenant
+from fairlane.core.names import check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import ClearLimit, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.errors import InvalidOption
 
@@ -114,8 +114,7 @@ class LimitAdmin(Verbs):
         enqueue_rate: RateLike | None = None,
         payload_bytes: int | None = None,
         types: Sequence[str] = (),
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[tuple[StoredLimit, ...]]:
         """Set the limit of one queue, tenant (`*`: every tenant), task or name, at run time, for all workers.
 
@@ -138,7 +137,7 @@ class LimitAdmin(Verbs):
         if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
             raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")
         _require_tenant_of(key)
-        return _admitted((yield from ask(SetLimit(limit=check_limit(limit), by=check_key("by", by), notes=notes))))
+        return _admitted((yield from ask(SetLimit(limit=check_limit(limit), **audited(about)))))
 
     def _clear(
         self,
@@ -147,13 +146,12 @@ class LimitAdmin(Verbs):
         tenant: str | int | None = None,
         task: str | None = None,
         name: str | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[bool]:
         """Remove a limit set at run time; the limit of the code applies again. False if none was set."""
         key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
         _require_tenant_of(key)
-        op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, by=check_key("by", by), notes=notes)
+        op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, **audited(about))
         return (yield from ask(op)).changed
 
     def _pause(

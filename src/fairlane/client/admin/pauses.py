@@ -6,13 +6,13 @@ A pause stops claims at run time and outlives restarts. Enqueueing continues, an
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from fairlane.client.context import in_scope, require_tenant
 from fairlane.client.enqueue.options import seconds
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Steps, Verbs, ask, both, growing_sleeps
-from fairlane.core.names import check_key, check_queue_name, check_task_name, check_tenant
+from fairlane.core.names import check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import (
     ALL_TENANTS,
     MAX_PAGE,
@@ -54,17 +54,17 @@ class PausingVerbs(Verbs):
     __slots__ = ()
     _kind: ClassVar[PauseKind]
 
-    def _pause(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
+    def _pause(self, name: str | int, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
         """Stop claiming its jobs; running jobs continue. Returns all pauses in force."""
-        op = PauseClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
+        op = PauseClaims(kind=self._kind, name=self._named(name), **audited(about))
         return (yield from ask(op)).pauses
 
-    def _resume(self, name: str | int, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[tuple[Pause, ...]]:
+    def _resume(self, name: str | int, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
         """Lift a pause; waiting workers are woken.
 
         Does nothing if it is not paused. Returns all pauses still in force.
         """
-        op = ResumeClaims(kind=self._kind, name=self._named(name), by=check_key("by", by), notes=notes)
+        op = ResumeClaims(kind=self._kind, name=self._named(name), **audited(about))
         return (yield from ask(op)).pauses
 
     def _is_paused(self, name: str | int) -> Steps[bool]:
@@ -81,8 +81,7 @@ class PausingVerbs(Verbs):
         name: str | int,
         *,
         timeout: float | timedelta | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[None]:
         """Pause it, then wait until none of its jobs run.
 
@@ -93,7 +92,7 @@ class PausingVerbs(Verbs):
         timeout_s = None if timeout is None else seconds("timeout", timeout)
         monotonic = self._runtime.clock.monotonic
         began_s, quiet_since_s = monotonic(), None
-        yield from self._pause(name, by=by, notes=notes)
+        yield from self._pause(name, **about)
         for sleep in growing_sleeps():
             page, now_s = (yield from ask(self._running_jobs(target, 1))), monotonic()
             if page.jobs:

@@ -11,7 +11,7 @@ import msgspec
 from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.client.enqueue.options import Options
 from fairlane.client.enqueue.prepare import refs_of
-from fairlane.client.handle import BY_DEFAULT, Handle
+from fairlane.client.handle import BY_DEFAULT, ActOptions, Handle, audited
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.client.task import Bound, Task
 from fairlane.core.ids import JobId
@@ -123,31 +123,30 @@ class ScheduleAdmin(Verbs):
             raise InvalidState("add", f'schedule "{name}"', "declared by code; change it there, or choose another name")
         return schedule
 
-    def _remove(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+    def _remove(self, name: str, **about: Unpack[ActOptions]) -> Steps[Schedule]:
         """Remove a schedule; its jobs stay.
 
         One that code still declares comes back with the next worker: pause it instead.
         """
         yield from self._require_own(schedule_name(name))
-        return _found(name, (yield from ask(RemoveSchedule(name=name, by=check_key("by", by), notes=notes))))
+        return _found(name, (yield from ask(RemoveSchedule(name=name, **audited(about)))))
 
-    def _pause(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+    def _pause(self, name: str, **about: Unpack[ActOptions]) -> Steps[Schedule]:
         """Stop a schedule from firing until it is resumed."""
         yield from self._require_own(schedule_name(name))
-        return _found(name, (yield from ask(PauseSchedule(name=name, by=check_key("by", by), notes=notes))))
+        return _found(name, (yield from ask(PauseSchedule(name=name, **audited(about)))))
 
-    def _resume(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Schedule]:
+    def _resume(self, name: str, **about: Unpack[ActOptions]) -> Steps[Schedule]:
         """Resume a paused schedule, from its next time on; firings missed during the pause are dropped."""
-        by, schedule = check_key("by", by), (yield from self._get(name))
+        audit, schedule = audited(about), (yield from self._get(name))
         next_at = yield from _next_at(schedule.spec)
-        op = PauseSchedule(name=name, by=by, notes=notes, paused=False, next_at=next_at)
-        return _found(name, (yield from ask(op)))
+        return _found(name, (yield from ask(PauseSchedule(name=name, paused=False, next_at=next_at, **audit))))
 
-    def _run(self, name: str, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Handle[Any]]:
+    def _run(self, name: str, **about: Unpack[ActOptions]) -> Steps[Handle[Any]]:
         """Enqueue a schedule's job now, in addition to its timetable, paused or not."""
-        by, schedule = check_key("by", by), (yield from self._get(name))
+        audit, schedule = audited(about), (yield from self._get(name))
         job = scheduled_job(self._runtime, schedule.spec, None)
-        act = yield from ask(RunSchedule(name=name, job=job, by=by, notes=notes))
+        act = yield from ask(RunSchedule(name=name, job=job, **audit))
         _found(name, act)
         assert act.job_id is not None
         return Handle(act.job_id, self._runtime, in_scope(None), read_result=msgspec.json.decode)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
 from fairlane.client.admin.filters import page_size
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.context import CurrentJob, in_scope, job_in_force, tenant_in_force
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Steps, ask, both
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.names import check_key, check_tenant, check_words
@@ -58,8 +58,7 @@ class TenantAdmin(PausingVerbs):
         *,
         weight: float | None = None,
         tier: str | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[TenantRecord]:
         """Set a tenant's weight (its share relative to other tenants; 1 unless set) or tier, at run time.
 
@@ -73,8 +72,7 @@ class TenantAdmin(PausingVerbs):
             name=tenant,
             weight=None if weight is None else _weight(weight),
             tier=None if tier is None else check_key("tier", tier),
-            by=check_key("by", by),
-            notes=notes,
+            **audited(about),
         )
         return (yield from ask(op))
 

@@ -11,14 +11,14 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, Unpack
 from uuid import UUID
 
 from msgspec import Struct
 
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
-from fairlane.client.handle import BY_DEFAULT
+from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.names import check_key, check_tenant
 from fairlane.core.ops import (
@@ -64,13 +64,12 @@ class TokenAdmin(Verbs):
         *,
         tenant: str | int | None = None,
         ttl: float | timedelta | None = None,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[IssuedCredential]:
         """Create a token for a program; without `ttl` it is valid until it is revoked."""
         require_all_tenants("making a token")
         ttl_s = None if ttl is None else seconds("ttl", ttl, at_least=0.001, at_most=MAX_TTL_S)
-        return (yield from self._issue("token", name, _roles(roles), tenant, ttl_s, by, notes))
+        return (yield from self._issue("token", name, _roles(roles), tenant, ttl_s, about))
 
     def _create_link(
         self,
@@ -79,13 +78,12 @@ class TokenAdmin(Verbs):
         *,
         tenant: str | int | None = None,
         ttl: float | timedelta = LINK_S,
-        by: str = BY_DEFAULT,
-        notes: str | None = None,
+        **about: Unpack[ActOptions],
     ) -> Steps[IssuedCredential]:
         """Create a link by which a person logs in once; its session lasts half a day."""
         require_all_tenants("making a link")
         ttl_s = seconds("ttl", ttl, at_least=0.001, at_most=LONGEST_LINK_S)
-        return (yield from self._issue("link", name, _roles(roles), tenant, ttl_s, by, notes))
+        return (yield from self._issue("link", name, _roles(roles), tenant, ttl_s, about))
 
     def _redeem_link(self, secret: str) -> Steps[IssuedCredential | None]:
         """Exchange a link for a session; None if the link is unknown, expired or already used."""
@@ -94,7 +92,7 @@ class TokenAdmin(Verbs):
         link = (yield from ask(RedeemLink(hash=hash_of(secret)))).credential
         if link is None:
             return None
-        return (yield from self._issue("session", link.name, link.roles, link.tenant, SESSION_S, link.name, None))
+        return (yield from self._issue("session", link.name, link.roles, link.tenant, SESSION_S, {"by": link.name}))
 
     def _find(self, kind: Literal["token", "session"], secret: str) -> Steps[Credential | None]:
         """The valid credential with this secret, or None."""
@@ -116,10 +114,10 @@ class TokenAdmin(Verbs):
         require_all_tenants("the tokens")
         return (yield from ask(ListCredentials(kind=kind, name=name, also_bad=also_bad))).credentials
 
-    def _revoke(self, id: UUID, *, by: str = BY_DEFAULT, notes: str | None = None) -> Steps[Credential]:
+    def _revoke(self, id: UUID, **about: Unpack[ActOptions]) -> Steps[Credential]:
         """Revoke a token, a link or a session, with immediate effect. Raises `CredentialNotFound`."""
         require_all_tenants("revoking a token")
-        found = (yield from ask(RevokeCredential(id=id, by=check_key("by", by), notes=notes))).credential
+        found = (yield from ask(RevokeCredential(id=id, **audited(about)))).credential
         if found is None:
             raise CredentialNotFound(id)
         return found
@@ -144,8 +142,7 @@ class TokenAdmin(Verbs):
         roles: tuple[str, ...],
         tenant: str | int | None,
         ttl_s: float | None,
-        by: str,
-        notes: str | None,
+        about: ActOptions,
     ) -> Steps[IssuedCredential]:
         secret = "fl_" + urlsafe_b64encode(self._runtime.chance.entropy(32)).rstrip(b"=").decode()
         op = IssueCredential(
@@ -157,8 +154,7 @@ class TokenAdmin(Verbs):
             roles=roles,
             tenant=None if tenant is None else check_tenant(tenant),
             ttl_s=ttl_s,
-            by=check_key("by", by),
-            notes=notes,
+            **audited(about),
         )
         made = (yield from ask(op)).credential
         assert made is not None
