@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from fairlane.core.ops import (
-    Alert,
-    Alerts,
-    AlertsSaved,
-    ReadAlerts,
-    SaveAlerts,
-    Silence,
-    SilenceAlerts,
-)
+from fairlane.core.ops import Alert, Alerts, AlertsSaved, ReadAlerts, SaveAlerts, Silence, SilenceAlerts
 from fairlane.core.ops.alerts import RESOLVED_KEPT_S
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import after, as_text, before, from_us, maybe_from_us, to_us
+from fairlane.stores.sqlite.instants import after, as_text, before, to_us
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
-_ALERTS = """
-select rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version from fairlane_alert
-where state <> 'resolved' or resolved_at is null or resolved_at > ?
-order by rule, about
-"""
+_alert, _silence = RowReader(Alert), RowReader(Silence)
+_ALERTS = f"""
+select {_alert.columns} from fairlane_alert
+where state <> 'resolved' or resolved_at is null or resolved_at > ? order by rule, about
+"""  # noqa: S608
+_SILENCES = f"select {_silence.columns} from fairlane_silence where until > ? order by rule"  # noqa: S608
 _FORGET = "delete from fairlane_alert where state = 'resolved' and resolved_at <= ?"
 _SAVE = """
 insert into fairlane_alert (rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version)
@@ -62,28 +56,9 @@ def _save(tx: Transaction, alert: Alert) -> bool:
 
 
 def _alerts(tx: Transaction) -> Alerts:
-    alerts = tuple(
-        Alert(
-            rule=rule,
-            about=about,
-            state=state,
-            since=from_us(since),
-            fired_at=maybe_from_us(fired_at),
-            resolved_at=maybe_from_us(resolved_at),
-            told_at=maybe_from_us(told_at),
-            value=value,
-            severity=severity,
-            version=version,
-        )
-        for rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version in tx.db.execute(
-            _ALERTS, (before(tx.now, RESOLVED_KEPT_S),)
-        )
-    )
-    lasting = tx.db.execute(
-        "select rule, until, by, notes from fairlane_silence where until > ? order by rule", (tx.now,)
-    )
-    silences = tuple(Silence(rule=rule, until=from_us(until), by=by, notes=notes) for rule, until, by, notes in lasting)
-    return Alerts(alerts=alerts, silences=silences)
+    alerts = tx.db.execute(_ALERTS, (before(tx.now, RESOLVED_KEPT_S),))
+    silences = tx.db.execute(_SILENCES, (tx.now,))
+    return Alerts(alerts=tuple(map(_alert, alerts)), silences=tuple(map(_silence, silences)))
 
 
 def _audit_silence(tx: Transaction, op: SilenceAlerts, until: str | None) -> None:

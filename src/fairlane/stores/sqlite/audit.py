@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -20,22 +19,21 @@ from fairlane.core.ops import (
     SealAudit,
     SealedRecord,
 )
-from fairlane.stores.sqlite.conditions import Condition, bounded, joined
-from fairlane.stores.sqlite.instants import from_us
+from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
-COLUMNS = ("id", "at", "by", "action", "tenant", "target", "notes", "before", "after")
-"""What `audit_record` reads a record from."""
+_record = RowReader(AuditRecord)
+_OF_A = ", ".join(f"a.{name}" for name in _record.names)
 MAX_LINKS = 1_000
 COUNTED_TO = 1_000
 _LAST = "select n, audit_id, hash from fairlane_audit_seal order by n desc limit 1"
 _UNSEALED = f"""
-select {", ".join(f"a.{column}" for column in COLUMNS)} from fairlane_audit_unsealed u
+select {_OF_A} from fairlane_audit_unsealed u
   cross join fairlane_audit a on a.id = u.id
 order by u.id limit ?
 """  # noqa: S608
 _CHAIN = f"""
-select s.n, s.audit_id, s.hash, {", ".join(f"a.{column}" for column in COLUMNS)}
+select s.n, s.audit_id, s.hash, {_OF_A}
 from fairlane_audit_seal s left join fairlane_audit a on a.id = s.audit_id
 where s.n > ? order by s.n limit ?
 """  # noqa: S608
@@ -71,27 +69,20 @@ def write_audit(
 @reading
 def page_audit(tx: Transaction, op: PageAudit) -> AuditPage:
     limit = bounded(op.limit)
-    conditions = [
-        Condition(sql, (value,))
-        for sql, value in (
-            ("tenant = ?", op.scope.tenant),
-            ("action = ?", op.action),
-            ("target = ?", op.target),
-            ("id < ?", op.before),
-        )
-        if value is not None
-    ]
+    conditions = equal(("tenant", op.scope.tenant), ("action", op.action), ("target", op.target))
+    if op.before is not None:
+        conditions.append(Condition("id < ?", (op.before,)))
     where, params = joined(conditions)
-    sql = f"select {', '.join(COLUMNS)} from fairlane_audit where {where} order by id desc limit ?"  # noqa: S608
+    sql = f"select {_record.columns} from fairlane_audit where {where} order by id desc limit ?"  # noqa: S608
     rows = tx.db.execute(sql, (*params, limit + 1))
-    records = tuple(map(audit_record, rows[:limit]))
+    records = tuple(map(_record, rows[:limit]))
     return AuditPage(records=records, next=records[-1].id if len(rows) > limit else None)
 
 
 @reading
 def read_unsealed(tx: Transaction, op: ReadUnsealed) -> AuditToSeal:
     rows = tx.db.execute(_UNSEALED, (max(op.limit, 0),))
-    return AuditToSeal(last=_last(tx), records=tuple(map(audit_record, rows)))
+    return AuditToSeal(last=_last(tx), records=tuple(map(_record, rows)))
 
 
 @change
@@ -115,7 +106,7 @@ def read_chain(tx: Transaction, op: ReadAuditChain) -> AuditChain:
     sealed = tuple(
         SealedRecord(
             link=AuditLink(n=n, audit_id=audit_id, hash=text),
-            record=None if record[0] is None else audit_record(record),
+            record=None if record[0] is None else _record(record),
         )
         for n, audit_id, text, *record in rows
     )
@@ -125,21 +116,6 @@ def read_chain(tx: Transaction, op: ReadAuditChain) -> AuditChain:
 def _last(tx: Transaction) -> AuditLink | None:
     rows = tx.db.execute(_LAST)
     return AuditLink(n=rows[0][0], audit_id=rows[0][1], hash=rows[0][2]) if rows else None
-
-
-def audit_record(row: Sequence[Any]) -> AuditRecord:
-    number, at, by, action, tenant, target, notes, before, after = row
-    return AuditRecord(
-        id=number,
-        at=from_us(at),
-        by=by,
-        action=action,
-        tenant=tenant,
-        target=target,
-        notes=notes,
-        before=None if before is None else msgspec.json.decode(before),
-        after=None if after is None else msgspec.json.decode(after),
-    )
 
 
 def _json(facts: dict[str, object] | None) -> str | None:

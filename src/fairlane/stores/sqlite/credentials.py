@@ -19,14 +19,15 @@ from fairlane.core.ops import (
     SeeCredentials,
 )
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import after, as_text, from_us, maybe_from_us
+from fairlane.stores.sqlite.instants import after, as_text
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
-_COLUMNS = "id, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at"
-_BY_ID = f"select {_COLUMNS} from fairlane_credential where id = ?"  # noqa: S608
+_credential = RowReader(Credential)
+_SELECT = f"select {_credential.columns} from fairlane_credential"  # noqa: S608
+_BY_ID = f"{_SELECT} where id = ?"
 _GOOD = "revoked_at is null and (expires_at is null or expires_at > ?)"
-_FIND = f"select {_COLUMNS} from fairlane_credential where hash = ? and kind = ? and {_GOOD}"  # noqa: S608
+_FIND = f"{_SELECT} where hash = ? and kind = ? and {_GOOD}"
 _KEPT = "select id, hash from fairlane_credential where id = ? or hash = ?"
 _ISSUE = """
 insert into fairlane_credential (id, kind, name, prefix, hash, roles, tenant, created_by, created_at, expires_at)
@@ -115,8 +116,7 @@ def list_credentials(tx: Transaction, op: ListCredentials) -> CredentialPage:
     if not op.also_bad:
         where, params = f"{where} and {_GOOD}", [*params, tx.now]
     rows = tx.db.execute(
-        f"select {_COLUMNS} from fairlane_credential where {where} order by created_at desc, id desc limit ?",  # noqa: S608
-        (*params, max(op.limit, 0)),
+        f"{_SELECT} where {where} order by created_at desc, id desc limit ?", (*params, max(op.limit, 0))
     )
     return CredentialPage(credentials=tuple(map(_credential, rows)))
 
@@ -129,20 +129,3 @@ def forget_ended(tx: Transaction, before: int, limit: int) -> int:
 def _require(tx: Transaction, known: UUID) -> Credential:
     [row] = tx.db.execute(_BY_ID, (known.bytes,))
     return _credential(row)
-
-
-def _credential(row: Row) -> Credential:
-    raw, kind, name, prefix, roles, tenant, created_by, created_at, expires_at, revoked_at, last_used_at = row
-    return Credential(
-        id=UUID(bytes=raw),
-        kind=kind,
-        name=name,
-        prefix=prefix,
-        roles=msgspec.json.decode(roles, type=tuple[str, ...]),
-        tenant=tenant,
-        created_by=created_by,
-        created_at=from_us(created_at),
-        expires_at=maybe_from_us(expires_at),
-        revoked_at=maybe_from_us(revoked_at),
-        last_used_at=maybe_from_us(last_used_at),
-    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
-from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import DeadLetter, Job
+from fairlane.core.ids import Seq
+from fairlane.core.job import DeadLetter
 from fairlane.core.ops import (
     COUNT_CAP,
     Acknowledge,
@@ -25,11 +24,10 @@ from fairlane.core.ops import (
     Scope,
 )
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
-from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import after, from_us, maybe_from_us
+from fairlane.stores.sqlite.instants import after
 from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
 from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading, text_of
 
 GROUPED = 10_000
@@ -39,6 +37,7 @@ select d.seq, d.status, d.reason, d.error_class, d.error_type, d.fingerprint, d.
   d.acknowledged_at, d.closed_by, d.closed_at, d.notes, d.reprocess_count, d.reprocessed_as
 from json_each(?) c cross join fairlane_dead_letter d on d.seq = c.value
 """
+_letter, _group = RowReader(DeadLetter, without=("job",)), RowReader(DeadLetterGroup)
 _CLOSE = "update fairlane_dead_letter set status = ?, closed_by = ?, closed_at = ?, notes = ? where seq = ?"
 _ACKNOWLEDGE = "update fairlane_dead_letter set acknowledged_by = ?, acknowledged_at = ? where seq = ?"
 _REPROCESSED = "update fairlane_dead_letter set reprocess_count = reprocess_count + 1, reprocessed_as = ? where seq = ?"
@@ -99,18 +98,14 @@ def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
 def dead_letters_where(scope: Scope, where: DeadLetterFilter) -> tuple[str, tuple[object, ...]]:
     """The condition on a dead letter `d` and its job `j`, with its parameters."""
     conditions = in_scope(scope)
-    conditions += [
-        Condition(f"{column} = ?", (value,))
-        for column, value in (
-            ("d.status", where.status),
-            ("d.error_class", where.error_class),
-            ("d.error_type", where.error_type),
-            ("d.fingerprint", where.fingerprint),
-            ("j.queue", where.queue),
-            ("j.type", where.type),
-        )
-        if value is not None
-    ]
+    conditions += equal(
+        ("d.status", where.status),
+        ("d.error_class", where.error_class),
+        ("d.error_type", where.error_type),
+        ("d.fingerprint", where.fingerprint),
+        ("j.queue", where.queue),
+        ("j.type", where.type),
+    )
     if where.acknowledged is not None:
         conditions.append(Condition(f"d.acknowledged_by is {'not ' if where.acknowledged else ''}null", ()))
     if where.correlation_id is not None:
@@ -122,20 +117,7 @@ def dead_letters_where(scope: Scope, where: DeadLetterFilter) -> tuple[str, tupl
 def group_dead_letters(tx: Transaction, op: GroupDeadLetters) -> DeadLetterGroups:
     where, params = dead_letters_where(op.scope, op.where)
     rows = tx.db.execute(_GROUPS.replace("{where}", where), (*params, GROUPED, max(op.limit, 0)))
-    groups = tuple(
-        DeadLetterGroup(
-            fingerprint=fingerprint,
-            type=job_type,
-            error_type=error_type,
-            reason=reason,
-            count=count,
-            tenants=tenants,
-            first_at=from_us(first_at),
-            last_at=from_us(last_at),
-            newest=newest,
-        )
-        for fingerprint, job_type, error_type, reason, count, tenants, first_at, last_at, newest in rows
-    )
+    groups = tuple(map(_group, rows))
     return DeadLetterGroups(groups=groups)
 
 
@@ -233,7 +215,7 @@ def _facts(letter: DeadLetter) -> dict[str, object]:
 
 def read_dead_letters(tx: Transaction, seqs: Sequence[int]) -> list[DeadLetter]:
     jobs = dict(zip(seqs, read_jobs(tx, seqs), strict=True))
-    letters = {row[0]: _letter(row, jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (as_list(seqs),))}
+    letters = {row[0]: _letter(row, job=jobs[row[0]]) for row in tx.db.execute(_DEAD_LETTERS, (as_list(seqs),))}
     return [letters[seq] for seq in seqs]
 
 
@@ -247,27 +229,3 @@ def has_dead_letter(tx: Transaction, seq: int, tenant: str | None) -> bool:
         "select j.tenant from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where d.seq = ?", (seq,)
     )
     return bool(rows) and tenant in (None, rows[0][0])
-
-
-def _letter(row: Row, job: Job) -> DeadLetter:
-    (
-        seq, status, reason, error_class, error_type, fingerprint, died_at, acknowledged_by, acknowledged_at,
-        closed_by, closed_at, notes, reprocess_count, reprocessed_as,
-    ) = row  # fmt: skip
-    return DeadLetter(
-        id=Seq(seq),
-        job=job,
-        status=status,
-        reason=reason,
-        error_class=error_class,
-        error_type=error_type,
-        fingerprint=fingerprint,
-        died_at=from_us(died_at),
-        acknowledged_by=acknowledged_by,
-        acknowledged_at=maybe_from_us(acknowledged_at),
-        closed_by=closed_by,
-        closed_at=maybe_from_us(closed_at),
-        resolution_notes=notes,
-        reprocess_count=reprocess_count,
-        reprocessed_as=None if reprocessed_as is None else JobId(UUID(bytes=reprocessed_as)),
-    )

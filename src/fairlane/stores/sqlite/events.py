@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlane.core.ops import (
-    WATCHED_FOR_S,
-    AddEvents,
-    Event,
-    EventPage,
-    EventsAdded,
-    ReadEvents,
-)
-from fairlane.stores.sqlite.instants import after, from_us
+from fairlane.core.ops import WATCHED_FOR_S, AddEvents, Event, EventPage, EventsAdded, ReadEvents
+from fairlane.stores.sqlite.instants import after
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change_if
 
+_event = RowReader(Event)
 MAX_EVENTS = 1_000
 _WATCHED = "select value from fairlane_meta where name = 'watched_until_us'"
 _WATCH = """
@@ -45,12 +40,8 @@ def read(tx: Transaction, op: ReadEvents) -> EventPage:
     if op.kinds:
         where, params = f"{where} and kind in ({', '.join('?' * len(op.kinds))})", [*params, *op.kinds]
     rows = tx.db.execute(
-        f"select id, at, kind, tenant, data from fairlane_event where {where} order by id limit ?",  # noqa: S608
+        f"select {_event.columns} from fairlane_event where {where} order by id limit ?",  # noqa: S608
         (*params, max(1, min(op.limit, MAX_EVENTS))),
     )
     last = tx.db.execute(_LAST)
-    events = tuple(
-        Event(id=number, at=from_us(at), kind=kind, tenant=tenant, data=msgspec.json.decode(data))
-        for number, at, kind, tenant, data in rows
-    )
-    return EventPage(events=events, last=last[0][0] if last else 0)
+    return EventPage(events=tuple(map(_event, rows)), last=last[0][0] if last else 0)

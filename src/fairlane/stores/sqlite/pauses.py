@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClaims
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.listener import wake_for_ready
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
+_pause = RowReader(Pause)
 _KNOWN = "select 1 from fairlane_pause where kind = ? and name = ?"
 
 
@@ -62,8 +63,8 @@ def _all(tx: Transaction, *, changed: bool) -> Pauses:
 
 def all_pauses(tx: Transaction) -> tuple[Pause, ...]:
     """By kind, then name."""
-    rows = tx.db.execute("select kind, name, by, at, notes from fairlane_pause order by kind, name")
-    return tuple(Pause(kind=kind, name=name, by=by, at=from_us(at), notes=notes) for kind, name, by, at, notes in rows)
+    rows = tx.db.execute(f"select {_pause.columns} from fairlane_pause order by kind, name")  # noqa: S608
+    return tuple(map(_pause, rows))
 
 
 def _audit(tx: Transaction, op: PauseClaims | ResumeClaims, action: str, *, paused_before: bool) -> None:

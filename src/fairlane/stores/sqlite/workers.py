@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import msgspec
 
-from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ids import Seq
 from fairlane.core.ops import (
     DutyTaken,
     Lapse,
@@ -23,6 +21,7 @@ from fairlane.core.ops import (
 from fairlane.core.outcome import Released
 from fairlane.stores.sqlite.instants import after, before, from_us
 from fairlane.stores.sqlite.reclaim import reclaim_all_of
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.settle import settle, start
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
@@ -33,13 +32,12 @@ on conflict (id) do update set name = excluded.name, queues = excluded.queues, t
   wake_address = excluded.wake_address, figures = excluded.figures, renewed_at = excluded.renewed_at, expires_at =
     excluded.expires_at
 """
-_LIST = """
-select w.id, w.name, w.registered_at, w.renewed_at, w.expires_at, w.queues, w.types, w.waiting, w.figures,
-  (select count(*) from fairlane_lease l where l.worker = w.id)
-from fairlane_worker w order by w.registered_at, w.id
-"""
-_names = msgspec.json.Decoder(tuple[str, ...]).decode
-_figures = msgspec.json.Decoder(dict[str, float]).decode
+_worker = RowReader(WorkerRecord)
+_LIST = f"""
+select {_worker.columns} from (
+  select w.*, (select count(*) from fairlane_lease l where l.worker = w.id) as leases from fairlane_worker w)
+order by registered_at, id
+"""  # noqa: S608
 _DUTY = "select taken_at from fairlane_duty where name = ?"
 
 
@@ -71,23 +69,7 @@ def lapse(tx: Transaction, op: Lapse) -> ReclaimResult:
 
 @reading
 def list_workers(tx: Transaction, op: ListWorkers) -> Workers:
-    workers = tuple(
-        WorkerRecord(
-            id=WorkerId(UUID(bytes=raw)),
-            name=name,
-            registered_at=from_us(registered_at),
-            renewed_at=from_us(renewed_at),
-            expires_at=from_us(expires_at),
-            queues=_names(queues),
-            types=_names(types),
-            waiting=bool(waiting),
-            leases=leases,
-            figures=_figures(figures),
-        )
-        for raw, name, registered_at, renewed_at, expires_at, queues, types, waiting, figures, leases in tx.db.execute(
-            _LIST
-        )
-    )
+    workers = tuple(map(_worker, tx.db.execute(_LIST)))
     return Workers(now=from_us(tx.now), workers=workers)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 import msgspec
 
-from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, Job, Status
 from fairlane.core.ops import (
     LOG_LINES,
@@ -20,21 +19,22 @@ from fairlane.core.ops import (
     Noted,
     PageJobs,
 )
-from fairlane.stores.sqlite.conditions import Condition, bounded, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import from_us, maybe_from_us, to_us
+from fairlane.stores.sqlite.instants import from_us, to_us
+from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
-_decode_dict = msgspec.json.Decoder(dict).decode
+_attempt, _columns = RowReader(Attempt), RowReader(Job)
 # A held job has no facts of its own yet: none is as good as never tried, and due when it was first due.
 _JOBS = """
-select j.seq, j.id, j.type, j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version,
-  j.idempotency_key, j.dedup_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.max_attempts,
-  j.timeout_s, j.enqueued_at, j.due_at,
+select j.seq, j.id, j.type,
   case when d.seq is not null then d.status when s.failed then 'failed' when l.started_at is not null then 'processing'
     else 'pending' end,
+  j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version, j.idempotency_key, j.dedup_key,
+  j.correlation_id, j.parent_id, j.created_by, coalesce(j.refs, '{}'), coalesce(j.headers, '{}'),
   coalesce(d.attempt, r.attempt, s.attempt, l.attempt, 0), coalesce(d.attempts, r.attempts, s.attempts, l.attempts, 0),
-  coalesce(d.crashes, r.crashes, s.crashes, l.crashes, 0), coalesce(d.due_at, r.due_at, s.due_at, l.due_at, j.due_at),
+  coalesce(d.crashes, r.crashes, s.crashes, l.crashes, 0), j.max_attempts, j.timeout_s, j.enqueued_at, j.due_at,
+  coalesce(d.due_at, r.due_at, s.due_at, l.due_at, j.due_at),
   coalesce(d.started_at, l.started_at), d.finished_at, coalesce(d.worker, l.worker), coalesce(l.cancel_requested, 0),
   d.result,
   iif(d.error_type is null, a.error_class, d.error_class), coalesce(d.error_type, a.error_type),
@@ -109,17 +109,13 @@ def page_jobs(tx: Transaction, op: PageJobs) -> JobPage:
 
 
 def _job_conditions(where: JobFilter) -> list[Condition]:
-    conditions = [
-        Condition(f"j.{column} = ?", (value,))
-        for column, value in (
-            ("queue", where.queue),
-            ("type", where.type),
-            ("category", where.category),
-            ("parent_id", None if where.parent_id is None else where.parent_id.bytes),
-            ("created_by", where.created_by),
-        )
-        if value is not None
-    ]
+    conditions = equal(
+        ("j.queue", where.queue),
+        ("j.type", where.type),
+        ("j.category", where.category),
+        ("j.parent_id", None if where.parent_id is None else where.parent_id.bytes),
+        ("j.created_by", where.created_by),
+    )
     if where.correlation_id is not None:
         conditions.append(given_or_own_id("correlation_id", where.correlation_id))
     if where.idempotency_key is not None:
@@ -165,68 +161,12 @@ def read_job(tx: Transaction, seq: int) -> Job:
 
 
 def read_attempts(tx: Transaction, seq: int) -> tuple[Attempt, ...]:
-    return tuple(
-        Attempt(
-            attempt=attempt,
-            outcome=outcome,
-            worker=None if worker is None else WorkerId(UUID(bytes=worker)),
-            leased_at=from_us(leased_at),
-            started_at=maybe_from_us(started_at),
-            ended_at=from_us(ended_at),
-            error_class=error_class,
-            error_type=error_type,
-            error_message=error_message,
-            traceback=traceback,
-        )
-        for (
-            attempt, outcome, worker, leased_at, started_at, ended_at,
-            error_class, error_type, error_message, traceback,
-        ) in tx.db.execute(_ATTEMPTS, (seq,))
-    )  # fmt: skip
+    return tuple(map(_attempt, tx.db.execute(_ATTEMPTS, (seq,))))
 
 
 def _job(row: Row) -> Job:
-    (
-        seq, raw_id, job_type, tenant, queue, priority, category, payload, payload_version, idempotency_key,
-        dedup_key, correlation_id, parent_id, created_by, refs, headers, max_attempts, timeout_s, enqueued_at,
-        scheduled_at, status, attempt, attempts, crashes, run_at, started_at, finished_at, worker, cancel_requested,
-        result, error_class, error_type, last_error, last_error_at,
-    ) = row  # fmt: skip
-    job_id = UUID(bytes=raw_id)
-    shown_status: Status = status
-    return Job(
-        seq=Seq(seq),
-        id=JobId(job_id),
-        type=job_type,
-        status=shown_status,
-        tenant=tenant,
-        queue=queue,
-        priority=priority,
-        category=category,
-        payload=payload,
-        payload_version=payload_version,
-        idempotency_key=str(job_id) if idempotency_key is None else idempotency_key,
-        dedup_key=dedup_key,
-        correlation_id=str(job_id) if correlation_id is None else correlation_id,
-        parent_id=None if parent_id is None else JobId(UUID(bytes=parent_id)),
-        created_by=created_by,
-        refs={} if refs is None else _decode_dict(refs),
-        headers={} if headers is None else _decode_dict(headers),
-        attempt=attempt,
-        attempts=attempts,
-        crashes=crashes,
-        max_attempts=max_attempts,
-        timeout_s=timeout_s,
-        enqueued_at=from_us(enqueued_at),
-        scheduled_at=from_us(scheduled_at),
-        run_at=from_us(run_at),
-        started_at=maybe_from_us(started_at),
-        finished_at=maybe_from_us(finished_at),
-        worker=None if worker is None else WorkerId(UUID(bytes=worker)),
-        cancel_requested=bool(cancel_requested),
-        result=result,
-        error_class=error_class,
-        error_type=error_type,
-        last_error=last_error,
-        last_error_at=maybe_from_us(last_error_at),
-    )
+    values = _columns.values(row)
+    own_id = str(values["id"])
+    for name in ("idempotency_key", "correlation_id"):
+        values[name] = own_id if values[name] is None else values[name]
+    return Job(**values)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from fairlane.core.limits import Limit, LimitKey, LimitsInForce, Rate, StoredLimit
-from fairlane.stores.sqlite.instants import from_us, maybe_from_us, to_us
+from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction
 
 _KEPT = "select said, by, at, paused_until from fairlane_limit"
@@ -18,7 +17,7 @@ _STATE = "select name, value from fairlane_meta where name between 'leases_count
 _GROW = """
 insert into fairlane_meta values ('limits_version', 1) on conflict (name) do update set value = value + 1
 """
-_limit = msgspec.json.Decoder(Limit).decode
+_stored = RowReader(StoredLimit)
 _REMEMBERED = 7
 
 
@@ -115,10 +114,7 @@ def applicable_limits(tx: Transaction, given: tuple[Limit, ...]) -> ApplicableLi
 def read_kept(tx: Transaction, where: str = "true", params: tuple[object, ...] = ()) -> tuple[StoredLimit, ...]:
     """Limits that people set, by kind, name and queue."""
     rows = tx.db.execute(f"{_KEPT} where {where} order by kind, name, queue", params)
-    return tuple(
-        StoredLimit(limit=_limit(said), by=by, at=from_us(at), paused_until=maybe_from_us(paused_until))
-        for said, by, at, paused_until in rows
-    )
+    return tuple(map(_stored, rows))
 
 
 def forget_read(tx: Transaction) -> None:
