@@ -14,6 +14,7 @@
         TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
         EnqueueRateReached         one tenant enqueues too fast
       PermissionDenied           another tenant's data, asked for inside one tenant's context
+      RoleMissing                a caller of the API lacks the role that a verb requires
       NoTransaction              a tenant to be set on a connection that would forget it at once
       JobNotFound  DeadLetterNotFound  ScheduleNotFound  CredentialNotFound
       InvalidState               the thing is not in a state this act starts from
@@ -178,6 +179,15 @@ class PermissionDenied(FairlaneError, PermissionError):
             f'{asked}: this runs in the context of tenant "{tenant}" alone; nothing was done. '
             "For work over all tenants: with fairlane.all_tenants(): …"
         )
+
+
+class RoleMissing(FairlaneError, PermissionError):
+    code = "role_missing"
+
+    def __init__(self, roles: Sequence[str]) -> None:
+        self.roles = tuple(roles)
+        named = " and ".join(f'"{role}"' for role in roles)
+        super().__init__(f"this needs the role{'s' if len(roles) > 1 else ''} {named}; nothing was changed")
 
 
 class NoTransaction(FairlaneError, RuntimeError):

@@ -25,6 +25,7 @@ from fairlane.core.ops import (
     ListLimits,
     ListPauses,
     ListSchedules,
+    Note,
     PageAudit,
     PageDeadLetters,
     PageJobs,
@@ -46,8 +47,11 @@ ROLE_SETS: dict[str, tuple[str, ...]] = {
     "manager": ("manager",),
     "staff and manager": ("staff", "manager"),
     "admin": ("admin",),
+    "metrics": ("metrics",),
 }
-EVERY_ROLE = ("viewer", "operator", "staff", "manager", "admin")
+EVERY_ROLE = ("viewer", "operator", "staff", "manager", "admin", "metrics")
+LIVE, DEAD = "contents-of-live-jobs", "contents-of-dead-jobs"
+"""In every payload, result, header, error text, log line and note; never in a name."""
 
 
 def shop(url: str = "memory://", **settings: Any) -> Fairlane:
@@ -71,9 +75,11 @@ class Mine:
         app = house.app
         self.tenant, self.note = tenant, note
         send, bounce = app.tasks["mail.send"], app.tasks["mail.bounce"]
-        options: Any = {"tenant": tenant, "correlation_id": f"{note}-correlation", "headers": {"trace": note}}
-        dead = bounce.using(**options, idempotency_key=f"{note}-dead").enqueue(note=note)
-        done = send.using(**options).enqueue(user_id=1, note=note)
+        self._live = f"{note} {LIVE}"
+        options: Any = {"tenant": tenant, "correlation_id": f"{note}-correlation", "headers": {"trace": self._live}}
+        of_dead = {**options, "headers": {"trace": f"{note} {DEAD}"}, "idempotency_key": f"{note}-dead"}
+        dead = bounce.using(**of_dead).enqueue(note=f"{note} {DEAD}")
+        done = send.using(**options).enqueue(user_id=1, note=self._live)
         run_due(app)
         self.done: UUID = done.id
         self.dead: UUID = dead.id
@@ -85,7 +91,7 @@ class Mine:
 
     def start(self) -> None:
         send = self._house.app.tasks["mail.send"]
-        self.running: UUID = send.using(**self._options).enqueue(user_id=2, note=self.note).id
+        self.running: UUID = send.using(**self._options).enqueue(user_id=2, note=self._live).id
         self._house.claim_one()
 
     def begin(self) -> None:
@@ -93,17 +99,23 @@ class Mine:
         app, tenant, note, options = self._house.app, self.tenant, self.note, self._options
         send, done = app.tasks["mail.send"], self.done
         self.ready: UUID = (
-            send.using(**options, idempotency_key=f"{note}-ready", parent=done).enqueue(user_id=3, note=note).id
+            send.using(**options, idempotency_key=f"{note}-ready", parent=done).enqueue(user_id=3, note=self._live).id
         )
         self.schedule = f"nightly.{note}"
         app.schedules.add(
-            self.schedule, send.using(tenant=tenant).bind(user_id=4, note=note), cron="0 3 * * *", by="eve"
+            self.schedule, send.using(tenant=tenant).bind(user_id=4, note=self._live), cron="0 3 * * *", by="eve"
         )
-        app.tenants.set(tenant, weight=2.0, tier=f"tier-{note}", by="eve", notes=note)
+        app.tenants.set(tenant, weight=2.0, tier=f"tier-{note}", by="eve", notes=self._live)
         app.limits.set(tenant=tenant, waiting=500, by=f"{note}-setter")
-        app.tenants.pause(tenant, by="eve", notes=note)
-        app.tenants.resume(tenant, by="eve", notes=note)
-        app.runtime.access.run(AddEvents(events=(EventDraft(kind="job_dead", tenant=tenant, data={"note": note}),)))
+        app.tenants.pause(tenant, by="eve", notes=self._live)
+        app.tenants.resume(tenant, by="eve", notes=self._live)
+        app.runtime.access.run(
+            AddEvents(
+                events=(
+                    EventDraft(kind="job_dead", tenant=tenant, data={"id": str(self.dead), "error": f"{note} {DEAD}"}),
+                )
+            )
+        )
 
 
 class ShopHouse:
@@ -133,6 +145,13 @@ class ShopHouse:
     def clock(self) -> FakeClock:
         assert isinstance(self.app.runtime.clock, FakeClock)
         return self.app.runtime.clock
+
+    def log(self, job: UUID, line: str) -> None:
+        """A line in the log of a running job."""
+        found = self.app.jobs.get(job)
+        assert found is not None
+        note = Note(worker=self._worker, seq=found.seq, attempt=found.attempt, log=(line,))
+        assert self.app.runtime.store.run(note).accepted
 
     def claim_one(self) -> None:
         self._claims += 1

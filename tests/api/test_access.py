@@ -300,6 +300,12 @@ def test_a_token_cannot_be_given_a_role_that_is_none(house: ShopHouse) -> None:
 def test_roles_are_what_they_are_said_to_be(house: ShopHouse) -> None:
     me = house.call("GET", "/api/jobs/me/", house.token(EVERY_ROLE)).json()
     assert me["roles"] == list(EVERY_ROLE)
+    assert me["rights"] == ["open", "known", "metrics", "read", "contents", "act", "manage", "tokens"]
+    assert house.call("GET", "/api/jobs/me/", house.token(("metrics",))).json()["rights"] == [
+        "open",
+        "known",
+        "metrics",
+    ]
 
 
 def test_a_caller_bound_to_the_tenant_system_sees_nothing_of_others(house: ShopHouse) -> None:

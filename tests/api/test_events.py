@@ -19,7 +19,7 @@ from fairlane.api import Person, sse
 from fairlane.api.sse import EventFeed
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential
 from tests.api.asgi import Stream
-from tests.api.house import CANARY, FOREIGN, OWN, ShopHouse
+from tests.api.house import CANARY, EVERY_ROLE, FOREIGN, OWN, ShopHouse
 
 PATH = "/api/jobs/events/stream/"
 
@@ -116,7 +116,9 @@ def test_a_slow_reader_is_kept_within_bounds_and_misses_nothing(house: ShopHouse
 
     async def story() -> None:
         begin = last_id(house)
-        stream = sse.lines(house.app, feed, None, after=begin, kinds=frozenset(), is_still_good=always, beat_s=0.01)
+        stream = sse.lines(
+            house.app, feed, None, after=begin, kinds=frozenset(), roles=EVERY_ROLE, is_still_good=always, beat_s=0.01
+        )
         await anext(stream)
         tell(house, "first")
         text = (await _until(stream, b"first")).decode()
@@ -151,7 +153,14 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
     async def story() -> None:
         nonlocal good
         stream = sse.lines(
-            house.app, feed, OWN, after=None, kinds=frozenset(), is_still_good=is_still_good, beat_s=0.001
+            house.app,
+            feed,
+            OWN,
+            after=None,
+            kinds=frozenset(),
+            roles=EVERY_ROLE,
+            is_still_good=is_still_good,
+            beat_s=0.001,
         )
         await _until(stream, b": still here\n\n: still here\n\n")
         good = False
@@ -175,7 +184,9 @@ def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHous
         begin = last_id(house)
         for _ in range(many if is_late else 1):
             tell(house, "before")
-        stream = sse.lines(house.app, feed, None, after=begin, kinds=frozenset(), is_still_good=is_still_good)
+        stream = sse.lines(
+            house.app, feed, None, after=begin, kinds=frozenset(), roles=EVERY_ROLE, is_still_good=is_still_good
+        )
         await _until(stream, b"before")
         for _ in range(0 if is_late else many):
             tell(house, "secret")

@@ -11,7 +11,7 @@ from fairlane.alerts import register_sinks
 from fairlane.alerts.sinks import WEBHOOK
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
-from tests.api.house import EVERY_ROLE, FOREIGN, OWN, ShopHouse, shop
+from tests.api.house import EVERY_ROLE, FOREIGN, LIVE, OWN, ShopHouse, shop
 
 SECRET = "canary-secret-hunter2"
 
@@ -204,9 +204,9 @@ def test_jobs_are_listed_by_filter_and_page_by_page(house: ShopHouse) -> None:
     found = house.call("GET", "/api/jobs/", viewer, params=params).json()["jobs"]
     assert {job["id"] for job in found} == {str(house.own.ready), str(house.own.dead)}
     assert "payload" not in found[0]
-    parent = house.call("GET", f"/api/jobs/{house.own.done}/", viewer).json()
+    parent = house.call("GET", f"/api/jobs/{house.own.done}/", house.token(("operator",))).json()
     assert [child["id"] for child in parent["children"]] == [str(house.own.ready)]
-    assert parent["job"]["payload"] == {"user_id": 1, "note": "note-of-acme"}
+    assert parent["job"]["payload"] == {"user_id": 1, "note": f"note-of-acme {LIVE}"}
     assert [attempt["outcome"] for attempt in parent["attempts"]] == ["completed"]
 
 

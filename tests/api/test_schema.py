@@ -53,7 +53,7 @@ def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
     for methods in DOCUMENT["paths"].values():
         for operation in methods.values():
             assert operation["summary"].endswith(".")
-            assert operation["x-right"] in {"open", "read", "act", "manage", "tokens"}
+            assert operation["x-right"] in {"open", "known", "metrics", "read", "act", "manage", "tokens"}
             assert operation["x-right"] == "open" or operation["security"]
     examples = [schema for schema in DOCUMENT["components"]["schemas"].values() if "examples" in str(schema)]
     assert len(examples) > 30

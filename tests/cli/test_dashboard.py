@@ -55,7 +55,7 @@ def test_the_printed_link_logs_in_once_and_leads_to_the_jobs(tmp_path: Path) -> 
         assert http.get("/api/jobs/").status_code == 401
         link = re.findall(r"/login\?link=\S+", said)[0]
         me = http.post(link, headers={"Accept": "application/json"}).json()
-        assert (me["name"], me["roles"]) == ("olga", ["viewer", "operator", "staff", "manager", "admin"])
+        assert (me["name"], me["roles"]) == ("olga", ["viewer", "operator", "staff", "manager", "admin", "metrics"])
         own = {"Origin": address}
         made = http.post("/api/jobs/", json={"type": "mail.send", "payload": {"user_id": 7}}, headers=own)
         assert made.status_code == 201

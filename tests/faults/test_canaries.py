@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from fairlane import Fairlane, NonRetryable, Retry, current_job
-from fairlane.api.auth.rights import Right
 from fairlane.api.router import gated_routes
 from fairlane.cli.main import cli
+from fairlane.client.rights import Right
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew

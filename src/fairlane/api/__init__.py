@@ -6,6 +6,6 @@ from fairlane.extras import needed_for
 
 with needed_for("the HTTP API", "dashboard"):
     from fairlane.api.app import create_api as create_api
-    from fairlane.api.auth.rights import Person as Person, UsersHook as UsersHook
+    from fairlane.api.auth.admission import Person as Person, UsersHook as UsersHook
 
 __all__ = ["Person", "UsersHook", "create_api"]

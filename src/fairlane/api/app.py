@@ -9,8 +9,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from fairlane.api.auth.admission import Authenticator
-from fairlane.api.auth.rights import UsersHook
+from fairlane.api.auth.admission import Authenticator, UsersHook
 from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
 from fairlane.api.openapi import describe
 from fairlane.api.problems import handle_problems

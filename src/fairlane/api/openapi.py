@@ -14,10 +14,10 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.auth.sessions import COOKIE
 from fairlane.api.problems import ProblemDetails
 from fairlane.api.router import gated_routes
+from fairlane.client.rights import Right
 
 _TEMPLATE = "#/components/schemas/{name}"
 

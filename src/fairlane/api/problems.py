@@ -29,6 +29,7 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
     (errors.DuplicateJob, 409),
     (errors.IdConflict, 409),
     (errors.QueueFull, 429),
+    (errors.RoleMissing, 403),
     (errors.PermissionDenied, 404),
     (errors.JobNotFound, 404),
     (errors.DeadLetterNotFound, 404),
@@ -136,6 +137,8 @@ def problem_of(error: errors.FairlaneError) -> Problem:
             return Problem(status, error.code, "the store cannot keep this data; nothing was changed")
         case errors.StoreError():
             return Problem(status, error.code, "the store cannot be used now", retry_after_s=5.0)
+        case errors.RoleMissing():
+            return Problem(status, error.code, str(error), role=error.roles[0])
         case errors.PermissionDenied():
             # Objects of another tenant are reported as missing: any other answer would reveal that they exist.
             return Problem(status, "tenant_not_found", "no such tenant here; nothing was changed")

@@ -9,8 +9,7 @@ from fastapi import Depends
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from fairlane.api.auth.admission import Authenticator
-from fairlane.api.auth.rights import Caller
+from fairlane.api.auth.admission import Authenticator, Caller
 from fairlane.api.problems import FieldError, Problem
 from fairlane.api.sse import EventFeed
 from fairlane.client.app import Fairlane

@@ -15,10 +15,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.problems import MEDIA_TYPE, FieldError, Problem
 from fairlane.api.request import read_body, state_of
 from fairlane.client.context import all_tenants, bound_to
+from fairlane.client.rights import Right, holding, right_of
 from fairlane.errors import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,7 +75,8 @@ class GatedRoute(APIRoute):
             _refuse_unknown(request, known)
             if self.body_field is not None:
                 request = _with_body(request, await read_body(request, state.app.runtime.settings.limits))
-            with all_tenants() if caller is None or caller.tenant is None else bound_to(caller.tenant):
+            scope = all_tenants() if caller is None or caller.tenant is None else bound_to(caller.tenant)
+            with scope, holding(None if caller is None else caller.roles):
                 return await handle(request)
 
         return gated
@@ -109,24 +110,31 @@ def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
         )
 
 
-class Routes:
-    """The routes of one resource, collected as they are written: `@routes.get("{id}/", Right.READ)`."""
+Verb = Callable[..., Any]
 
-    def __init__(self, tag: str, base: str) -> None:
-        self.tag, self.base = tag, base
+
+class Routes:
+    """The routes of one resource, collected as they are written: `@routes.get("{id}/", JobAdmin.adetail)`.
+
+    A route names the verb it serves and requires its right; one without a verb names a right. `at_least` is the right
+    of every route of the resource, whatever its verb.
+    """
+
+    def __init__(self, tag: str, base: str, *, at_least: Right | None = None) -> None:
+        self.tag, self.base, self._at_least = tag, base, at_least
         self._written: list[tuple[str, str, Callable[..., Any], dict[str, Any]]] = []
 
-    def get(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("GET", path, right, all_tenants, attributes)
+    def get(self, path: str, of: Verb | Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("GET", path, of, all_tenants, attributes)
 
-    def post(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("POST", path, right, all_tenants, attributes)
+    def post(self, path: str, of: Verb | Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("POST", path, of, all_tenants, attributes)
 
-    def put(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("PUT", path, right, all_tenants, attributes)
+    def put(self, path: str, of: Verb | Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("PUT", path, of, all_tenants, attributes)
 
-    def delete(self, path: str, right: Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
-        return self._route("DELETE", path, right, all_tenants, attributes)
+    def delete(self, path: str, of: Verb | Right, *, all_tenants: bool = False, **attributes: Any) -> Callable[[F], F]:
+        return self._route("DELETE", path, of, all_tenants, attributes)
 
     def add_to(self, api: FastAPI, base_path: str) -> None:
         for method, path, endpoint, attributes in self._written:
@@ -141,8 +149,10 @@ class Routes:
             )
 
     def _route(
-        self, method: str, path: str, right: Right, all_tenants: bool, attributes: dict[str, Any]
+        self, method: str, path: str, of: Verb | Right, all_tenants: bool, attributes: dict[str, Any]
     ) -> Callable[[F], F]:
+        right = self._at_least or (of if isinstance(of, Right) else right_of(of))
+
         def declare(endpoint: F) -> F:
             given = {"status_code": 200, **attributes}
             answer = given.pop("answer", None) or _answer_of(endpoint)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import msgspec
 
 from fairlane.client.app import Fairlane
 from fairlane.client.context import all_tenants
+from fairlane.client.rights import holding, visible
 from fairlane.core.ops import Event
 from fairlane.errors import StoreError
 
@@ -97,8 +98,8 @@ class EventFeed:
         self._watchers.add(watcher)
         if self._task is None or self._task.done():
             self._ready = asyncio.Event()
-            # A task keeps the context it is created in; this one reads for callers of all tenants.
-            with all_tenants():
+            # A task keeps the context it is created in; this one reads for callers of all tenants and roles.
+            with all_tenants(), holding(None):
                 self._task = asyncio.create_task(self._run(), name="fairlane event feed")
         try:
             await self._ready.wait()
@@ -156,10 +157,11 @@ async def lines(
     *,
     after: int | None,
     kinds: frozenset[str],
+    roles: Iterable[str],
     is_still_good: Callable[[], Awaitable[bool]],
     beat_s: float = BEAT_S,
 ) -> AsyncIterator[bytes]:
-    """Events after `after` (None: from now on), each once and in order, while the client reads."""
+    """Events after `after` (None: from now on), each once and in order, as these roles may see them."""
     watcher = await feed.join(tenant, kinds)
     asked_s = app.runtime.clock.monotonic()
 
@@ -181,7 +183,7 @@ async def lines(
                 if not await may_go_on():
                     return
                 for event in page:
-                    yield line_of(event)
+                    yield line_of(visible(event, roles))
                 last = page[-1].id
             while not watcher.is_behind and not watcher.is_over:
                 taken = await watcher.take(beat_s)
@@ -190,7 +192,7 @@ async def lines(
                     return
                 for event in taken:
                     if event.id > last:
-                        yield line_of(event)
+                        yield line_of(visible(event, roles))
                         last = event.id
                 if is_silent:
                     yield b": still here\n\n"

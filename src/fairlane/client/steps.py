@@ -4,7 +4,7 @@
         def _list(self) -> Steps[Workers]:
             return (yield from ask(ListWorkers()))
 
-        list, alist = both(_list)
+        list, alist = both(_list, Right.READ)
 
 Errors of the store (`StoreError`) are raised at the `yield`. A method may also yield a `Sleep`, and an operation
 `Through` a connection of the caller.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from fairlane.client.rights import DECLARED, Right, require_right, visible
 from fairlane.core.ops import Op
 from fairlane.errors import StoreError
 
@@ -136,9 +137,9 @@ class Verbs:
 
 
 def both(
-    verb: Callable[Concatenate[Any, P], Steps[T]],
+    verb: Callable[Concatenate[Any, P], Steps[T]], right: Right | None = None
 ) -> tuple[Callable[Concatenate[Any, P], T], Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]]:
-    """The sync method and its async version."""
+    """The sync method and its async version; with a `right` both refuse and hide by the roles in force."""
 
     @wraps(verb)
     def run(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -148,9 +149,28 @@ def both(
     async def arun(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await arun_steps(self._runtime.access, verb(self, *args, **kwargs))
 
+    found = (run, arun) if right is None else _gated(run, arun, right)
     name = verb.__name__.removeprefix("_")
-    run.__name__, arun.__name__ = name, f"a{name}"
-    return run, arun
+    found[0].__name__, found[1].__name__ = name, f"a{name}"
+    return found
+
+
+def _gated(
+    run: Callable[Concatenate[Any, P], T], arun: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], right: Right
+) -> tuple[Callable[Concatenate[Any, P], T], Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]]:
+    @wraps(run)
+    def gated(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        require_right(right)
+        return visible(run(self, *args, **kwargs))
+
+    @wraps(arun)
+    async def agated(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        require_right(right)
+        return visible(await arun(self, *args, **kwargs))
+
+    setattr(gated, DECLARED, right)
+    setattr(agated, DECLARED, right)
+    return gated, agated
 
 
 def growing_sleeps() -> Iterator[Sleep]:

@@ -11,18 +11,78 @@ from __future__ import annotations
 import inspect
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fairlane.api.auth.rights import Caller, Right, UsersHook, caller_for, caller_of, missing_role
 from fairlane.api.auth.sessions import SAFE_METHODS, is_from_our_own_page, secret_in
 from fairlane.api.problems import Problem
 from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.client.app import Fairlane
+from fairlane.client.rights import Right, missing_roles
 from fairlane.core.clock import Clock
+from fairlane.core.names import check_key, check_tenant
+from fairlane.core.ops import Credential
+from fairlane.errors import RoleMissing
+
+
+class Person(Struct, frozen=True, kw_only=True):
+    """A user authenticated by your application's `users` hook."""
+
+    name: str
+    """Recorded as the actor in the audit."""
+    roles: tuple[str, ...]
+    tenant: str | None = None
+    """Bound to one tenant; None: to none."""
+
+
+UsersHook = Callable[[Request], Awaitable[Person | None] | Person | None]
+"""Returns the user who sent a request; None if your application does not know them."""
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """The authenticated caller of a request."""
+
+    name: str
+    roles: tuple[str, ...]
+    tenant: str | None
+    by: Literal["token", "session", "host"]
+    credential_id: UUID | None = None
+    hash: str | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def rides_on_a_cookie(self) -> bool:
+        """A browser sends the credential by itself, whichever site's page makes the request."""
+        return self.by != "token"
+
+
+def caller_of(credential: Credential, hash: str) -> Caller:
+    assert credential.kind != "link"
+    return Caller(
+        name=credential.name,
+        roles=credential.roles,
+        tenant=credential.tenant,
+        by=credential.kind,
+        credential_id=credential.id,
+        hash=hash,
+        expires_at=credential.expires_at,
+    )
+
+
+def caller_for(person: Person) -> Caller:
+    return Caller(
+        name=check_key("name", person.name),
+        roles=tuple(person.roles),
+        tenant=None if person.tenant is None else check_tenant(person.tenant),
+        by="host",
+    )
+
 
 BURST = 20
 """Wrong guesses allowed before an address must wait."""
@@ -109,9 +169,8 @@ class Authenticator:
         caller = await self.caller(request)
         if caller.rides_on_a_cookie and request.method not in SAFE_METHODS and not is_from_our_own_page(request):
             raise Problem(403, "cross_site", "this change was requested by a page of another site; nothing was changed")
-        role = missing_role(caller.roles, right)
-        if role is not None:
-            raise Problem(403, "role_missing", f'this needs the role "{role}"; nothing was changed', role=role)
+        if missing := missing_roles(caller.roles, right):
+            raise RoleMissing(missing)
         if for_all_tenants and caller.tenant is not None:
             raise Problem(
                 403, "tenant_bound", "this concerns all tenants, and you are bound to one; nothing was changed"

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import ActBody, Name
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
-from fairlane.client.admin.alerts import LONGEST_SILENCE_S
+from fairlane.client.admin.alerts import LONGEST_SILENCE_S, AlertAdmin
 from fairlane.core.ops import Alerts
 
 routes = Routes("alerts", "/api/jobs/alerts/")
@@ -22,13 +21,13 @@ class SilenceBody(ActBody):
     )
 
 
-@routes.get("", Right.READ, all_tenants=True)
+@routes.get("", AlertAdmin.alist, all_tenants=True)
 async def list_alerts(ctx: Context) -> Alerts:
     """List alerts and silences."""
     return await ctx.app.alerts.alist()
 
 
-@routes.post("{rule}/silence/", Right.ACT, all_tenants=True)
+@routes.post("{rule}/silence/", AlertAdmin.asilence, all_tenants=True)
 async def silence_alerts(ctx: Context, rule: Name, body: SilenceBody) -> Alerts:
     """Send no messages about a rule's alerts for a while.
 

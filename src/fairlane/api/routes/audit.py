@@ -8,10 +8,10 @@ from fastapi import Query
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Cursor, Key, Name, NextCursor, PageSize, RowId, next_cursor, seq_at, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
+from fairlane.client.admin.audit import AuditAdmin
 from fairlane.core.audit_chain import BrokenLink
 from fairlane.core.ops import AuditPage
 from fairlane.errors import InvalidOption
@@ -40,7 +40,7 @@ class ChainReport(Struct, frozen=True, kw_only=True):
     """There are more: continue with `after` = this, `hash` = `last`."""
 
 
-@routes.get("", Right.READ, answer=RECORDS)
+@routes.get("", AuditAdmin.alist, answer=RECORDS)
 async def list_audit(
     ctx: Context, action: Name | None = None, target: Key | None = None, limit: PageSize = 50, cursor: Cursor = None
 ) -> object:
@@ -49,7 +49,7 @@ async def list_audit(
     return {"records": page.records, "next_cursor": next_cursor(page.next)}
 
 
-@routes.get("verify/", Right.READ, all_tenants=True)
+@routes.get("verify/", AuditAdmin.averify, all_tenants=True)
 async def verify_audit(
     ctx: Context,
     after: Annotated[

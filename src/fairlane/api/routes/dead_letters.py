@@ -11,7 +11,6 @@ from fastapi import Depends
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import (
     ActBody,
     Cursor,
@@ -33,14 +32,15 @@ from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.api.routes.jobs import DONE, PAYLOAD, ManyBody, done
 from fairlane.client.admin.bulk_acts import MOST_ACTS
-from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterVerb
+from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, DeadLetterVerb
+from fairlane.client.rights import Right
 from fairlane.core.ids import JobId
 from fairlane.core.job import Attempt, DeadLetter
 from fairlane.core.ops import DeadLetterFilter, DeadLetterGroups
 from fairlane.core.payload.codec import stored_json
 from fairlane.errors import DeadLetterNotFound
 
-routes = Routes("admin: dead letters", "/api/jobs/admin/dlq/")
+routes = Routes("admin: dead letters", "/api/jobs/admin/dlq/", at_least=Right.MANAGE)
 
 Filter = Annotated[Where[DeadLetterFilter], Depends(where(DeadLetterFilter))]
 PerSecond = Annotated[float, Field(ge=0.01, le=1000, allow_inf_nan=False)]
@@ -110,7 +110,7 @@ class ManyDeadLettersBody(GroupBody):
     )
 
 
-@routes.get("", Right.MANAGE, answer=ITEMS)
+@routes.get("", DeadLetterAdmin.alist, answer=ITEMS)
 async def list_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List dead letters, newest first."""
     tenant, before = ctx.narrowed(where.tenant), seq_at(cursor)
@@ -119,14 +119,14 @@ async def list_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50, c
     return {"dlq_items": items, "total_count": page.total, "next_cursor": next_cursor(page.next)}
 
 
-@routes.get("statistics/", Right.MANAGE, answer=COUNTS)
+@routes.get("statistics/", DeadLetterAdmin.acounts, answer=COUNTS)
 async def count_dead_letters(ctx: Context) -> object:
     """Count dead letters by status, each up to 100,000."""
     counts = await ctx.app.dead_letters.acounts()
     return {"total_count": sum(counts.values())} | {str(status): number for status, number in counts.items()}
 
 
-@routes.get("groups/", Right.MANAGE)
+@routes.get("groups/", DeadLetterAdmin.agroups)
 async def group_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50) -> DeadLetterGroups:
     """Group dead letters with the same fingerprint, largest group first.
 
@@ -136,7 +136,7 @@ async def group_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50) 
     return DeadLetterGroups(groups=await ctx.app.dead_letters.agroups(where=where.filter, tenant=tenant, limit=limit))
 
 
-@routes.post("groups/{fingerprint}/reprocess/", Right.MANAGE, answer=DONE)
+@routes.post("groups/{fingerprint}/reprocess/", DeadLetterAdmin.aact_on_many, answer=DONE)
 async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None = None) -> object:
     """Reprocess all dead letters pending review with this fingerprint, at a bounded rate."""
     asked = body or GroupBody()
@@ -147,7 +147,7 @@ async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None
     return done(acts, asked)
 
 
-@routes.post("many/", Right.MANAGE, answer=DONE)
+@routes.post("many/", DeadLetterAdmin.aact_on_many, answer=DONE)
 async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object:
     """Apply one act to many dead letters, given by id or by filter; with `dry_run` only count them."""
     acts = await ctx.app.dead_letters.aact_on_many(
@@ -161,7 +161,7 @@ async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object
     return done(acts, body)
 
 
-@routes.get("{id}/", Right.MANAGE, answer=WHOLE.type)
+@routes.get("{id}/", DeadLetterAdmin.aget, answer=WHOLE.type)
 async def show_dead_letter(ctx: Context, id: RowId) -> object:
     """Show one dead letter with its payload and every attempt."""
     detail = await ctx.app.dead_letters.aget(id)
@@ -171,7 +171,7 @@ async def show_dead_letter(ctx: Context, id: RowId) -> object:
     return WHOLE.of(letter, payload=stored_json(letter.job.payload), attempts=detail.attempts)
 
 
-@routes.post("{id}/reprocess/", Right.MANAGE)
+@routes.post("{id}/reprocess/", DeadLetterAdmin.areprocess)
 async def reprocess_dead_letter(ctx: Context, id: RowId, body: ReprocessBody | None = None) -> ReprocessedAnswer:
     """Create a new job from a dead one.
 
@@ -189,19 +189,19 @@ async def reprocess_dead_letter(ctx: Context, id: RowId, body: ReprocessBody | N
     )
 
 
-@routes.post("{id}/discard/", Right.MANAGE, answer=REVIEWED)
+@routes.post("{id}/discard/", DeadLetterAdmin.adiscard, answer=REVIEWED)
 async def discard_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Close a dead letter as discarded: no retry is worthwhile."""
     return _reviewed("discarded", await ctx.app.dead_letters.adiscard(id, by=ctx.by, notes=notes))
 
 
-@routes.post("{id}/resolve/", Right.MANAGE, answer=REVIEWED)
+@routes.post("{id}/resolve/", DeadLetterAdmin.aresolve, answer=REVIEWED)
 async def resolve_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Close a dead letter as resolved."""
     return _reviewed("resolved", await ctx.app.dead_letters.aresolve(id, by=ctx.by, notes=notes))
 
 
-@routes.post("{id}/acknowledge/", Right.MANAGE, answer=REVIEWED)
+@routes.post("{id}/acknowledge/", DeadLetterAdmin.aacknowledge, answer=REVIEWED)
 async def acknowledge_dead_letter(ctx: Context, id: RowId, notes: Notes) -> object:
     """Record the caller as responsible for a dead letter; later calls do not replace the first name."""
     return _reviewed("acknowledged", await ctx.app.dead_letters.aacknowledge(id, by=ctx.by, notes=notes))

@@ -10,10 +10,10 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fairlane.alerts.sinks import BUILT_IN
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Body, Instant, Key, Name, TenantName
 from fairlane.api.request import Context
 from fairlane.api.router import Routes, answered
+from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
 from fairlane.errors import JobNotFound, UnknownTask
 
@@ -57,7 +57,7 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
 
 @routes.post(
     "",
-    Right.ACT,
+    TaskAdmin.aenqueue,
     status_code=201,
     answer=EnqueuedJob,
     responses={200: {"description": "the key was taken: the existing job"}},
@@ -76,7 +76,6 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_OPTIONS.get(name, name): value for name, value in given.items()}
     options |= {"created_by": ctx.by, "tenant": tenant}
-    task = ctx.app.tasks.require(body.type).using(**options)
-    handle = await task.aenqueue(**body.payload)
+    handle = await ctx.app.tasks.aenqueue(body.type, body.payload, rules=ctx.app.runtime, **options)
     enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
     return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued

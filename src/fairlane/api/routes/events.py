@@ -8,12 +8,12 @@ from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Name
 from fairlane.api.problems import Problem
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.api.sse import lines
+from fairlane.client.admin.events import EventAdmin
 from fairlane.core.ops import EventPage
 
 routes = Routes("events", "/api/jobs/events/")
@@ -22,7 +22,7 @@ After = Annotated[int | None, Query(ge=0, le=2**62, description="Continue after 
 Kinds = Annotated[list[Name] | None, Query(alias="kind", max_length=50, description="Only these kinds.")]
 
 
-@routes.get("", Right.READ)
+@routes.get("", EventAdmin.alist)
 async def list_events(
     ctx: Context, after: After = None, kind: Kinds = None, limit: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> EventPage:
@@ -33,7 +33,7 @@ async def list_events(
 
 @routes.get(
     "stream/",
-    Right.READ,
+    EventAdmin.alist,
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
@@ -62,6 +62,7 @@ async def watch_events(
         ctx.caller.tenant,
         after=begin,
         kinds=frozenset(kind or ()),
+        roles=ctx.caller.roles,
         is_still_good=lambda: ctx.state.authenticator.is_still_good(ctx.caller, request),
     )
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

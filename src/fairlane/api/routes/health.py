@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import Struct
 from starlette.requests import Request
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.request import Context, State
 from fairlane.api.router import Routes
+from fairlane.client.admin.statistics import StatisticsAdmin
+from fairlane.client.rights import Right
 from fairlane.core.ops import Health
 
 routes = Routes("health", "")
@@ -32,7 +33,7 @@ async def is_ready(state: State) -> Alive:
     return Alive()
 
 
-@routes.get("/api/jobs/health/", Right.READ)
+@routes.get("/api/jobs/health/", StatisticsAdmin.ahealth)
 async def show_health(ctx: Context) -> Health:
     """Show the state of the store."""
     return await ctx.app.statistics.ahealth()

@@ -13,7 +13,6 @@ from fastapi import Depends
 from msgspec import Meta
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import (
     ActBody,
     Cursor,
@@ -34,7 +33,8 @@ from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, RefusedAct
 from fairlane.client.admin.explanation import Explanation
-from fairlane.client.admin.jobs import JobVerb
+from fairlane.client.admin.jobs import JobAdmin, JobVerb
+from fairlane.client.rights import Right
 from fairlane.core.job import Job
 from fairlane.core.ops import JobDetail, JobFilter
 from fairlane.core.payload.codec import stored_json
@@ -42,7 +42,7 @@ from fairlane.core.payload.redaction import value_without_secrets
 from fairlane.errors import JobNotFound
 
 routes = Routes("jobs", "/api/jobs/")
-admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/")
+admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/", at_least=Right.MANAGE)
 
 Filter = Annotated[Where[JobFilter], Depends(where(JobFilter))]
 Delay = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
@@ -123,44 +123,44 @@ class ManyJobsBody(ManyBody):
     retry_delay_s: Delay | None = Field(default=None, description="For `fail`.")
 
 
-@routes.get("", Right.READ, answer=JOBS)
+@routes.get("", JobAdmin.alist, answer=JOBS)
 async def list_jobs(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List jobs, newest first."""
     return await _page(ctx, where, limit, cursor)
 
 
-@admin_routes.get("", Right.MANAGE, answer=JOBS)
+@admin_routes.get("", JobAdmin.alist, answer=JOBS)
 async def list_queue(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List jobs with filters, for managers."""
     return await _page(ctx, where, limit, cursor)
 
 
-@routes.get("{id:uuid}/", Right.READ, answer=DETAIL)
+@routes.get("{id:uuid}/", JobAdmin.adetail, answer=DETAIL)
 async def show_job(ctx: Context, id: UUID) -> object:
     """Show one job with its payload, its attempts and its children."""
     return await _detail(ctx, id)
 
 
-@admin_routes.get("{id:uuid}/", Right.MANAGE, answer=DETAIL)
+@admin_routes.get("{id:uuid}/", JobAdmin.adetail, answer=DETAIL)
 async def show_queued_job(ctx: Context, id: UUID) -> object:
     """Show one job, for managers."""
     return await _detail(ctx, id)
 
 
-@routes.get("{id:uuid}/why/", Right.READ, answer=WHY.type)
+@routes.get("{id:uuid}/why/", JobAdmin.awhy, answer=WHY.type)
 async def explain_job(ctx: Context, id: UUID) -> object:
     """Explain why a job waits."""
     explanation = await ctx.app.jobs.awhy(id)
     return WHY.of(explanation, job=explanation.waiting.job)
 
 
-@routes.post("{id:uuid}/cancel/", Right.ACT, answer=JOB)
+@routes.post("{id:uuid}/cancel/", JobAdmin.acancel, answer=JOB)
 async def cancel_job(ctx: Context, id: UUID, notes: Notes) -> Job:
     """Cancel a waiting job; ask a running one to stop."""
     return await ctx.app.jobs.acancel(id, by=ctx.by, notes=notes)
 
 
-@routes.post("{id:uuid}/retry/", Right.ACT, answer=JOB)
+@routes.post("{id:uuid}/retry/", JobAdmin.aretry, answer=JOB)
 async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
     """Run a dead job again, as a new job.
 
@@ -169,25 +169,25 @@ async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
     return await ctx.app.jobs.aretry(id, by=ctx.by, notes=notes)
 
 
-@routes.post("{id:uuid}/fail/", Right.ACT, answer=JOB)
+@routes.post("{id:uuid}/fail/", JobAdmin.afail, answer=JOB)
 async def fail_job(ctx: Context, id: UUID, body: FailBody) -> Job:
     """Fail an unfinished job by hand, counting one attempt."""
     return await ctx.app.jobs.afail(id, body.reason, retry_delay=body.retry_delay_s, by=ctx.by, notes=body.notes)
 
 
-@routes.post("{id:uuid}/bury/", Right.ACT, answer=JOB)
+@routes.post("{id:uuid}/bury/", JobAdmin.abury, answer=JOB)
 async def bury_job(ctx: Context, id: UUID, body: BuryBody) -> Job:
     """Send an unfinished job to the dead letters."""
     return await ctx.app.jobs.abury(id, body.reason, by=ctx.by, notes=body.notes)
 
 
-@routes.post("{id:uuid}/reset/", Right.ACT, answer=JOB)
+@routes.post("{id:uuid}/reset/", JobAdmin.areset, answer=JOB)
 async def reset_job(ctx: Context, id: UUID, notes: Notes) -> Job:
     """Take a running job from its worker: the job becomes ready again and no attempt is counted."""
     return await ctx.app.jobs.areset(id, by=ctx.by, notes=notes)
 
 
-@routes.post("many/", Right.ACT, answer=DONE)
+@routes.post("many/", JobAdmin.aact_on_many, answer=DONE)
 async def act_on_jobs(ctx: Context, body: ManyJobsBody) -> object:
     """Apply one act to many jobs, given by id or by filter; with `dry_run` only count them."""
     acts = await ctx.app.jobs.aact_on_many(

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import ActBody, Name, TenantName, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
+from fairlane.client.admin.limits import LimitAdmin
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import FullPolicy, Limit, LimitKind, StoredLimit
 from fairlane.errors import InvalidOption
@@ -64,7 +64,7 @@ class LimitBody(AboutLimitBody):
     types: list[Name] = Field(default=[], max_length=1000, description="For a named limit: the tasks that share it.")
 
 
-@routes.get("", Right.READ, answer=LIMITS)
+@routes.get("", LimitAdmin.alist, answer=LIMITS)
 async def list_limits(ctx: Context) -> object:
     """List limits set at run time, and those declared by code."""
     stored, declared, tenant = await ctx.app.limits.alist(), ctx.app.limits.declared, ctx.caller.tenant
@@ -74,7 +74,7 @@ async def list_limits(ctx: Context) -> object:
     }
 
 
-@routes.put("", Right.ACT, all_tenants=True, answer=LIMIT)
+@routes.put("", LimitAdmin.aset, all_tenants=True, answer=LIMIT)
 async def set_limit(ctx: Context, body: LimitBody) -> object:
     """Set the limit of one queue, tenant, task or name, at once. Replaces the limit set before."""
     figures = body.model_dump(exclude={"kind", "name", "queue"}, exclude_none=True)
@@ -83,7 +83,7 @@ async def set_limit(ctx: Context, body: LimitBody) -> object:
     return stored_limits(one for one in stored if one.limit.key == key)[0]
 
 
-@routes.post("clear/", Right.ACT, all_tenants=True, answer=CLEARED)
+@routes.post("clear/", LimitAdmin.aclear, all_tenants=True, answer=CLEARED)
 async def clear_limit(ctx: Context, body: AboutLimitBody) -> object:
     """Remove a limit set at run time; the code's own limit applies again."""
     return {"changed": await ctx.app.limits.aclear(**body.about(), by=ctx.by, notes=body.notes)}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import ActBody, TenantName, many, shape
 from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
-from fairlane.client.admin.pauses import PausingVerbs
+from fairlane.client.admin.pauses import PauseAdmin, PausingVerbs
 from fairlane.core.ops import Pause, PauseKind
 
 routes = Routes("pauses", "/api/jobs/pauses/")
@@ -24,20 +23,20 @@ class PauseBody(ActBody):
         return {"queue": ctx.app.queues, "type": ctx.app.tasks, "tenant": ctx.app.tenants}[self.kind]
 
 
-@routes.get("", Right.READ, answer=PAUSES)
+@routes.get("", PauseAdmin.alist, answer=PAUSES)
 async def list_pauses(ctx: Context) -> object:
     """List pauses, by whom and why; a caller bound to a tenant sees only that tenant's pause."""
     return await _visible(ctx)
 
 
-@routes.post("", Right.ACT, answer=PAUSES)
+@routes.post("", PausingVerbs.apause, answer=PAUSES)
 async def pause_claims(ctx: Context, body: PauseBody) -> object:
     """Stop claiming jobs of a queue, a task or a tenant. A caller bound to a tenant may pause that tenant."""
     await body.verbs(ctx).apause(body.name, by=ctx.by, notes=body.notes)
     return await _visible(ctx)
 
 
-@routes.post("lift/", Right.ACT, answer=PAUSES)
+@routes.post("lift/", PausingVerbs.aresume, answer=PAUSES)
 async def resume_claims(ctx: Context, body: PauseBody) -> object:
     """Resume claims of a queue, a task or a tenant."""
     await body.verbs(ctx).aresume(body.name, by=ctx.by, notes=body.notes)

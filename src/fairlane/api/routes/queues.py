@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Name, Notes, many, shape
 from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
-from fairlane.client.admin.queues import QueueState
+from fairlane.client.admin.queues import QueueAdmin, QueueState
+from fairlane.client.rights import Right
 from fairlane.core.ops import Stats
 
 routes = Routes("queues", "/api/jobs/queues/")
-admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/")
+admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/", at_least=Right.MANAGE)
 
 
 STATISTICS = shape(
@@ -40,33 +40,33 @@ class QueueDrained(QueueChanged, frozen=True, kw_only=True):
     """True if no job of the queue runs. Repeat the request until it is true."""
 
 
-@routes.get("", Right.READ, answer=STATISTICS)
+@routes.get("", QueueAdmin.alist, answer=STATISTICS)
 async def list_queues(ctx: Context) -> object:
     """Count jobs by queue and status."""
     return await _statistics(ctx)
 
 
-@admin_routes.get("statistics/", Right.MANAGE, answer=STATISTICS)
+@admin_routes.get("statistics/", QueueAdmin.alist, answer=STATISTICS)
 async def show_queue_statistics(ctx: Context) -> object:
     """Count jobs by queue and status, for managers."""
     return await _statistics(ctx)
 
 
-@routes.post("{name}/pause/", Right.ACT, all_tenants=True)
+@routes.post("{name}/pause/", QueueAdmin.apause, all_tenants=True)
 async def pause_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
     """Stop claiming jobs of a queue; running jobs and enqueueing continue."""
     await ctx.app.queues.apause(name, by=ctx.by, notes=notes)
     return QueueChanged(queue=name, paused=True)
 
 
-@routes.post("{name}/resume/", Right.ACT, all_tenants=True)
+@routes.post("{name}/resume/", QueueAdmin.aresume, all_tenants=True)
 async def resume_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
     """Resume claims of a queue."""
     await ctx.app.queues.aresume(name, by=ctx.by, notes=notes)
     return QueueChanged(queue=name, paused=False)
 
 
-@routes.post("{name}/drain/", Right.ACT, all_tenants=True)
+@routes.post("{name}/drain/", QueueAdmin.apause, all_tenants=True)
 async def drain_queue(ctx: Context, name: Name, notes: Notes) -> QueueDrained:
     """Pause a queue and count its running jobs. Safe to repeat."""
     await ctx.app.queues.apause(name, by=ctx.by, notes=notes)

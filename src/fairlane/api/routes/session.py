@@ -7,18 +7,19 @@ from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 from fastapi import Query
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlane.api.auth import sessions
-from fairlane.api.auth.admission import address_of
-from fairlane.api.auth.rights import Caller, Right, caller_of, missing_role
-from fairlane.api.fields import shape
+from fairlane.api.auth.admission import Caller, address_of, caller_of
+from fairlane.api.fields import many, shape
 from fairlane.api.problems import Problem
 from fairlane.api.request import Context, State
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tokens import hash_of
 from fairlane.client.context import all_tenants
+from fairlane.client.rights import Right, holding, may
 
 routes = Routes("session", "")
 api_routes = Routes("session", "/api/jobs/")
@@ -41,7 +42,14 @@ _LEFT = """<!doctype html>
 """
 
 
-ME = shape("Me", Caller, without=("credential_id", "hash"))
+ME = shape(
+    "Me",
+    Caller,
+    without=("credential_id", "hash"),
+    rights=many(
+        str, "What the roles grant: `contents` are payloads, results, error texts, logs and notes of live jobs."
+    ),
+)
 
 
 @routes.get("/login", Right.OPEN, response_class=HTMLResponse)
@@ -72,7 +80,7 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
         raise Problem(401, "link_used_up", "this link was used already, has expired or is not known; ask for a new one")
     response: Response
     if "application/json" in request.headers.get("accept", ""):
-        response = answered(caller_of(opened.credential, hash_of(opened.secret)), ME)
+        response = answered(_me(caller_of(opened.credential, hash_of(opened.secret))), ME)
     else:
         response = RedirectResponse("./", status_code=303)
     sessions.set_cookie(request, response, opened.secret)
@@ -81,14 +89,14 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
 
 @routes.post(
     "/logout",
-    Right.READ,
+    Right.KNOWN,
     status_code=204,
     responses={200: {"description": "logged out, as a page", "content": {"text/html": {"schema": {"type": "string"}}}}},
 )
 async def log_out(request: Request, ctx: Context) -> Response:
     """End this session everywhere. Browsers get a page that says so."""
     if ctx.caller.by == "session" and ctx.caller.credential_id is not None:
-        with all_tenants():  # A session bound to a tenant ends as well.
+        with all_tenants(), holding(None):  # Whatever its tenant and roles, a session may end itself.
             await ctx.app.tokens.arevoke(ctx.caller.credential_id, by=ctx.by)
     is_browser = "text/html" in request.headers.get("accept", "")
     response = HTMLResponse(_LEFT) if is_browser else Response(status_code=204)
@@ -96,10 +104,14 @@ async def log_out(request: Request, ctx: Context) -> Response:
     return response
 
 
-@api_routes.get("me/", Right.READ, answer=ME)
-async def show_me(ctx: Context) -> Caller:
+@api_routes.get("me/", Right.KNOWN, answer=ME)
+async def show_me(ctx: Context) -> object:
     """Show the caller's identity and rights."""
-    return ctx.caller
+    return _me(ctx.caller)
+
+
+def _me(caller: Caller) -> object:
+    return {**asdict(caller), "rights": [right.value for right in Right if may(caller.roles, right)]}
 
 
 class Place(NamedTuple):
@@ -120,7 +132,7 @@ PLACES = (
     Place("Statistics", "api/jobs/statistics/"),
     Place("Audit", "api/jobs/audit/"),
     Place("Tokens", "api/jobs/tokens/", Right.TOKENS, for_all_tenants=True),
-    Place("Who you are", "api/jobs/me/"),
+    Place("Who you are", "api/jobs/me/", Right.KNOWN),
     Place("The API description, as OpenAPI", "api/openapi.json"),
 )
 """Each link needs the right that its route declares. (tests/api/test_home.py)"""
@@ -138,7 +150,7 @@ _LEAVE = """
 <form method="post" action="logout"><button>Log out</button></form>"""
 
 
-@routes.get("/", Right.READ, response_class=HTMLResponse)
+@routes.get("/", Right.KNOWN, response_class=HTMLResponse)
 async def show_home(ctx: Context) -> HTMLResponse:
     """Show the home page: the caller's identity and links."""
     caller = ctx.caller
@@ -159,5 +171,5 @@ def open_to(caller: Caller) -> list[Place]:
     return [
         place
         for place in PLACES
-        if missing_role(caller.roles, place.right) is None and not (place.for_all_tenants and caller.tenant is not None)
+        if may(caller.roles, place.right) and not (place.for_all_tenants and caller.tenant is not None)
     ]

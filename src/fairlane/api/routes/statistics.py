@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from fastapi import Query
 from msgspec import Struct
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import Instant, Name, TenantName
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
+from fairlane.client.admin.statistics import StatisticsAdmin
 from fairlane.core.histogram import percentile_s
 from fairlane.core.ops import StatRow
 
@@ -57,7 +57,7 @@ class StatisticsSeries(Struct, frozen=True, kw_only=True):
     """The result was too large and covers only the beginning of the span. Request a shorter span."""
 
 
-@routes.get("", Right.READ)
+@routes.get("", StatisticsAdmin.aseries)
 async def show_statistics(
     ctx: Context,
     since: Annotated[Instant | None, Query(description="By default an hour before `until`.")] = None,

@@ -8,11 +8,11 @@ import msgspec
 from fastapi import Query
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import ActBody, Key, NextCursor, PageSize, TenantName, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.api.routes.limits import LIMIT, stored_limits
+from fairlane.client.admin.tenants import TenantAdmin
 from fairlane.core.ops import TenantRecord
 
 routes = Routes("tenants", "/api/jobs/tenants/")
@@ -26,7 +26,7 @@ class TenantBody(ActBody):
     tier: Key | None = None
 
 
-@routes.get("", Right.READ, answer=TENANTS)
+@routes.get("", TenantAdmin.alist, answer=TENANTS)
 async def list_tenants(
     ctx: Context,
     tier: Key | None = None,
@@ -38,13 +38,13 @@ async def list_tenants(
     return {"tenants": [_summary(record) for record in page.tenants], "next_cursor": page.next}
 
 
-@routes.get("{name:path}/", Right.READ, answer=TENANT)
+@routes.get("{name:path}/", TenantAdmin.aget, answer=TENANT)
 async def show_tenant(ctx: Context, name: TenantName) -> object:
     """Show one tenant; one that has never had a job is shown with the defaults."""
     return _summary(await ctx.app.tenants.aget(name))
 
 
-@routes.put("{name:path}/", Right.ACT, all_tenants=True, answer=TENANT)
+@routes.put("{name:path}/", TenantAdmin.aset, all_tenants=True, answer=TENANT)
 async def set_tenant(ctx: Context, name: TenantName, body: TenantBody) -> object:
     """Set a tenant's weight or tier; workers apply it within seconds."""
     return _summary(await ctx.app.tenants.aset(name, weight=body.weight, tier=body.tier, by=ctx.by, notes=body.notes))

@@ -9,22 +9,21 @@ from fastapi import Query
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from fairlane.api.auth.rights import Right
 from fairlane.api.fields import ActBody, Key, TenantName
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
-from fairlane.client.admin.tokens import LINK_S, LONGEST_LINK_S, MAX_TTL_S
+from fairlane.client.admin.tokens import LINK_S, LONGEST_LINK_S, MAX_TTL_S, TokenAdmin
 from fairlane.core.ops import Credential, CredentialKind, CredentialPage
 
 routes = Routes("tokens", "/api/jobs/tokens/")
 
-Role = Literal["viewer", "operator", "staff", "manager", "admin"]
+Role = Literal["viewer", "operator", "staff", "manager", "admin", "metrics"]
 Secret = Annotated[str, Meta(description="The secret. It is shown only once.", examples=["fl_…"])]
 
 
 class TokenBody(ActBody):
     name: Key = Field(description="The program or person it is for.", examples=["deploy"])
-    roles: Annotated[list[Role], Field(min_length=1, max_length=5, examples=[["staff", "manager"]])]
+    roles: Annotated[list[Role], Field(min_length=1, max_length=6, examples=[["staff", "manager"]])]
     tenant: TenantName | None = Field(default=None, description="Bind it to one tenant.")
     ttl_s: Annotated[float, Field(gt=0, le=MAX_TTL_S, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds it is valid; by default until it is revoked."
@@ -48,7 +47,7 @@ class NewLink(Struct, frozen=True, kw_only=True):
     credential: Credential
 
 
-@routes.get("", Right.TOKENS, all_tenants=True)
+@routes.get("", TokenAdmin.alist, all_tenants=True)
 async def list_tokens(
     ctx: Context,
     kind: CredentialKind = "token",
@@ -58,7 +57,7 @@ async def list_tokens(
     return CredentialPage(credentials=await ctx.app.tokens.alist(kind, also_bad=also_bad))
 
 
-@routes.post("", Right.TOKENS, all_tenants=True, status_code=201)
+@routes.post("", TokenAdmin.acreate, all_tenants=True, status_code=201)
 async def create_token(ctx: Context, body: TokenBody) -> NewToken:
     """Create a token; its secret is shown once and not stored."""
     made = await ctx.app.tokens.acreate(
@@ -67,7 +66,7 @@ async def create_token(ctx: Context, body: TokenBody) -> NewToken:
     return NewToken(token=made.secret, credential=made.credential)
 
 
-@routes.post("links/", Right.TOKENS, all_tenants=True, status_code=201)
+@routes.post("links/", TokenAdmin.acreate_link, all_tenants=True, status_code=201)
 async def create_link(ctx: Context, body: LinkBody) -> NewLink:
     """Create a one-time link by which a person logs in."""
     made = await ctx.app.tokens.acreate_link(
@@ -76,7 +75,7 @@ async def create_link(ctx: Context, body: LinkBody) -> NewLink:
     return NewLink(link=made.secret, path=f"/login?link={made.secret}", credential=made.credential)
 
 
-@routes.delete("{id:uuid}/", Right.TOKENS, all_tenants=True)
+@routes.delete("{id:uuid}/", TokenAdmin.arevoke, all_tenants=True)
 async def revoke_credential(ctx: Context, id: UUID) -> Credential:
     """Revoke a token, a link or a session, with immediate effect."""
     return await ctx.app.tokens.arevoke(id, by=ctx.by)

@@ -97,7 +97,7 @@ def _has_credentials(app: Fairlane) -> bool:
 
 
 def _link(app: Fairlane, by: str, notes: str | None) -> str:
-    from fairlane.client.admin.tokens import ROLES
+    from fairlane.client.rights import ROLES
 
     return app.tokens.create_link(by, ROLES, by=by, notes=notes or "printed by fairlane dashboard").secret
 

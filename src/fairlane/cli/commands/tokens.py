@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairlane.core.ops import CredentialKind
 
 COLUMNS = ("id", "name", "prefix", "roles", "tenant", "expires_at", "last_used_at", "revoked_at")
-ROLE = click.Choice(["viewer", "operator", "staff", "manager", "admin"])
+ROLE = click.Choice(["viewer", "operator", "staff", "manager", "admin", "metrics"])
 
 
 @click.group(cls=SuggestingGroup)

@@ -8,6 +8,7 @@ from typing import Unpack
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.alerts import require_silenceable
 from fairlane.core.ops import Alerts, ReadAlerts, SilenceAlerts
@@ -36,5 +37,5 @@ class AlertAdmin(Verbs):
             require_silenceable(rule, self._runtime.settings.alerts.rules_in_force)
         return (yield from ask(SilenceAlerts(rule=rule, for_s=for_s, **audited(about))))
 
-    list, alist = both(_list)
-    silence, asilence = both(_silence)
+    list, alist = both(_list, Right.READ)
+    silence, asilence = both(_silence, Right.ACT)

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from fairlane.client.admin.filters import page_size, seq_before
 from fairlane.client.context import in_scope, require_all_tenants
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.audit_chain import BrokenLink, verify
 from fairlane.core.names import check_words
@@ -86,8 +87,8 @@ class AuditAdmin(Verbs):
                 more = broken is None and not is_end
                 return ChainVerified(links=links, last=last, broken=broken, unsealed=page.unsealed, has_more=more)
 
-    list, alist = both(_list)
-    verify, averify = both(_verify)
+    list, alist = both(_list, Right.READ)
+    verify, averify = both(_verify, Right.READ)
 
 
 def _missing(kept: tuple[int, str]) -> Steps[BrokenLink | None]:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from fairlane.client.context import job_in_force, require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.breaker import BreakerPolicy, BreakerRecord
 from fairlane.core.chance import Chance
@@ -101,9 +102,9 @@ class BreakerAdmin(Verbs):
         op = ForceBreaker(name=breaker_named(breaker).name, **audited(about))
         return (yield from ask(op)).breaker
 
-    list, alist = both(_list)
-    reset, areset = both(_reset)
-    open, aopen = both(_open)
+    list, alist = both(_list, Right.READ)
+    reset, areset = both(_reset, Right.ACT)
+    open, aopen = both(_open, Right.ACT)
 
     def guard(self, breaker: str | Breaker) -> Guard:
         """A guard for `with` or `async with`, in any code: raises `BreakerOpen` if calls are not allowed.

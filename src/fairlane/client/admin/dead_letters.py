@@ -20,6 +20,7 @@ from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds
 from fairlane.client.handle import ScopedActOptions, audited_in_scope
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
@@ -190,15 +191,15 @@ class DeadLetterAdmin(Verbs):
                 return lambda _, letter: self._acknowledge(letter, **about)
         raise InvalidOption("act", verb, f"one of {', '.join(get_args(DeadLetterVerb))}")
 
-    list, alist = both(_list)
-    get, aget = both(_get)
-    groups, agroups = both(_groups)
-    counts, acounts = both(_counts)
-    reprocess, areprocess = both(_reprocess)
-    discard, adiscard = both(_discard)
-    resolve, aresolve = both(_resolve)
-    acknowledge, aacknowledge = both(_acknowledge)
-    act_on_many, aact_on_many = both(_act_on_many)
+    list, alist = both(_list, Right.MANAGE)
+    get, aget = both(_get, Right.MANAGE)
+    groups, agroups = both(_groups, Right.MANAGE)
+    counts, acounts = both(_counts, Right.READ)
+    reprocess, areprocess = both(_reprocess, Right.MANAGE)
+    discard, adiscard = both(_discard, Right.MANAGE)
+    resolve, aresolve = both(_resolve, Right.MANAGE)
+    acknowledge, aacknowledge = both(_acknowledge, Right.MANAGE)
+    act_on_many, aact_on_many = both(_act_on_many, Right.MANAGE)
 
     def _edited(self, id: Seq, payload: Mapping[str, Any], tenant: str | int | None) -> Steps[Raw]:
         """A new payload, checked against the task as currently registered."""

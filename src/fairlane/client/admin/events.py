@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlane.client.admin.filters import whole_number
 from fairlane.client.context import in_scope
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.names import check_words
 from fairlane.core.ops import EventPage, ReadEvents
@@ -36,4 +37,4 @@ class EventAdmin(Verbs):
             yield from ask(ReadEvents(scope=in_scope(tenant), after=after, kinds=tuple(kinds), limit=size, watch=watch))
         )
 
-    list, alist = both(_list)
+    list, alist = both(_list, Right.READ)

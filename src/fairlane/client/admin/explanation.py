@@ -11,6 +11,7 @@ from msgspec import Struct
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import job_id
 from fairlane.client.handle import JobLike
+from fairlane.client.rights import visible
 from fairlane.client.steps import Steps, ask
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
@@ -41,6 +42,7 @@ def explain(
     waiting = yield from ask(Why(scope=in_scope(tenant), id=asked, limits=limits))
     if waiting is None:
         raise JobNotFound(asked)
+    waiting = visible(waiting)  # The reasons quote the notes of pauses.
     task = tasks.get(waiting.job.type)
     named = None if task is None else task.definition.breaker
     breaker = None

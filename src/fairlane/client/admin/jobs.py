@@ -15,6 +15,7 @@ from fairlane.client.context import in_scope, require_all_tenants
 from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle, JobLike, ScopedActOptions, audited_in_scope, job_of
+from fairlane.client.rights import Right, require_right, right_of
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Job
@@ -154,6 +155,8 @@ class JobAdmin(Verbs):
         A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
         counts.
         """
+        if verb == "retry":
+            require_right(right_of(self.retry))
         act = self._act_on_one(verb, reason, retry_delay, about)
         scope = in_scope(about.get("tenant"))
 
@@ -193,17 +196,17 @@ class JobAdmin(Verbs):
             raise InvalidState("purge", "the store", 'in the production profile; set profile = "development" for tests')
         return (yield from ask(Purge())).jobs
 
-    get, aget = both(_get)
-    detail, adetail = both(_detail)
-    list, alist = both(_list)
-    why, awhy = both(_why)
-    cancel, acancel = both(_cancel)
-    fail, afail = both(_fail)
-    bury, abury = both(_bury)
-    reset, areset = both(_reset)
-    retry, aretry = both(_retry)
-    act_on_many, aact_on_many = both(_act_on_many)
-    purge, apurge = both(_purge)
+    get, aget = both(_get, Right.READ)
+    detail, adetail = both(_detail, Right.READ)
+    list, alist = both(_list, Right.READ)
+    why, awhy = both(_why, Right.READ)
+    cancel, acancel = both(_cancel, Right.ACT)
+    fail, afail = both(_fail, Right.ACT)
+    bury, abury = both(_bury, Right.ACT)
+    reset, areset = both(_reset, Right.ACT)
+    retry, aretry = both(_retry, Right.MANAGE)
+    act_on_many, aact_on_many = both(_act_on_many, Right.ACT)
+    purge, apurge = both(_purge, Right.NOBODY)
 
     def handle(self, job: JobLike, *, tenant: str | int | None = None) -> Handle[Any]:
         """A handle on a job by its id; its result is plain JSON values."""

@@ -10,6 +10,7 @@ from fairlane.client.context import in_scope, job_in_force, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.enqueue.quotas import RateLike, rate_or_none
 from fairlane.client.handle import BY_DEFAULT, ActOptions, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import FullPolicy, Limit, LimitKey, LimitKind, StoredLimit, check_limit
@@ -65,7 +66,7 @@ class NamedLimit(Verbs):
         op = PauseLimit(kind="named", name=self.name, for_s=seconds("for", span), by=_who())
         return (yield from ask(op)).until
 
-    pause_for, apause_for = both(_pause_for)
+    pause_for, apause_for = both(_pause_for, Right.ACT)
 
     def __repr__(self) -> str:
         return f"<limit {self.name}>"
@@ -172,10 +173,10 @@ class LimitAdmin(Verbs):
         op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
         return (yield from ask(op)).until
 
-    list, alist = both(_list)
-    set, aset = both(_set)
-    clear, aclear = both(_clear)
-    pause, apause = both(_pause)
+    list, alist = both(_list, Right.READ)
+    set, aset = both(_set, Right.ACT)
+    clear, aclear = both(_clear, Right.ACT)
+    pause, apause = both(_pause, Right.ACT)
 
 
 def _require_tenant_of(key: LimitKey) -> None:

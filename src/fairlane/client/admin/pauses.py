@@ -11,6 +11,7 @@ from typing import ClassVar, Unpack
 from fairlane.client.context import in_scope, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both, growing_sleeps
 from fairlane.core.names import check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import (
@@ -45,7 +46,7 @@ class PauseAdmin(Verbs):
         pauses = (yield from ask(ListPauses())).pauses
         return tuple(pause for pause in pauses if pause.kind != "tenant" or scope.admits(pause.name))
 
-    list, alist = both(_list)
+    list, alist = both(_list, Right.READ)
 
 
 class PausingVerbs(Verbs):
@@ -105,11 +106,11 @@ class PausingVerbs(Verbs):
                 return
             yield sleep
 
-    pause, apause = both(_pause)
-    resume, aresume = both(_resume)
-    is_paused, ais_paused = both(_is_paused)
-    running, arunning = both(_running)
-    drain, adrain = both(_drain)
+    pause, apause = both(_pause, Right.ACT)
+    resume, aresume = both(_resume, Right.ACT)
+    is_paused, ais_paused = both(_is_paused, Right.READ)
+    running, arunning = both(_running, Right.READ)
+    drain, adrain = both(_drain, Right.ACT)
 
     def _named(self, name: str | int) -> str:
         checked = _CHECKS[self._kind](name)

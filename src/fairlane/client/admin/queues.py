@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.context import in_scope
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, ask, both
 from fairlane.core.names import check_queue_name
 from fairlane.core.ops import GetStats, ListPauses, PauseKind, QueueStats
@@ -55,8 +56,8 @@ class QueueAdmin(PausingVerbs):
         stats = yield from ask(GetStats(scope=in_scope(tenant), parts=("queues",)))
         return sum(one.ready + one.scheduled for one in stats.queues if named in (None, one.queue))
 
-    list, alist = both(_list)
-    depth, adepth = both(_depth)
+    list, alist = both(_list, Right.READ)
+    depth, adepth = both(_depth, Right.READ)
 
 
 def _state(counts: QueueStats, now: datetime, *, is_paused: bool) -> QueueState:

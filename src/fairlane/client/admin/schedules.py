@@ -12,6 +12,7 @@ from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.client.enqueue.options import Options
 from fairlane.client.enqueue.prepare import refs_of
 from fairlane.client.handle import BY_DEFAULT, ActOptions, Handle, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.client.task import Bound, Task
 from fairlane.core.ids import JobId
@@ -151,13 +152,13 @@ class ScheduleAdmin(Verbs):
         assert act.job_id is not None
         return Handle(act.job_id, self._runtime, in_scope(None), read_result=msgspec.json.decode)
 
-    list, alist = both(_list)
-    get, aget = both(_get)
-    add, aadd = both(_add)
-    remove, aremove = both(_remove)
-    pause, apause = both(_pause)
-    resume, aresume = both(_resume)
-    run, arun = both(_run)
+    list, alist = both(_list, Right.READ)
+    get, aget = both(_get, Right.READ)
+    add, aadd = both(_add, Right.ACT)
+    remove, aremove = both(_remove, Right.ACT)
+    pause, apause = both(_pause, Right.ACT)
+    resume, aresume = both(_resume, Right.ACT)
+    run, arun = both(_run, Right.ACT)
 
     def _require_own(self, name: str) -> Steps[None]:
         """Refuse another tenant's schedule inside a tenant's context; outside of one nothing is read."""

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.client.context import in_scope
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ops import Check, GetStats, Health, ReadStats, StatRow, Stats
 from fairlane.core.ops.statistics import StatsBy
@@ -119,7 +120,7 @@ class StatisticsAdmin(Verbs):
         """Reach the store and read its own state."""
         return (yield from ask(Check()))
 
-    counts, acounts = both(_counts)
-    minutes, aminutes = both(_minutes)
-    series, aseries = both(_series)
-    health, ahealth = both(_health)
+    counts, acounts = both(_counts, Right.READ)
+    minutes, aminutes = both(_minutes, Right.READ)
+    series, aseries = both(_series, Right.READ)
+    health, ahealth = both(_health, Right.READ)

@@ -16,6 +16,7 @@ from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options
 from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.handle import Handle
+from fairlane.client.rights import Right
 from fairlane.client.signature import Signature
 from fairlane.client.steps import Steps, both
 from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
@@ -122,7 +123,7 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
         call = self.call(name, arguments, rules=rules, **options)
         return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
 
-    enqueue, aenqueue = both(_enqueue)
+    enqueue, aenqueue = both(_enqueue, Right.ACT)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
         return self._runtime.tasks[name]

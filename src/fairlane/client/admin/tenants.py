@@ -10,6 +10,7 @@ from fairlane.client.admin.filters import page_size
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.context import CurrentJob, in_scope, job_in_force, tenant_in_force
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, ask, both
 from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.names import check_key, check_tenant, check_words
@@ -76,9 +77,9 @@ class TenantAdmin(PausingVerbs):
         )
         return (yield from ask(op))
 
-    list, alist = both(_list)
-    get, aget = both(_get)
-    set, aset = both(_set)
+    list, alist = both(_list, Right.READ)
+    get, aget = both(_get, Right.READ)
+    set, aset = both(_set, Right.ACT)
 
     def find_principal(self, hook: Hook) -> Hook:
         """Register the function that finds a tenant's principal; plain or async.

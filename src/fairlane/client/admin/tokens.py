@@ -19,6 +19,7 @@ from msgspec import Struct
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.rights import ROLES, Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.names import check_key, check_tenant
 from fairlane.core.ops import (
@@ -32,8 +33,6 @@ from fairlane.core.ops import (
     SeeCredentials,
 )
 from fairlane.errors import CredentialNotFound, InvalidOption, nearest
-
-ROLES = ("viewer", "operator", "staff", "manager", "admin")
 
 LINK_S = 600.0
 LONGEST_LINK_S = 86_400.0
@@ -126,14 +125,14 @@ class TokenAdmin(Verbs):
         """Record that these credentials were used now."""
         yield from ask(SeeCredentials(ids=tuple(ids)))
 
-    create, acreate = both(_create)
-    create_link, acreate_link = both(_create_link)
-    redeem_link, aredeem_link = both(_redeem_link)
-    find, afind = both(_find)
-    is_good, ais_good = both(_is_good)
-    list, alist = both(_list)
-    revoke, arevoke = both(_revoke)
-    note_use, anote_use = both(_note_use)
+    create, acreate = both(_create, Right.TOKENS)
+    create_link, acreate_link = both(_create_link, Right.TOKENS)
+    redeem_link, aredeem_link = both(_redeem_link, Right.NOBODY)
+    find, afind = both(_find, Right.NOBODY)
+    is_good, ais_good = both(_is_good, Right.NOBODY)
+    list, alist = both(_list, Right.TOKENS)
+    revoke, arevoke = both(_revoke, Right.TOKENS)
+    note_use, anote_use = both(_note_use, Right.NOBODY)
 
     def _issue(
         self,

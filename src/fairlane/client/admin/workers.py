@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ops import ListWorkers, Workers
 
@@ -15,4 +16,4 @@ class WorkerAdmin(Verbs):
         """Every registered worker: what it serves, how many jobs it holds, and the figures it reports."""
         return (yield from ask(ListWorkers()))
 
-    list, alist = both(_list)
+    list, alist = both(_list, Right.READ)
