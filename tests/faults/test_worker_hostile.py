@@ -67,3 +67,39 @@ def test_a_thread_that_ignores_its_timeout_is_fenced_and_its_process_replaced(cr
     crew.eventually(lambda: foreman.workers() and entry.pid not in foreman.workers(), 20)
     assert "threads ignore" in foreman.log()
     assert foreman.stop() == 0
+
+
+def test_log_handlers_that_raise_cost_a_worker_neither_slots_nor_its_process(crew: Crew) -> None:
+    spoilt = [crew.task("sabotage").using(max_attempts=1).enqueue("log") for _ in range(4)]
+    foreman = crew.start("-p", "1", "-s", "4")
+    crew.eventually(lambda: all(handle.status() == "dead" for handle in spoilt))
+    [pid] = foreman.workers()
+    later = crew.app.enqueue_many([crew.task("work").bind() for _ in range(20)])
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in later))
+    assert foreman.workers() == [pid]
+    assert foreman.stop() == 0
+    assert "a log handler raised SystemExit" in foreman.log()
+
+
+def test_a_worker_whose_engine_fails_lets_its_jobs_end_and_is_replaced(crew: Crew) -> None:
+    foreman = crew.start("-p", "1", "-s", "4")
+    running = crew.task("work").enqueue(1.0)
+    [entry] = crew.began(running)
+    spoilt = crew.task("sabotage").enqueue("turns")
+    crew.began(spoilt)
+    later = crew.app.enqueue_many([crew.task("work").bind() for _ in range(20)])
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in (running, spoilt, *later)))
+    assert entry.pid not in foreman.workers()
+    assert crew.attempts(running) == crew.attempts(spoilt) == [("completed", None)]
+    assert "this worker's engine failed" in foreman.log()
+    assert foreman.stop() == 0
+
+
+def test_a_job_that_cancels_every_task_of_its_process_is_charged_and_ends(crew: Crew) -> None:
+    foreman = crew.start("-p", "1", "-s", "4")
+    spoilt = crew.task("sabotage").using(max_attempts=1).enqueue("tasks")
+    crew.eventually(lambda: spoilt.status() in {"dead", "completed"})
+    later = crew.app.enqueue_many([crew.task("work").bind() for _ in range(20)])
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in later))
+    assert len(crew.began(spoilt)) == 1
+    assert foreman.stop() == 0

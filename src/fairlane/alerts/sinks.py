@@ -21,6 +21,7 @@ from fairlane.alerts.notifications import Message, reaches
 from fairlane.client.app import Fairlane
 from fairlane.client.context import job_in_force
 from fairlane.client.enqueue.options import EnqueueOptions
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.alerts import EmailSettings
 from fairlane.client.task import TaskOptions
 from fairlane.core.alerts import Rule
@@ -29,7 +30,7 @@ from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.retry import Retry
 from fairlane.errors import FairlaneError, NonRetryable
 
-log = logging.getLogger("fairlane.alerts")
+log = GuardedLogger("fairlane.alerts")
 
 EMAIL = "fairlane.email"
 WEBHOOK = "fairlane.webhook"

@@ -17,7 +17,6 @@ the work.
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +24,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args, overload
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.payload.storable import format_traceback
 from fairlane.errors import InvalidOption, NoCurrentJob
 
@@ -116,7 +116,7 @@ def registered(function: Callable[[], Any], scope: ResourceScope) -> Resource[An
     return AsyncResource(function, scope) if is_async else SyncResource(function, scope)
 
 
-logger = logging.getLogger("fairlane.resources")
+logger = GuardedLogger("fairlane.resources")
 
 
 class ResourceHolder(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper
 from fairlane.core.clock import Clock
@@ -18,7 +18,7 @@ from fairlane.stores import StoreMissing, open_store
 from fairlane.stores.base import Store
 from fairlane.stores.url import redacted, store_named_by
 
-logger = logging.getLogger("fairlane.client")
+logger = GuardedLogger("fairlane.client")
 
 T = TypeVar("T")
 

@@ -95,7 +95,7 @@ def retry_after(exc: BaseException, now: datetime | None = None) -> float | None
         headers = _attribute(holder, "headers")
         for name in ("Retry-After", "retry-after"):
             # Any mapping may stand here, and it belongs to somebody else: it must not break the settling of a job.
-            with suppress(Exception):
+            with suppress(BaseException):
                 if (value := headers.get(name)) is not None:  # type: ignore[attr-defined]
                     return _seconds(value) if now is None else _seconds(value, now)
     return None
@@ -150,8 +150,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 def _attribute(holder: object, name: str) -> object:
-    # A property of a foreign exception may raise anything; a failed look is no answer.
-    with suppress(Exception):
+    # A property of a foreign exception may raise anything, SystemExit too; a failed look is no answer.
+    with suppress(BaseException):
         return getattr(holder, name, None)
     return None
 

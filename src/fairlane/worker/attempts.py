@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in_force
 from fairlane.client.app import Fairlane
 from fairlane.client.context import NoteTaker, running
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import scoped
 from fairlane.client.runtime import CaughtException
 from fairlane.client.task import Task
@@ -21,14 +22,14 @@ from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
-from fairlane.core.payload.storable import failure
+from fairlane.core.payload.storable import failure, type_name
 from fairlane.core.retry import Policy, completed, decide
 from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, UnreadablePayload
 
 if TYPE_CHECKING:
     from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.jobs")
+log = GuardedLogger("fairlane.jobs")
 
 FAILED = (Retried, Died)
 
@@ -59,6 +60,16 @@ class PreparedTask:
         return completed(lease, result, ran_s)
 
     def raised(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
+        """Its outcome, although the exception's own code may raise whatever it likes while it is examined."""
+        try:
+            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                error = RuntimeError(f"the task raised {type_name(error)}")
+            return self._decided(lease, error, ran_s)
+        except BaseException as hostile:  # noqa: BLE001 - a runner: every error becomes an outcome
+            what = f"the task raised {type_name(error)}, which raised {type_name(hostile)} when it was examined"
+            return self._decided(lease, RuntimeError(what), ran_s)
+
+    def _decided(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
         if isinstance(error, UnreadablePayload):
             # Written by newer code or directly by SQL: dead-lettered with the reason.
             return Died(
@@ -95,7 +106,7 @@ def run_directly(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) ->
         with running(lease, notes, app.runtime.clock, began_s + task.timeout_s(lease)), around_by_caller(task.breaker):
             arguments = task.decode(lease)
             result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
-    except (Exception, AttemptInterrupted) as error:  # noqa: BLE001 - a runner: every error becomes an outcome
+    except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a runner: as in a slot
         return task.raised(lease, error, app.runtime.clock.monotonic() - began_s)
     return task.returned(lease, result, app.runtime.clock.monotonic() - began_s)
 

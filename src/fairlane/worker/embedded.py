@@ -13,17 +13,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 from msgspec.structs import replace
 
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import WorkerId
+from fairlane.errors import StoreClosed
 from fairlane.worker.config import WorkerConfig, profile_config
 from fairlane.worker.engine import Engine
 from fairlane.worker.heartbeat import FIGURES_S, HeartbeatThread, WorkerFigures
 from fairlane.worker.lanes import ANY, Lane
+from fairlane.worker.services import keep
 from fairlane.worker.shutdown import run_to_end
+
+log = GuardedLogger("fairlane.worker")
 
 
 def running(
@@ -61,6 +67,7 @@ class EmbeddedWorker:
         self._heartbeat: HeartbeatThread | None = None
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
+        self._is_ending = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._error: BaseException | None = None
@@ -85,32 +92,55 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> Self:
         await self._start()
-        assert self._engine is not None
-        self._task = asyncio.create_task(self._engine.run(), name="fairlane-worker")
+        self._task = asyncio.create_task(self._run(), name="fairlane-worker")
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._task is not None
         if not self._config.drain or error is not None:
             self.stop()
-        try:
-            await self._task
-        finally:
-            await self._end()
+        await self._task
+        if self._error is not None and error is None:
+            raise self._error
 
     def stop(self) -> None:
         """Start stopping; may be called from any thread."""
-        if self._loop is not None and self._engine is not None:
-            self._on_loop(self._engine.stop)
+        self._is_ending = True
+        if self._loop is not None and (engine := self._engine) is not None:
+            self._on_loop(engine.stop)
+
+    async def _run(self) -> None:
+        """Run the engine. One that fails is retired, which returns its leases, and replaced."""
+        await keep("the worker", self._run_engine, is_ending=lambda: self._is_ending, log=log)
+
+    async def _run_engine(self) -> None:
+        if self._engine is None:
+            await self._start()
+        engine = self._engine
+        assert engine is not None
+        try:
+            if self._is_ending:
+                engine.stop()
+            await engine.run()
+            self._is_ending = True
+        except asyncio.CancelledError:
+            self._is_ending = True
+            raise
+        except StoreClosed as error:
+            self._error, self._is_ending = error, True
+        finally:
+            await self._end()
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._engine = Engine(self._app, self._config, WorkerId(self._app.runtime.new_job_id()))
-        figures = WorkerFigures(self._engine, self._app.runtime.clock)
+        engine = Engine(self._app, self._config, WorkerId(self._app.runtime.new_job_id()))
+        figures = WorkerFigures(engine, self._app.runtime.clock)
         figures.measure()
-        self._heartbeat = HeartbeatThread(self._app, self._engine, figures, lambda: self._on_loop(self._abandon))
+        abandon = partial(self._abandon, engine)
+        self._heartbeat = HeartbeatThread(self._app, engine, figures, lambda: self._on_loop(abandon))
         await asyncio.to_thread(self._heartbeat.start)
-        self._measuring = asyncio.create_task(self._measure(figures), name="fairlane-figures")
+        self._engine = engine
+        self._measuring = engine.keep("fairlane-figures", partial(self._measure, figures))
 
     async def _measure(self, figures: WorkerFigures) -> None:
         every_s = min(FIGURES_S, self._config.lease_s / 3)
@@ -121,6 +151,7 @@ class EmbeddedWorker:
     async def _end(self) -> None:
         assert self._heartbeat is not None
         assert self._measuring is not None
+        self._engine = None
         self._measuring.cancel()
         await asyncio.gather(self._measuring, return_exceptions=True)
         await asyncio.to_thread(self._heartbeat.end)
@@ -129,11 +160,7 @@ class EmbeddedWorker:
         async def live() -> None:
             await self._start()
             ready.set()
-            assert self._engine is not None
-            try:
-                await self._engine.run()
-            finally:
-                await self._end()
+            await self._run()
 
         try:
             run_to_end(live())
@@ -142,13 +169,13 @@ class EmbeddedWorker:
         finally:
             ready.set()
 
-    def _abandon(self) -> None:
+    @staticmethod
+    def _abandon(engine: Engine) -> None:
         """Stop every attempt: their leases are about to end."""
-        assert self._engine is not None
-        for slot in self._engine.state.slots:
+        for slot in engine.state.slots:
             slot.stop("lease_lost")
-        for lane in self._engine.state.lanes:
-            self._engine.state.give_back(lane, lambda _: True)
+        for lane in engine.state.lanes:
+            engine.state.give_back(lane, lambda _: True)
 
     def _on_loop(self, act: Callable[[], None]) -> None:
         assert self._loop is not None

@@ -7,11 +7,15 @@ wake-ups ──▶ turn loop ──leases──▶ lanes ──▶ slots ──o
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import WorkerId
+from fairlane.errors import StoreClosed
 from fairlane.worker.attempts import BreakerGuard
 from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
@@ -22,13 +26,14 @@ from fairlane.worker.pauses import PauseMonitor
 from fairlane.worker.progress import ProgressWriter
 from fairlane.worker.resources import WorkerScope
 from fairlane.worker.runner import SlotRunner, Threads
+from fairlane.worker.services import keep
 from fairlane.worker.shutdown import LET_GO_S, end_tasks
 from fairlane.worker.state import WorkerState
 from fairlane.worker.turns import TurnLoop, Unanswered
 from fairlane.worker.wakeups import WakeUpListener
 from fairlane.worker.watchdog import Watchdog
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 LAST_S = LET_GO_S
 """How long after the grace an interrupted attempt may take to end."""
@@ -45,8 +50,6 @@ class Engine:
         self.watchdog = Watchdog(self.state)
         self.duties = Duties(self.state)
         self.wakeups = WakeUpListener(app.runtime.store, worker, self.state.on_wake_up)
-        self.wake_address: str | None = None
-        """Registered with the heartbeat, where the store needs one."""
         self.progress = ProgressWriter(self.state)
         self.pauses = PauseMonitor(self.state)
         self.breakers = BreakerGuard(self.state)
@@ -54,22 +57,29 @@ class Engine:
         self.children = Children(config.app, config.isolated_memory_mb) if config.app is not None else None
 
     async def run(self) -> None:
-        """Until `stop`, until drained, or until `max_jobs`. If the store can be reached, no job stays leased to us."""
+        """Until `stop`, until drained, or until `max_jobs`. If the store can be reached, no job stays leased to us.
+
+        Raises what ended the turn loop, if that ended otherwise, after everything that can be settled is settled:
+        then the engine is to be replaced.
+        """
         state = self.state
-        self.wake_address = await self.wakeups.start()
+        failure: BaseException | None = None
+        await self.wakeups.start()
         self.threads = threads = Threads(asyncio.get_running_loop())
         # Before the slots: they take the worker's resources from the context they are made in.
         resources = WorkerScope()
-        helpers = [
-            asyncio.create_task(self.progress.run(), name="progress"),
-            asyncio.create_task(self.pauses.run(), name="pauses"),
-        ]
+        helpers = [self.keep("progress", self.progress.run), self.keep("pauses", self.pauses.run)]
         slots = self._start_slots(threads)
-        watchdog = asyncio.create_task(self.watchdog.run(), name="watchdog")
-        duties = asyncio.create_task(self.duties.run(), name="duties")
+        watchdog, duties = self.keep("watchdog", self.watchdog.run), self.keep("duties", self.duties.run)
         try:
             try:
-                await self.turns.run()
+                try:
+                    await self.turns.run()
+                except (Unanswered, StoreClosed, GeneratorExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - raised again below
+                    failure = error
+                    self.stop_now() if isinstance(error, asyncio.CancelledError) else self.stop()
                 await self._leave()
             except Unanswered as error:
                 log.warning("jobs held here stay leased until their leases expire: %s", error)
@@ -87,6 +97,8 @@ class Engine:
             await self.wakeups.close()
             if self.children is not None:
                 await self.children.close()
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
         """Claim no more; held jobs are released, running ones may end within the grace."""
@@ -107,10 +119,14 @@ class Engine:
             runner = SlotRunner(state, lane, threads, self.children, self.breakers, self.progress)
             for number in range(lane.config.slots):
                 slot = Slot(None if self._board is None else self._board.line(len(state.slots)))
-                slot.task = asyncio.create_task(runner.run(slot), name=f"{lane.config.name}-{number}")
+                slot.task = self.keep(f"slot {lane.config.name}-{number}", partial(runner.run, slot))
                 state.slots.append(slot)
                 tasks.append(slot.task)
         return tasks
+
+    def keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Start one of the engine's own tasks, which is started again if it ends before the engine does."""
+        return asyncio.create_task(keep(name, run, is_ending=lambda: self.state.stopping, log=log), name=name)
 
     def _leave_within(self, grace_s: float) -> None:
         until_s, turns = self.state.monotonic() + grace_s + LAST_S, self.turns

@@ -8,11 +8,11 @@ cannot be written in time are dropped; jobs never wait for them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
@@ -21,7 +21,7 @@ from fairlane.core.ops.turn import Reclaimed
 from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
 from fairlane.errors import FairlaneError
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 SINGLE = 50
 """Events about single jobs in one flush, while somebody watches."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
 from collections.abc import Callable
 
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renew, Retire
 from fairlane.errors import FairlaneError
@@ -18,7 +18,7 @@ from fairlane.worker.foreman.health import trusted_s
 from fairlane.worker.process_memory import own_memory_mb
 from fairlane.worker.state import known_queues
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 FIGURES_S = 5.0
 """Utilisation is measured over this long."""
@@ -95,7 +95,7 @@ class HeartbeatThread:
             try:
                 self._renew()
                 pause_s = every_s
-            except Exception as error:  # noqa: BLE001 - a service loop: the next try may reach the store
+            except BaseException as error:  # noqa: BLE001 - a service loop: the next try may reach the store
                 pause_s = min(RETRY_S, every_s)
                 if monotonic() - self._renewed_s > trusted_s(self._config.lease_s):
                     log.warning(
@@ -113,7 +113,7 @@ class HeartbeatThread:
                 name=f"{socket.gethostname()}:{os.getpid()}",
                 queues=known_queues(self._app, queues),
                 types=tuple(sorted(state.tasks)),
-                wake_address=self._engine.wake_address,
+                wake_address=self._engine.wakeups.address,
                 figures=self._figures.latest,
             )
         )

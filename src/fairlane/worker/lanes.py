@@ -160,6 +160,7 @@ class Slot:
         "stopping",
         "task",
         "timeout_s",
+        "unsettled",
         "waits",
     )
 
@@ -177,6 +178,8 @@ class Slot:
         """The store knows that this attempt has begun."""
         self.waits = False
         """Waits for a process of its own: nothing has run yet."""
+        self.unsettled: Lease | None = None
+        """Begun here, and not yet handed over with its outcome."""
 
     def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
 from fairlane.core.ops import ListPauses
 from fairlane.errors import StoreError
 from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 CHECK_S = 1.5
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import Seq
 from fairlane.core.job import Lease
 from fairlane.core.ops import LOG_LINES, Note
 from fairlane.errors import StoreError
 from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 WRITE_S = 1.0
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import threading
 from typing import Any
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import AsyncResource, Resource, SyncResource, worker_scope
-from fairlane.core.payload.storable import format_traceback
+from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.errors import InvalidOption
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 
 class WorkerScope:
@@ -61,7 +61,7 @@ class WorkerScope:
                     await opened.close()
                 else:
                     opened.__exit__(None, None, None)
-            except Exception as error:  # noqa: BLE001 - an error of one resource must not keep the others open
+            except BaseException as error:  # noqa: BLE001 - an error of one resource must not keep the others open
                 # Not log.exception: Python's own traceback would show secrets that ours leaves out.
                 log.error("resource %s could not be closed\n%s", resource.name, format_traceback(error))  # noqa: TRY400
         self._values.clear()
@@ -82,11 +82,12 @@ class _ResourceTask:
                 self.value.set_result(value)
                 await self._closing.wait()
         except BaseException as error:
+            if not isinstance(error, Exception):
+                # A task that raises SystemExit or KeyboardInterrupt ends the whole loop.
+                error = RuntimeError(f"resource {resource.name} raised {type_name(error)}")
             if self.value.done():
-                raise
-            self.value.set_exception(
-                error if isinstance(error, Exception) else RuntimeError(f"opening ended: {error!r}")
-            )
+                raise error from None
+            self.value.set_exception(error)
             self.value.exception()  # retrieved: all jobs that requested it may have ended
 
     def has_failed(self) -> bool:

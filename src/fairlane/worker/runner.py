@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,16 +16,19 @@ from queue import SimpleQueue
 from typing import Any
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
+from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.errors import AttemptInterrupted
 from fairlane.worker.attempts import FAILED, BreakerGuard, PreparedTask, log_failure, record_failure
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.progress import ProgressWriter
+from fairlane.worker.services import is_current
 from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 PUT_OFF_S = 5.0
 """How long an isolated job waits, uncharged, when no process could be started for it."""
@@ -99,10 +101,14 @@ class Threads:
             self.abandoned -= 1
         elif error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):
-            future.set_exception(RuntimeError("the task raised StopIteration"))
         else:
-            future.set_exception(error)
+            try:
+                # Thrown into a coroutine, a GeneratorExit closes it.
+                future.set_exception(
+                    RuntimeError("the task raised GeneratorExit") if type(error) is GeneratorExit else error
+                )
+            except BaseException:  # noqa: BLE001 - StopIteration, or a class that resists: no caller waits for ever
+                future.set_exception(RuntimeError(f"the task raised {type_name(error)}"))
 
 
 class SlotRunner:
@@ -122,9 +128,9 @@ class SlotRunner:
 
     async def run(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
-        state, lane, held, progress = self._state, self._lane, self._lane.held, self._progress
-        own = slot.task
-        assert own is not None
+        state, lane, held = self._state, self._lane, self._lane.held
+        if slot.unsettled is not None:
+            self._settle_unknown(slot, slot.unsettled)
         yielded_s = state.monotonic()
         while True:
             if not held:
@@ -139,23 +145,9 @@ class SlotRunner:
                 continue
             lane.begin(lease, began_s)
             state.started += 1
+            slot.unsettled = lease
             try:
-                breaker = state.tasks[lease.type].breaker
-                if breaker is None:
-                    outcome = await self._attempt(slot, lease, began_s)
-                    if own.cancelling():
-                        await _absorb_cancel(own)
-                else:
-                    attempt = partial(self._attempt, slot, lease, began_s)
-                    outcome = await self._breakers.run(breaker, lease, attempt)
-                if progress.pending:
-                    await progress.finish(lease)
-            except BaseException as error:  # a runner: whatever goes wrong around an attempt, its slot runs the next
-                if state.closing:
-                    raise
-                log.exception("the outcome of job %s (%s) could not be determined", lease.id, lease.type)
-                unknown = RuntimeError(f"its outcome could not be determined: {type(error).__name__}")
-                outcome = state.tasks[lease.type].raised(lease, unknown, state.monotonic() - began_s)
+                outcome = await self._outcome(slot, lease, began_s)
             finally:
                 now_s = state.monotonic()
                 lane.end(lease, began_s, now_s - began_s)
@@ -163,9 +155,43 @@ class SlotRunner:
             if isinstance(outcome, FAILED):
                 record_failure(state.app, lease, outcome)
                 log_failure(lease, outcome)
+            slot.unsettled = None
             if now_s - yielded_s > YIELD_S:
                 await asyncio.sleep(0)
                 yielded_s = state.monotonic()
+
+    def _settle_unknown(self, slot: Slot, lease: Lease) -> None:
+        """Settle the job under which this slot ended, so that it does not stay leased for as long as this worker lives.
+
+        For instance, its code awaited a future that held a GeneratorExit, which closes all coroutines up to the slot.
+        """
+        slot.unsettled, began_s = None, slot.began_s
+        ran_s = self._state.monotonic() - began_s
+        unknown = RuntimeError("its slot ended under it")
+        self._state.put(self._state.tasks[lease.type].raised(lease, unknown, ran_s), lease, ran_s)
+
+    async def _outcome(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
+        """Run one attempt. Whatever goes wrong in it or around it becomes an outcome: its slot runs the next job."""
+        own, task = slot.task, self._state.tasks[lease.type]
+        assert own is not None
+        try:
+            if task.breaker is None:
+                outcome = await self._attempt(slot, lease, began_s)
+                if own.cancelling():
+                    await _absorb_cancel(own)
+            else:
+                outcome = await self._breakers.run(task.breaker, lease, partial(self._attempt, slot, lease, began_s))
+            if self._progress.pending:
+                await self._progress.finish(lease)
+        except BaseException as error:
+            if self._state.closing or not is_current(own):
+                raise
+            log.error(  # noqa: TRY400 - Python's own traceback would show secrets that ours leaves out
+                "the outcome of job %s (%s) could not be determined\n%s", lease.id, lease.type, format_traceback(error)
+            )
+            unknown = RuntimeError(f"its outcome could not be determined: {type_name(error)}")
+            return task.raised(lease, unknown, self._state.monotonic() - began_s)
+        return outcome
 
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._state.tasks[lease.type]
@@ -193,14 +219,12 @@ class SlotRunner:
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._state.monotonic() - slot.began_s)
-        except GeneratorExit:
-            is_context_lost = True  # collected after its loop was closed, in another context
-            raise
-        except BaseException as error:  # noqa: BLE001 - a runner: whatever a task raises becomes an outcome
+        except BaseException as error:  # a runner: whatever a task raises becomes an outcome
+            if slot.task is not None and not is_current(slot.task):
+                is_context_lost = True  # collected after its loop was closed, in another context
+                raise
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
                 return self._stopped(slot, task, lease)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                error = RuntimeError(f"the task raised {type(error).__name__}")
             return task.raised(lease, error, self._state.monotonic() - began_s)
         finally:
             slot.end()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
-log = logging.getLogger("fairlane.worker")
+from fairlane.client.logs import GuardedLogger
+from fairlane.core.payload.storable import type_name
+
+log = GuardedLogger("fairlane.worker")
 
 LET_GO_S = 2.0
 """How long a cancelled task may take to end."""
@@ -26,13 +29,24 @@ async def end_tasks(tasks: Iterable[asyncio.Task[None]], within_s: float) -> Non
 
 
 def run_to_end(
-    main: Coroutine[object, object, None], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    main: Coroutine[Any, Any, None], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> None:
-    """Like `asyncio.run`, except that it waits at most half a second for the tasks left on the loop."""
+    """Like `asyncio.run`, except that it waits at most half a second for the tasks left on the loop.
+
+    And that a SystemExit in a task or callback which the application's code left on the loop does not end `main`.
+    """
     loop = (new_loop or asyncio.new_event_loop)()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(main)
+        task = loop.create_task(main)
+        while True:
+            try:
+                loop.run_until_complete(task)
+                break
+            except (SystemExit, KeyboardInterrupt) as stray:
+                if task.done():
+                    raise
+                log.error("the application raised %s outside of any job; the worker runs on", type_name(stray))  # noqa: TRY400
     finally:
         try:
             left = asyncio.all_tasks(loop)

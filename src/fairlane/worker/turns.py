@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import msgspec
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
 from fairlane.core.ops import Start, Turn, TurnResult, Want
 from fairlane.core.outcome import Died, Failure, Outcome
@@ -16,7 +16,7 @@ from fairlane.worker.events import loss_events
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.state import TRUSTED_S, WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 REPORT_START_S = 0.5
 """A prefetched attempt still running after this is reported as started; a shorter one costs no write of its own."""
@@ -62,6 +62,8 @@ class TurnLoop:
         """The last Turn asked to be woken."""
         self.answered_s = state.monotonic()
         """When the store last answered; the readiness probe reads it."""
+        self.stepped_s = self.answered_s
+        """When this loop last took a step, whether or not the store answered; the foreman judges it."""
         self._registered = True
         self._is_counted = True
         """Some jobs of the last claim may be counted under a limit."""
@@ -77,6 +79,7 @@ class TurnLoop:
         """Until stopped, until drained, or until `max_jobs`."""
         state = self._state
         while not state.stopping:
+            self.stepped_s = state.monotonic()
             asked = self._wants()
             if not (asked or state.outcomes or self._unreported()):
                 await self._sleep()
@@ -119,7 +122,12 @@ class TurnLoop:
             limits=state.limits.given if asked and sends_limits else (),
             waiting=self._is_waiting,
         )
-        answer = await self._send(turn)
+        try:
+            answer = await self._send(turn)
+        except BaseException:
+            # Whoever settles for a failing engine sends them again; the store refuses what it has settled already.
+            state.outcomes[:0] = outcomes
+            raise
         self.answered_s = state.monotonic()
         state.set_store_time(answer.now, sent_s)
         by_lane: dict[str, list[Lease]] = {}
@@ -217,6 +225,7 @@ class TurnLoop:
                 pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + state.app.runtime.chance.fraction())
                 log.warning("the store did not answer, trying again in %.1f s: %s", pause_s, error)
                 tries += 1
+                self.stepped_s = state.monotonic()
                 await asyncio.sleep(pause_s)
 
     async def _settle_by_halves(self, turn: Turn, refused: StoreRefused) -> Turn:

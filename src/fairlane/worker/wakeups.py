@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import WorkerId
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Listener, Store
+from fairlane.worker.services import keep_thread
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 WAIT_S = 0.5
+RETRY_S = 5.0
+"""Between two tries to listen at a store that cannot be reached."""
 
 
 class WakeUpListener:
@@ -21,23 +25,25 @@ class WakeUpListener:
 
     def __init__(self, store: Store, worker: WorkerId, wake: Callable[[], None]) -> None:
         self._store, self._worker, self._wake = store, worker, wake
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: Listener | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    async def start(self) -> str | None:
-        """Start listening; returns the address to register, where the store needs one."""
-        loop = asyncio.get_running_loop()
+    @property
+    def address(self) -> str | None:
+        """Registered with the heartbeat, where the store needs one."""
+        return None if self._listener is None else self._listener.address
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         try:
             self._listener = await asyncio.to_thread(self._store.listener, self._worker)
         except FairlaneError as error:
             log.warning("no wake-ups for now, polling only: %s", error)
-            return None
-        self._thread = threading.Thread(
-            target=self._listen, args=(loop, self._listener), name="fairlane-wakeups", daemon=True
-        )
+        listen = partial(keep_thread, "the wake-up listener", self._listen, is_ending=self._closed.is_set, log=log)
+        self._thread = threading.Thread(target=listen, name="fairlane-wakeups", daemon=True)
         self._thread.start()
-        return self._listener.address
 
     async def close(self) -> None:
         self._closed.set()
@@ -46,10 +52,17 @@ class WakeUpListener:
         if self._listener is not None:
             await asyncio.to_thread(self._listener.close)
 
-    def _listen(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
+    def _listen(self) -> None:
+        assert self._loop is not None
         while not self._closed.is_set():
-            if listener.wait(WAIT_S) and not self._closed.is_set():
+            if self._listener is None:
                 try:
-                    loop.call_soon_threadsafe(self._wake)
+                    self._listener = self._store.listener(self._worker)
+                except FairlaneError:
+                    self._closed.wait(RETRY_S)
+                    continue
+            if self._listener.wait(WAIT_S) and not self._closed.is_set():
+                try:
+                    self._loop.call_soon_threadsafe(self._wake)
                 except RuntimeError:
-                    return  # the loop is closed
+                    self._closed.set()  # the loop is closed

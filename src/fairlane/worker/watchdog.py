@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 WATCH_S, IDLE_S = 0.1, 0.25
 """Seconds between checks, while anything runs or waits for a slot, and while nothing does."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import time
+from typing import Any
 
 from fairlane import Fairlane, Retry, current_job
+from fairlane.worker.turns import TurnLoop
 
 app = Fairlane(os.environ.get("YARD_URL", "memory://"), profile="development")
 
@@ -94,6 +97,26 @@ async def exit_() -> None:
 async def fail() -> None:
     diary("began")
     raise ConnectionError("the other side is away")
+
+
+class RaisingHandler(logging.Handler):
+    def handle(self, record: logging.LogRecord) -> bool:
+        raise SystemExit(f"no handler takes {record.name}")
+
+
+@app.task(name="yard.sabotage")
+async def sabotage(what: str) -> None:
+    """Break the worker from inside."""
+    diary("began")
+    if what == "log":
+        logging.getLogger().addHandler(RaisingHandler())
+        raise ConnectionError
+    if what == "turns" and current_job().attempt == 1:
+        monkey: Any = TurnLoop
+        monkey._wants = None
+    if what == "tasks":
+        for task in asyncio.all_tasks():
+            task.cancel()
 
 
 @app.task(name="yard.grow")

@@ -6,7 +6,6 @@ nothing fails, a process asks the store at most every `FRESH_S` seconds: calls i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from fairlane.client.context import job_in_force, require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.breaker import BreakerPolicy, BreakerRecord
@@ -115,7 +115,7 @@ class BreakerAdmin(Verbs):
         return self._runtime.circuits.guard(breaker)
 
 
-logger = logging.getLogger("fairlane.breakers")
+logger = GuardedLogger("fairlane.breakers")
 
 T = TypeVar("T")
 Heard = Callable[[Report, BreakerRecord], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.enqueue.options import Options, seconds
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
@@ -82,7 +82,7 @@ def _ref(name: str, value: object) -> int | str:
     return value
 
 
-logger = logging.getLogger("fairlane.client")
+logger = GuardedLogger("fairlane.client")
 
 
 class Draft(Struct, frozen=True, kw_only=True):

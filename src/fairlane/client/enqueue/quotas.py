@@ -5,11 +5,11 @@ The client's own connection is used, never the caller's: a shared row is never w
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Steps, ask
 from fairlane.core.clock import Clock
@@ -24,7 +24,7 @@ from fairlane.errors import EnqueueRateReached, InvalidOption, StoreError, Tenan
 if TYPE_CHECKING:
     from fairlane.client.task import Definition
 
-logger = logging.getLogger("fairlane.client")
+logger = GuardedLogger("fairlane.client")
 
 LOOK_EVERY_S = 5.0
 """How soon a process applies an enqueue rate set at run time."""

@@ -60,10 +60,10 @@ def clean_text(text: str, limit: int) -> str:
 
 def safe_str(value: object, limit: int = MESSAGE_CHARS) -> str:
     """`str(value)` without secrets, cleaned and cut, even where `str()` itself raises."""
-    # Joining makes a plain str of a subclass whose methods could do anything.
-    with suppress(Exception):
+    # Joining makes a plain str of a subclass whose methods could do anything. A `str()` may raise SystemExit, too.
+    with suppress(BaseException):
         return clean_text(without_secrets("".join((str(value),))), limit)
-    with suppress(Exception):
+    with suppress(BaseException):
         return clean_text(without_secrets("".join((repr(value),))), limit)
     return f"<{type_name(value)} whose str() raises>"
 
@@ -71,9 +71,11 @@ def safe_str(value: object, limit: int = MESSAGE_CHARS) -> str:
 def type_name(value: object) -> str:
     """The name of a value's type, with its module unless everybody knows it."""
     kind = type(value)
-    name, module = str(kind.__qualname__), str(kind.__module__)
-    known = module in ("builtins", "fairlane.errors", __name__)
-    return clean_text(name if known else f"{module}.{name}", TYPE_CHARS)
+    with suppress(BaseException):  # a metaclass may answer, too
+        name, module = str(kind.__qualname__), str(kind.__module__)
+        known = module in ("builtins", "fairlane.errors", __name__)
+        return clean_text(name if known else f"{module}.{name}", TYPE_CHARS)
+    return clean_text(str(_type_name(kind)), TYPE_CHARS)
 
 
 def format_traceback(exc: BaseException, limit: int = TRACEBACK_CHARS) -> str:
@@ -115,6 +117,13 @@ def encode_result(result: object, *, limits: ScanLimits = LIMITS) -> Raw:
     return Raw(text)
 
 
+# Read past whatever a subclass puts in their place: properties that raise, return no exception, or never end.
+_cause, _context, _is_context_suppressed, _traceback = (
+    vars(BaseException)[name].__get__ for name in ("__cause__", "__context__", "__suppress_context__", "__traceback__")
+)
+_type_name = vars(type)["__name__"].__get__
+
+
 def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
     """An exception and what led to it, newest first, each with the words that lead on to the newer one."""
     seen: set[int] = set()
@@ -123,21 +132,22 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
     while one is not None and id(one) not in seen and len(seen) < _MOST_LINKS:
         seen.add(id(one))
         yield one, link
-        if one.__cause__ is not None:
-            one, link = one.__cause__, "\nThe above exception was the direct cause of the following exception:\n\n"
-        elif not one.__suppress_context__:
-            one, link = one.__context__, "\nDuring handling of the above exception, another exception occurred:\n\n"
+        if (cause := _cause(one)) is not None:
+            one, link = cause, "\nThe above exception was the direct cause of the following exception:\n\n"
+        elif not _is_context_suppressed(one):
+            one, link = _context(one), "\nDuring handling of the above exception, another exception occurred:\n\n"
         else:
             one = None
 
 
 def _format_one(exc: BaseException) -> str:
     lines = [f"{type_name(exc)}: {safe_str(exc)}\n"]
-    if isinstance(exc, BaseExceptionGroup):
-        lines += [f"  | {type_name(member)}: {safe_str(member, 500)}\n" for member in exc.exceptions[:_MOST_LINKS]]
+    with suppress(BaseException):
+        if isinstance(exc, BaseExceptionGroup):
+            lines += [f"  | {type_name(member)}: {safe_str(member, 500)}\n" for member in exc.exceptions[:_MOST_LINKS]]
     # Source lines come from files that may have changed or gone since; a traceback without them is still one.
-    with suppress(Exception):
-        frames = traceback.StackSummary.extract(traceback.walk_tb(exc.__traceback__), limit=-_FRAMES_PER_EXCEPTION)
+    with suppress(BaseException):
+        frames = traceback.StackSummary.extract(traceback.walk_tb(_traceback(exc)), limit=-_FRAMES_PER_EXCEPTION)
         if frames:
             lines = ["Traceback (most recent call last):\n", *frames.format(), *lines]
     return "".join(lines)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 STEP_S = 30.0
 """A step that takes longer is cancelled and tried again."""

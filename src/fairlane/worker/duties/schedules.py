@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 
 from fairlane.client.admin.schedules import scheduled_job
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.ops import Check, DeclareSchedules, Fire, Fired, ListSchedules, Planned
 from fairlane.core.schedules import Cron, Schedule, firing_of
 from fairlane.errors import BadInput
 from fairlane.worker.duties.loop import StepReport, until_minute_s
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 EVERY_S = 10.0
 STEP = 100

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from datetime import datetime
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
@@ -16,7 +16,7 @@ from fairlane.worker.duties.loop import StepReport, until_minute_s
 from fairlane.worker.state import WorkerState
 from fairlane.worker.statistics import LONG_S, AttemptStatistics
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 EVERY_S = 15.0
 BATCH = 500

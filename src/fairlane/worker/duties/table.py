@@ -7,13 +7,13 @@ modules of their own.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fairlane.alerts import AlertDuty
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import (
     AddEvents,
@@ -39,7 +39,7 @@ from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
 from fairlane.worker.events import loss_events
 from fairlane.worker.state import WorkerState
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 BATCH = 1000
 """Rows that one step moves or removes, unless its row says otherwise."""

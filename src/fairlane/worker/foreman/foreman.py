@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
@@ -21,7 +22,7 @@ from fairlane.worker.foreman.messages import Dump, Hello, Setup, StartRefusal
 from fairlane.worker.foreman.probes import ProbeServer
 from fairlane.worker.foreman.supervisor import Supervisor
 
-log = logging.getLogger("fairlane.foreman")
+log = GuardedLogger("fairlane.foreman")
 
 CHECK_S = 0.5
 RETIRE_S = 5.0

@@ -8,13 +8,16 @@ from typing import Literal
 from msgspec import Struct
 
 from fairlane.worker.board import RunningAttempt
+from fairlane.worker.foreman.messages import Tick
 
 KillReason = Literal["stuck", "lapsed", "untrusted", "silent", "not_starting"]
-Ending = KillReason | Literal["left", "overstayed", "refused", "crashed"]
+Ending = KillReason | Literal["left", "overstayed", "refused", "broken", "crashed"]
 """Why a worker process has ended."""
 
 START_S = 120.0
 """How long an application may take to load."""
+STALLED_S = 120.0
+"""Beyond its poll time, a turn loop may take this long for a step: the store's own timeouts end every wait before."""
 LET_GO_S = 3.0
 """Beyond twice its timeout an attempt gets this long: its runner may be about to kill its child process."""
 MARGIN_S = 3.0
@@ -60,6 +63,15 @@ def kill_reason(health: WorkerHealth) -> KillReason | None:
     silent_since_s = max(health.ticked_s, health.at_work_s or 0.0)
     if not health.running and health.now_s - silent_since_s > health.lease_s:
         return "silent"
+    return None
+
+
+def recycle_reason(tick: Tick, poll_s: float) -> str | None:
+    """Why a worker that is alive is replaced all the same, once its running jobs have ended: it makes no progress."""
+    if tick.ended_slots:
+        return f"{tick.ended_slots} of its slots have ended"
+    if tick.stepped_ago_s > poll_s + STALLED_S:
+        return f"its turn loop has not taken a step for {tick.stepped_ago_s:.0f} s"
     return None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddEvents, EventDraft, Lapse, Reclaim, Renew, Retire, Start, Turn
@@ -16,10 +16,10 @@ from fairlane.worker.events import loss_events
 from fairlane.worker.foreman.health import Ending, stuck
 from fairlane.worker.foreman.process import WorkerProcess
 
-log = logging.getLogger("fairlane.foreman")
+log = GuardedLogger("fairlane.foreman")
 
 RETRY_S = 0.5
-CRASHES: frozenset[Ending] = frozenset({"crashed", "silent"})
+CRASHES: frozenset[Ending] = frozenset({"crashed", "silent", "broken"})
 """Endings reported as `worker_crashed`: unexpected ones. A stuck attempt has an event of its own."""
 
 

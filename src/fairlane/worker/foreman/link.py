@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import socket
@@ -10,16 +9,18 @@ import sys
 import threading
 from collections.abc import Callable
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
+from fairlane.core.payload.storable import format_traceback
 from fairlane.worker.board import Board
 from fairlane.worker.foreman.health import self_trusted_s
 from fairlane.worker.foreman.messages import FromWorker, Setup, Tick, ToWorker, line, to_worker
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 CHECK_S = 0.5
-ORPHANED, UNTRUSTED = 71, 75
-"""Exit codes: the foreman has exited; the heartbeat could not be renewed."""
+BROKEN, ORPHANED, UNTRUSTED = 70, 71, 75
+"""Exit codes: the engine failed; the foreman has exited; the heartbeat could not be renewed."""
 
 
 class ForemanLink:
@@ -69,6 +70,13 @@ class ForemanLink:
         trusted_s = self_trusted_s(lease_s)
 
         def run() -> None:
+            try:
+                check()
+            except BaseException as error:  # noqa: BLE001 - without this thread nobody would stop what runs here in time
+                log.error("the link to the foreman failed\n%s", format_traceback(error))  # noqa: TRY400 - without secrets
+                exit_now(BROKEN)
+
+        def check() -> None:
             while True:
                 message = self._next(CHECK_S)
                 if message is not None:

@@ -12,12 +12,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check
+from fairlane.core.payload.storable import format_traceback
 from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
@@ -25,7 +28,7 @@ from fairlane.worker.board import Board
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.code_changes import loaded_files
-from fairlane.worker.foreman.link import ForemanLink
+from fairlane.worker.foreman.link import BROKEN, ForemanLink
 from fairlane.worker.foreman.messages import (
     LOG_FORMAT,
     Dump,
@@ -105,16 +108,18 @@ class Ticker:
         engine, now_s = self._engine, self._clock.monotonic()
         self._figures.measure_if_old()
         return Tick(
-            wake_address=engine.wake_address,
+            wake_address=engine.wakeups.address,
             running=sum(lane.running for lane in engine.state.lanes),
             held=sum(len(lane.held) for lane in engine.state.lanes),
             abandoned=engine.threads.abandoned if engine.threads is not None else 0,
             answered_ago_s=now_s - engine.turns.answered_s,
+            stepped_ago_s=now_s - engine.turns.stepped_s,
+            ended_slots=sum(slot.task is not None and slot.task.done() for slot in engine.state.slots),
             figures=self._figures.latest,
         )
 
 
-log = logging.getLogger("fairlane.worker")
+log = GuardedLogger("fairlane.worker")
 
 REFUSED = 78
 FLUSH_S = 2.0
@@ -149,9 +154,14 @@ class WorkerMain:
             self._link.send(StartRefusal(code=error.code, message=str(error)))
             self._link.flush(FLUSH_S)
             return REFUSED
-        run_to_end(self._run(app), loop_factory())
+        code = 0
+        try:
+            run_to_end(self._run(app), loop_factory())
+        except BaseException as error:  # noqa: BLE001 - the process ends, and its foreman starts another
+            log.error("this worker's engine failed\n%s", format_traceback(error))  # noqa: TRY400 - without secrets
+            code = BROKEN
         self._link.flush(FLUSH_S)
-        return 0
+        return code
 
     def _application(self) -> Fairlane:
         app = load_application(self._setup.app)
@@ -176,7 +186,7 @@ class WorkerMain:
         )
         await self._begin.wait()
         ticker = Ticker(engine, app.runtime.clock)
-        ticking = asyncio.create_task(self._tick(ticker), name="ticker")
+        ticking = engine.keep("ticker", partial(self._tick, ticker))
         try:
             if not self._is_stopped:
                 await engine.run()

@@ -63,6 +63,10 @@ class Tick(Struct, frozen=True, kw_only=True, tag="tick", omit_defaults=True):
     """Threads that still run attempts after their cancellation."""
     answered_ago_s: float = 0.0
     """Seconds since the store answered a Turn."""
+    stepped_ago_s: float = 0.0
+    """Seconds since the turn loop took a step, whether or not the store answered."""
+    ended_slots: int = 0
+    """Slots whose tasks have ended: nothing runs in them any more."""
     figures: dict[str, float] = {}
 
 

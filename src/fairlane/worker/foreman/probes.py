@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.errors import ConfigError
 
 if TYPE_CHECKING:
     from fairlane.worker.foreman.foreman import Foreman
 
-log = logging.getLogger("fairlane.foreman")
+log = GuardedLogger("fairlane.foreman")
 
 ALIVE_S = 10.0
 ANSWER_S = 10.0

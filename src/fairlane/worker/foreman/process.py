@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
 import sys
 from pathlib import Path
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.worker.board import Board, board_file
 from fairlane.worker.foreman.health import Ending, WorkerHealth
-from fairlane.worker.foreman.link import UNTRUSTED
+from fairlane.worker.foreman.link import BROKEN, UNTRUSTED
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
     Hello,
@@ -51,9 +51,11 @@ def exit_text(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
-log = logging.getLogger("fairlane.foreman")
+log = GuardedLogger("fairlane.foreman")
 
 KILL_AFTER_S = 2.0
+ENDINGS: dict[int, Ending] = {UNTRUSTED: "untrusted", BROKEN: "broken"}
+"""What exit codes of our own mean."""
 
 
 class WorkerProcess:
@@ -192,7 +194,7 @@ class WorkerProcess:
             return "refused"
         if self.left is not None and self.process.returncode == 0:
             return "left"
-        return "untrusted" if self.process.returncode == UNTRUSTED else "crashed"
+        return ENDINGS.get(self.process.returncode or 0, "crashed")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):

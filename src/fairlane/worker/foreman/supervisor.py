@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from typing import TYPE_CHECKING
 
-from fairlane.worker.foreman.health import Ending, kill_reason
+from fairlane.client.logs import GuardedLogger
+from fairlane.worker.foreman.health import Ending, kill_reason, recycle_reason
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
 
 if TYPE_CHECKING:
     from fairlane.worker.foreman.foreman import Foreman
 
-log = logging.getLogger("fairlane.foreman")
+log = GuardedLogger("fairlane.foreman")
 
 CHECK_S = 0.5
 CHECKS_PER_LEASE = 12
@@ -144,6 +144,8 @@ class Supervisor:
             self._recycle_if_worn(process, now_s)
 
     def _recycle_if_worn(self, process: WorkerProcess, now_s: float) -> None:
+        if (reason := recycle_reason(process.tick, process.setup.config.poll_s)) is not None:
+            self.recycle(reason)
         cap_mb = process.setup.config.max_memory_mb
         if cap_mb is not None and process.is_registered and (used_mb := process.memory_mb() or 0.0) > cap_mb:
             self.recycle(f"it uses {used_mb:.0f} MB, more than the {cap_mb:g} MB it may")
