@@ -278,6 +278,8 @@ def test_a_limit_that_makes_no_sense_is_refused(small: Fairlane, given: dict[str
         ("10 per s", Rate(10, 1.0)),
         ("3/5min", Rate(3, 300.0)),
         ("1/0.5s", Rate(1, 0.5)),
+        ("5/s spread", Rate(1, 0.2)),
+        ("6/min spread", Rate(6, 60, spread=True)),
         ("-1", Rate(-1, 60.0)),
         ("no limit", Rate(-1, 60.0)),
     ],

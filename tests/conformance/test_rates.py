@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlane.core.job import Lease
-from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, LimitsInForce
+from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, LimitsInForce, Rate
 from fairlane.core.ops import ALL_TENANTS, Lapse, Reset, Start, Take
 from tests.support.limits import (
     HERE,
@@ -43,6 +43,19 @@ def test_no_more_are_claimed_in_a_period_than_the_rate_says(scene: Scene, limit:
     assert got(scene, *given) == []
     scene.later(0.000001)
     assert got(scene, *given) == jobs[2:4]
+
+
+@pytest.mark.parametrize("by", ["given", "set"])
+def test_a_spread_rate_claims_one_at_a_time(scene: Scene, by: str) -> None:
+    limit, jobs = each_kind(rate=Rate(5, 1, spread=True))["queue"], put(scene, 3)
+    given = (limit,) if by == "given" else ()
+    if by == "set":
+        set_limit(scene, limit)
+    for job in jobs:
+        assert got(scene, *given) == [job]
+        scene.later(0.199999)
+        assert got(scene, *given) == []
+        scene.later(0.000001)
 
 
 @each_rate

@@ -66,16 +66,6 @@ def test_an_old_library_does_without_the_write_ahead_log_and_says_why(tmp_path: 
     store.close()
 
 
-def test_a_file_that_was_removed_under_a_store_is_not_called_durable(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "jobs.db")
-    assert store.run(Check()).durable
-    (tmp_path / "jobs.db").unlink()
-    health = store.run(Check())
-    assert not health.durable
-    assert ["removed or replaced" in sentence for sentence in health.degraded] == [True]
-    store.close()
-
-
 def test_the_default_library_syncs_every_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "jobs.db")
     health = store.run(Check())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Enqueue, Renew, Turn
+from fairlane.core.ops import ALL_TENANTS, Bury, Enqueue, PageDeadLetters, Renew, Reprocess, Turn
 from fairlane.core.ops.enqueue import Notify
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.listener import SqliteListener
@@ -59,6 +59,17 @@ def is_woken(listener: SqliteListener) -> bool:
 
 def put(store: SqliteStore, notify: Notify = "if_waiting", **options: str) -> None:
     store.run(Enqueue(jobs=(making.job(**options),), notify=notify))
+
+
+def test_reprocessing_a_dead_letter_wakes_a_waiting_worker(store: SqliteStore) -> None:
+    job = making.job()
+    store.run(Enqueue(jobs=(job,)))
+    store.run(Bury(scope=ALL_TENANTS, id=job.id, by="ada", reason="never mind"))
+    [letter] = store.run(PageDeadLetters(scope=ALL_TENANTS)).dead_letters
+    _, listener = listening(store)
+    store.run(Reprocess(scope=ALL_TENANTS, id=letter.id, by="ada", new_job_id=making.job_id()))
+    assert is_woken(listener)
+    listener.close()
 
 
 @pytest.mark.requirement("Q3")

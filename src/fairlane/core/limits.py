@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT
 from fairlane.core.names import check_limit_name, check_queue_name, check_task_name, check_tenant
@@ -31,11 +32,23 @@ NO_LIMIT = -1
 """As a number set by a person: no limit, whatever is given elsewhere."""
 
 
-class Rate(Struct, frozen=True):
-    """Never more than `count` in any span of `period_s`, by the store's clock."""
+class Rate(Struct, frozen=True, omit_defaults=True):
+    """Never more than `count` claims in any span of `period_s`, by the store's clock.
+
+    A job starts a moment after its claim, so the system it calls may see more within one span: `spread` claims one
+    job every `period_s / count` instead, and `Rate(5, 1, spread=True)` is `Rate(1, 0.2)`.
+    """
 
     count: int
     period_s: float
+    spread: bool = False
+
+    def __post_init__(self) -> None:
+        if self.spread:
+            force_setattr(self, "spread", False)
+            if self.count > 1:
+                force_setattr(self, "period_s", self.period_s / self.count)
+                force_setattr(self, "count", 1)
 
     def __str__(self) -> str:
         """`50/min`: the way it is written."""
@@ -182,13 +195,13 @@ HIGHEST_NUMBER = 2**31 - 1
 
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}
-_TEXT = re.compile(r"\s*(\d{1,9})\s*(?:/|per)\s*(\d{1,6}(?:\.\d{1,3})?)?\s*([a-z]+)\s*")
+_TEXT = re.compile(r"\s*(\d{1,9})\s*(?:/|per)\s*(\d{1,6}(?:\.\d{1,9})?)?\s*([a-z]+)(\s+spread)?\s*")
 _NO_LIMIT = "no limit"
-_EXPECTED = f'"50/min", "10/s", "100/5min", or {NO_LIMIT} for no limit'
+_EXPECTED = f'"50/min", "10/s", "100/5min", "10/s spread", or {NO_LIMIT} for no limit'
 
 
 def read_rate(option: str, given: object) -> Rate:
-    """A rate from its text, such as `50/min` or `100 per 5min`; from a number: that many a minute.
+    """A rate from its text, such as `50/min`, `100 per 5min` or `10/s spread`; from a number: that many a minute.
 
     `-1`: explicitly without limit.
     """
@@ -199,7 +212,7 @@ def read_rate(option: str, given: object) -> Rate:
         unit = found and _UNITS.get(found[3])
         if not found or unit is None:
             raise InvalidOption(option, given, _EXPECTED)
-        given = Rate(int(found[1]), float(found[2] or 1) * unit)
+        given = Rate(int(found[1]), float(found[2] or 1) * unit, spread=bool(found[4]))
     elif isinstance(given, int) and not isinstance(given, bool):
         given = Rate(given, 60.0)
     if not isinstance(given, Rate):

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 
-import msgspec
 from msgspec import Raw
 
 from fairlane.core.job import ErrorClass
 from fairlane.core.outcome import Failure
-from fairlane.core.payload.codec import encode_value, plain
+from fairlane.core.payload.codec import encode_value
 from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.redaction import without_secrets
 
@@ -104,14 +103,9 @@ def failure(exc: BaseException, error_class: ErrorClass, task: str) -> Failure:
 
 
 def encode_result(result: object, *, limits: ScanLimits = LIMITS) -> Raw:
-    """A task's result as JSON text.
-
-    The work is done, so text is mended rather than refused: NUL and lone surrogates become U+FFFD. What has no JSON at
-    all, or is too large, raises UnstorableResult.
-    """
+    """A task's result as JSON text, exactly; what cannot be kept so (no JSON, NUL, lone surrogates, too large) raises
+    UnstorableResult."""
     text, problems = encode_value(result, limits=limits)
-    if text is None:
-        text, problems = encode_value(_mended(result), limits=limits)
     if text is None:
         raise UnstorableResult(problems)
     return Raw(text)
@@ -151,20 +145,3 @@ def _format_one(exc: BaseException) -> str:
         if frames:
             lines = ["Traceback (most recent call last):\n", *frames.format(), *lines]
     return "".join(lines)
-
-
-def _mended(result: object) -> object:
-    try:
-        return _mend(msgspec.to_builtins(result, enc_hook=plain))
-    except Exception:  # noqa: BLE001 - what cannot be mended is refused with the problems found in it as it was
-        return result
-
-
-def _mend(value: object) -> object:
-    if isinstance(value, str):
-        return _UNSTORABLE.sub(_REPLACEMENT, value)
-    if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_mend(item) for item in value]
-    return value

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from fairlane.core.chance import Chance
-from fairlane.errors import ConfigError, SqliteLibraryMismatch, StoreClosed
+from fairlane.errors import ConfigError, SqliteLibraryMismatch, StoreClosed, StoreUnavailable
 from fairlane.stores.migrations import require
 from fairlane.stores.sqlite.driver import Driver, Library, Locked
 from fairlane.stores.sqlite.location import create_if_missing
@@ -65,6 +65,42 @@ class OpenFiles:
 
 open_files = OpenFiles()
 os.register_at_fork(after_in_child=open_files.forget)
+
+
+class ForkLocks:
+    """Holds locks while the process forks: a child must not copy a database, or SQLite itself, half way through an
+    operation of another thread."""
+
+    def __init__(self) -> None:
+        self._owners: WeakSet[LockOwner] = WeakSet()
+        # One fork at a time: another would add to what is held, and nobody would release it.
+        self._fork_lock = threading.RLock()
+        self._held: list[threading.RLock] = []
+
+    def add(self, owner: LockOwner) -> None:
+        self._owners.add(owner)
+
+    def acquire(self) -> None:
+        self._fork_lock.acquire()
+        self._held.extend(lock for owner in list(self._owners) for lock in owner.locks)
+        for lock in self._held:
+            lock.acquire()
+
+    def release(self) -> None:
+        while self._held:
+            self._held.pop().release()
+        self._fork_lock.release()
+
+
+class LockOwner(Protocol):
+    @property
+    def locks(self) -> tuple[threading.RLock, ...]:
+        """In the order in which they are taken."""
+        ...
+
+
+fork_locks = ForkLocks()
+os.register_at_fork(before=fork_locks.acquire, after_in_parent=fork_locks.release, after_in_child=fork_locks.release)
 
 
 T = TypeVar("T")
@@ -113,11 +149,35 @@ def transact(db: Driver, work: Callable[[Driver], T], *, commit: Callable[[Drive
     return answer
 
 
-class Database:
-    """Opened when first needed; in a forked child opened anew."""
+REMOVED = "the file {place} is gone: put it back, or restart this process to begin with an empty one"
+LOST = "the file {place} was removed or replaced while this was written, and it is lost: do it again"
+MIXED = (
+    "the file {place} was replaced, but {place}-wal still belongs to the one before and would be written into it: stop "
+    "every process that uses the file, remove {place}-wal and {place}-shm, put the file there once more and start again"
+)
+REPLACED = (
+    "the file {place} was replaced by another while it was open: nothing was done, the next call uses the new one"
+)
 
-    def __init__(self, place: Path, library: Library, busy_timeout_s: float, chance: Chance) -> None:
-        self.place, self.library = place, library
+
+class Database:
+    """Opened when first needed; in a forked child opened anew.
+
+    Nothing is acknowledged into a file that was removed or replaced: a missing file is refused, and never made again;
+    another file in its place is opened, after one call that was refused and says so, unless the write-ahead log of the
+    one before is still there.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        library: Library,
+        busy_timeout_s: float,
+        chance: Chance,
+        when_replaced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.place, self.library, self._when_replaced = place, library, when_replaced
+        self._wal = Path(f"{place}-wal")
         self._open, self.sqlite_version = load(library)
         version = _as_numbers(self.sqlite_version)
         if version < OLDEST_LIBRARY:
@@ -130,8 +190,14 @@ class Database:
         self._writer: Driver | None = None
         self._reader: Driver | None = None
         self._file_id: FileId | None = None
-        self._schema_known = False
+        self._wal_id: FileId | None = None
+        self._was_open = self._schema_known = False
         _databases.add(self)
+        fork_locks.add(self)
+
+    @property
+    def locks(self) -> tuple[threading.RLock, ...]:
+        return self._write_lock, self._read_lock
 
     def change(self, work: Callable[[Driver], T]) -> T:
         """Run `work` in one write transaction. Waits for other writers, within limits; a failure leaves nothing."""
@@ -154,29 +220,28 @@ class Database:
         [(version,)] = self._insist(lambda: self._read(lambda db: db.execute("pragma data_version")))
         return int(version)
 
-    def is_in_place(self) -> bool:
-        """False: the file was removed or replaced, and what is written here goes nowhere."""
-        try:
-            status = os.stat(self.place)
-        except OSError:
-            return False
-        return self._file_id == (status.st_dev, status.st_ino)
-
     def close(self) -> None:
         self._closed = True
         with self._write_lock, self._read_lock:
-            writer, reader, file_id = self._writer, self._reader, self._file_id
-            self._writer = self._reader = self._file_id = None
-            for connection in (reader, writer):
-                if connection is not None:
-                    connection.close()
-            if file_id is not None:
-                open_files.leave(file_id, self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        writer, reader, file_id = self._writer, self._reader, self._file_id
+        self._writer = self._reader = self._file_id = None
+        self._schema_known = False
+        for connection in (reader, writer):
+            if connection is not None:
+                connection.close()
+        if file_id is not None:
+            open_files.leave(file_id, self)
 
     def _write(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
         with self._write_lock:
             # With a rollback journal a commit waits for readers, and keeps new ones out meanwhile: worth insisting.
-            return transact(connect(), work, commit=lambda db: self._insist(lambda: _commit(db)))
+            answer = transact(connect(), work, commit=lambda db: self._insist(lambda: _commit(db)))
+            if not self._is_in_place():
+                raise StoreUnavailable("sqlite", LOST.format(place=self.place))
+            return answer
 
     def _read(self, work: Callable[[Driver], T]) -> T:
         self._ready_writer()
@@ -205,7 +270,7 @@ class Database:
 
     def _ready_writer(self) -> Driver:
         """The writer, once the file holds a schema this code can run on."""
-        if self._schema_known and self._writer is not None and not self._closed:
+        if self._schema_known and self._writer is not None and not self._closed and self._is_in_place():
             return self._writer
         with self._write_lock:
             db = self._open_writer()
@@ -214,13 +279,22 @@ class Database:
                 transact(db, migrate)
             else:
                 require(state, MIGRATIONS.needed)
-            self._schema_known = True
+            self._schema_known, self._wal_id = True, _file_id(self._wal)
             return db
 
     def _open_writer(self) -> Driver:
         with self._write_lock:
             if self._closed:
                 raise StoreClosed("sqlite")
+            if self._was_open and not self.place.exists():
+                raise StoreUnavailable("sqlite", REMOVED.format(place=self.place))
+            if self._writer is not None and not self._is_in_place():
+                if self._wal_id is not None and self._wal_id == _file_id(self._wal):
+                    raise StoreUnavailable("sqlite", MIXED.format(place=self.place))
+                with self._read_lock:
+                    self._let_go()
+                self._when_replaced()
+                raise StoreUnavailable("sqlite", REPLACED.format(place=self.place))
             if self._writer is None:
                 create_if_missing(self.place)
                 file_id = open_files.enter(self.place, self)
@@ -229,8 +303,12 @@ class Database:
                 except BaseException:
                     open_files.leave(file_id, self)
                     raise
-                self._file_id = file_id
+                self._file_id, self._was_open = file_id, True
             return self._writer
+
+    def _is_in_place(self) -> bool:
+        """False: the file was removed or replaced, and what is written goes nowhere."""
+        return self._file_id == _file_id(self.place)
 
     def _connect(self, *, query_only: bool = False) -> Driver:
         db = self._open(str(self.place))
@@ -270,6 +348,14 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _file_id(place: Path) -> FileId | None:
+    try:
+        status = os.stat(place)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:
@@ -321,6 +407,10 @@ class StoreThread:
     def _begin(self) -> None:
         self._system_id = threading.get_native_id()
 
+    def forget(self) -> None:
+        """In a forked child: the thread is the parent's, begun by a call that came while it forked."""
+        self._pool = None
+
 
 _threads: weakref.WeakSet[StoreThread] = weakref.WeakSet()
 
@@ -330,4 +420,10 @@ def _before_fork() -> None:
         thread.end_before_fork()
 
 
-os.register_at_fork(before=_before_fork)
+def _forget_threads() -> None:
+    for thread in list(_threads):
+        thread.forget()
+
+
+# Registered last, so before a fork it comes first: the calls at hand need the locks that are held next.
+os.register_at_fork(before=_before_fork, after_in_child=_forget_threads)

@@ -1,4 +1,4 @@
-"""Whether the file is durable, safe and where it was."""
+"""Whether the file is durable and safe."""
 
 from __future__ import annotations
 
@@ -23,20 +23,14 @@ CLOCK_BEHIND = (
     "here until it "
     "catches up. Correct the clock; if the file saw a wrong future, delete latest_us from fairlane_meta"
 )
-NOT_IN_PLACE = (
-    "the file was removed or replaced while this process had it open: what is written goes nowhere. "
-    "Restart this process"
-)
 _FULL = 2
 
 
-def health(tx: Transaction, version: str, *, wants_wal: bool, in_place: bool, clock_behind_us: int) -> Health:
+def health(tx: Transaction, version: str, *, wants_wal: bool, clock_behind_us: int) -> Health:
     journal, synchronous = _pragma(tx.db, "journal_mode"), int(_pragma(tx.db, "synchronous"))
     degraded = []
     if not wants_wal:
         degraded.append((STILL_WAL if journal == "wal" else OLD_LIBRARY).format(version=version))
-    if not in_place:
-        degraded.append(NOT_IN_PLACE)
     if synchronous < _FULL:
         degraded.append(NOT_SYNCED.format(value=synchronous))
     if clock_behind_us > 2_000_000:
@@ -46,7 +40,7 @@ def health(tx: Transaction, version: str, *, wants_wal: bool, in_place: bool, cl
         store="sqlite",
         server=f"SQLite {version} ({tx.db.library})",
         schema_version=current_state(tx.db).expanded,
-        durable=synchronous >= _FULL and in_place,
+        durable=synchronous >= _FULL,
         degraded=tuple(degraded),
     )
 

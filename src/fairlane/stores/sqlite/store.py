@@ -125,7 +125,7 @@ class SqliteStore(DatabaseStore):
         chance: Chance | None = None,
     ) -> None:
         place = located(path, allow_network_filesystem=allow_network_filesystem)
-        self._db = Database(place, library, busy_timeout_s, chance or SystemChance())
+        self._db = Database(place, library, busy_timeout_s, chance or SystemChance(), self._forget_read)
         self._thread = StoreThread()
         super().__init__(self._db, clock)
         # A schema that does not fit is reported by the first operation: until then a migrator can be asked for.
@@ -171,11 +171,14 @@ class SqliteStore(DatabaseStore):
     def _wake(self, addresses: Iterable[str]) -> None:
         listener.wake(addresses)
 
+    def _forget_read(self) -> None:
+        """What was read from the file before may not hold in the one that replaced it."""
+        self._limit_cache = LimitCache()
+
     def _check(self, tx: Transaction) -> ops.Health:
         return health.health(
             tx,
             self._db.sqlite_version,
             wants_wal=self._db.journal_mode == "wal",
-            in_place=self._db.is_in_place(),
             clock_behind_us=self._clock.behind_us(tx.db),
         )
