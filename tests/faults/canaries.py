@@ -18,8 +18,8 @@ CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED = (
     "canary-cause-key",
     "canary-logged",
 )
-CLOSING, HEADER = "canary-closing-pw", "canary-job-header"
-EVERY = (PASSWORD, BEARER, IN_A_URL, IN_A_QUERY, CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED, CLOSING, HEADER)
+CLOSING, HEADER, CORPUS = "canary-closing-pw", "canary-job-header", "canary-corpus-4711"
+EVERY = (PASSWORD, BEARER, IN_A_URL, IN_A_QUERY, CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED, CLOSING, HEADER, CORPUS)
 SHORTEST = 12
 """So much of one is already too much."""
 

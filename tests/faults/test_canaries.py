@@ -24,6 +24,7 @@ from fairlane.worker.engine import Engine
 from fairlane.worker.lanes import ANY, Lane
 from tests.api.house import EVERY_ROLE, ShopHouse
 from tests.faults import canaries as c
+from tests.support.leaks import LEAKS
 from tests.support.stores import Ground
 
 
@@ -73,6 +74,12 @@ def _tasks(app: Fairlane) -> None:
                 f"GET /v1?access_token={c.IN_A_QUERY}&page=2"
             ) from cause
 
+    @app.task(name="sync.corpus", max_attempts=1)
+    def corpus(at: int) -> None:
+        text = LEAKS[at].format(x=c.CORPUS)
+        current_job().log(text)
+        raise ValueError(text)
+
     @app.task(name="sync.final")
     def final() -> None:
         raise ExceptionGroup("all failed", [NonRetryable(f"client_secret='{c.CLIENT_SECRET}'"), ValueError("b")])
@@ -114,9 +121,11 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
     quiet = app.tasks["sync.quiet"].using(tenant="acme", headers={"authorization": c.HEADER, "trace": "1"})
     job = quiet.enqueue(account=account, note=f"see https://u:{c.IN_A_URL}@host/")
     app.tasks["sync.loud"].using(tenant="acme").enqueue()
+    corpus = [app.tasks["sync.corpus"].using(tenant="acme").enqueue(at=at) for at in range(len(LEAKS))]
     dead = app.tasks["sync.final"].using(tenant="acme").enqueue()
     _work(app)
     assert {_seen(app, one.id).status for one in (job, dead)} == {"completed", "dead"}
+    assert {_seen(app, one.id).status for one in corpus} == {"dead"}
 
     house = ShopHouse(app)
     token = house.token(EVERY_ROLE)
@@ -144,6 +153,8 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
         for command in (["queues", "pause", "slow", "--by", "eve", "--notes", notes["notes"]], ["jobs", "show", str(dead.id)],
                         ["jobs", "show", str(job.id)], ["dead-letters", "show", str(letter)], ["audit", "list"], ["tokens", "list"], ["config"])
     ]  # fmt: skip
+    for text in LEAKS:
+        app.queues.pause("bulk", by="eve", notes=text.format(x=c.CORPUS))
     events = str(app.runtime.access.run(ReadEvents(scope=ALL_TENANTS, limit=1000)).events).encode()
     places = {
         "answers": _every_answer(house, token, job.id, letter),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fairlane.core.payload.secrets import REDACTED, find, passes_luhn, redact
+from tests.support.leaks import KEYS
 
 
 def listed(names: str) -> list[str]:
@@ -24,6 +25,7 @@ credentials userCredentials otp recovery_codes connection_string pass auth
 credit_card creditCardNumber card_number cardNumber cvv CVV2 cvc ssn social_security_number
 email_body emailBody e_mail_body body_html bodyHtml html_body body_text document_content documentContent
 file_content fileContents raw_email attachment_data
+db_pass dbPass DB_PASS smtp_pass pw db_pw userpass csrftoken SharedAccessKey
 """)
 
 HARMLESS_NAMES = listed("""
@@ -34,6 +36,7 @@ credit_card_id creditcard_last4_digits cookie_banner_version authorization_id au
 passport_country compass bypass pass_count body body_id document_id document_name document_content_type file_name file_size content
 key keys primary_key sort_key idempotency_key dedup_key correlation_id message subject html text data keyboard monkey
 email email_id to lesson session ssn_verified otp_sent_at pin shipping_pin assn classname mission pwd_age_days
+boarding_pass season_pass first_pass passes power pwm
 """)
 
 
@@ -90,6 +93,24 @@ def test_a_card_number_given_as_a_number_is_found_too() -> None:
 def test_a_value_that_gives_itself_away_is_found_under_any_name(why: str) -> None:
     assert [finding.why for finding in find({"note": TELLING[why]})] == [why]
     assert find({"some_id": TELLING[why]})
+
+
+@pytest.mark.requirement("W3")
+@pytest.mark.parametrize("key", KEYS)
+def test_a_providers_key_is_found_as_a_value_in_a_text_and_as_a_name(key: str) -> None:
+    assert len(find({"note": key, "more": [f"use {key}, please"]})) == 2
+    assert [finding.path for finding in find({key: 1})] == ["[redacted]"]
+    assert redact({key: 1, "a": key})[0] == {REDACTED: REDACTED, "a": REDACTED}
+
+
+@pytest.mark.requirement("W3")
+def test_a_name_that_stands_beside_its_value_announces_it_too() -> None:
+    pairs = {"headers": [["accept", "*/*"], ["authorization", "x7"]], "env": [["DB_PASSWORD", "x7"]]}
+    assert [finding.path for finding in find(pairs)] == ["headers[1][1]", "env[0][1]"]
+    named = {"fields": [{"name": "password", "value": "x7"}, {"name": "colour", "value": "red"}]}
+    assert [finding.path for finding in find(named)] == ["fields[0].value"]
+    assert redact(named)[0]["fields"][0] == {"name": "password", "value": REDACTED}
+    assert find({"required": ["password", "name"], "columns": [["a", 1], ["b", 2]], "name": "password"}) == []
 
 
 @pytest.mark.parametrize(

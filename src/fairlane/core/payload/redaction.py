@@ -7,6 +7,9 @@ known shapes.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from string import ascii_letters, digits
 from typing import Any
 
 from fairlane.core.payload import secrets
@@ -18,39 +21,169 @@ _WINDOW = 32_768
 _DEEPEST = 100
 """No result nested deeper is ever kept by a worker."""
 
+_QUOTED = r""" [bBrRuUfF]{0,2} (?: \\+"[^"\r\n]*"? | \\+'[^'\r\n]*'?
+                                  | "(?:\\.|[^"\\\r\n])*+"? | '(?:\\.|[^'\\\r\n])*+'? | `[^`\r\n]*`? ) """
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL
 )
-_IN_A_URL = re.compile(r"(?P<kept>://[^\s/:@]{0,100}:)[^\s/]{1,300}(?=@)")
-_HEADER = re.compile(
-    r"""(?P<kept>\b(?:(?:proxy-)?authorization|x-api-key|x-auth-token)["']?\s*[:=]\s*)
-        (?: "[^"\r\n]*"? | '[^'\r\n]*'? | (?:(?:bearer|basic|digest|negotiate|token|apikey)\s+)?[^\s"']+ )
-      | (?P<cookie>\b(?:set-)?cookie["']?\s*[:=]\s*)(?: "[^"\r\n]*"? | '[^'\r\n]*'? | [^"'\r\n]+ )""",
+_IN_A_URL = re.compile(
+    r"""(?P<kept>://[^\s/:@"'<>]{0,100}:)
+        (?: [^\s/]{1,300}(?=@) | (?![0-9]{1,5}(?:[/?#]|$))[^\s"'<>]{1,300}(?=@) )   # not a port
+      | (?P<alone>\bhttps?://)(?!git@)[^\s/:@?\#"'<>]{1,300}(?=@)
+      | (?P<long>://)[\w.~%+-]{20,300}(?=@)
+      | (?P<slip>\b(?:postgres(?:ql)?|mysql|mariadb|rediss?|amqps?|mongodb|https?|smtps?|ftp):?/{1,3}[^\s/:@]{0,100}:)
+        [^\s/]{1,300}(?=@)
+      | (?P<mysql>\b[\w.-]{1,60}:)[^\s:@/]{1,200}(?=@(?:tcp|unix)?\(|@[\w.-]{1,200}:[0-9]{2,5}/)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_NAMED = re.compile(
-    r"""(?P<kept>(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key)
-        (?: \s*=\s* | \\*["']\s*[:=]\s* ))
-        (?: \\*"[^"\r\n]*"? | \\*'[^'\r\n]*'? | [^\s&"',;)}\]]+ )""",
+_SIGNED = re.compile(
+    r"""(?P<kept>[?&;](?:sig|signature|hmac|x-(?:amz|goog)-(?:signature|credential)|auth)=)[^\s&"'<>;]+
+      | (?P<key>[?&](?:key|code)=)[^\s&"'<>;]{20,}""",
     re.VERBOSE | re.IGNORECASE,
+)
+_HOOK = re.compile(rf"(?P<kept>{secrets.HOOKS})[\w:/-]{{8,}}", re.VERBOSE)
+_HEADER = re.compile(
+    rf"""(?P<kept>\b(?:proxy-)?authorization["']?(?:\s*[:=]\s*|\s*,\s*(?=b?["'])))
+         (?: {_QUOTED} | [^\s"',]+ (?:[ \t]+[^\s"',]+)? (?:"[^"\r\n]*")?
+                         (?:[ \t]*,[ \t]*[\w-]{{1,40}}=(?:"[^"\r\n]*"|[^\s,"']*)){{0,20}} )
+       | (?P<cookie>\b(?:set-)?cookies?["']?(?:\s*[:=]\s*|\s*,\s*(?=b?["'])))
+         (?: {_QUOTED} | [{{\[][^}}\]\r\n]*[}}\]]? | [^"'\r\n]+ )
+       | (?P<jar><Cookie\ [^\s=]{{1,100}}=)[^\s>]+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_STEMS = re.compile(
+    "pass|pw|kennwort|senha|contrasena|secret|token|credential|bearer|auth|otp|key|string|cvv|cvc|ssn|card|number"
+)
+"""One is in every name that `secrets.names_secret` knows. Searched in lower case: ignoring case is ten times slower."""
+_TWO_WORDS = re.compile(r"(?:api|access|auth|secret|private|signing|encryption|master|pass|connection|card)[ ]\Z", re.I)
+_VALUE = re.compile(
+    rf"""[\w.-]{{0,40}}+
+         (?: (?P<quoted> \\*["'`\])]{{1,3}}\s{{0,9}}(?:=>|->|:=|[:=])\s{{0,40}} )
+           | (?P<given>  [ \t]{{0,9}}(?:=>|:=|=(?!=))[ \t]{{0,9}} )
+           | (?P<colon>  \s?:(?!:|//)[ \t]{{0,40}} )
+           | (?P<of>     [ ](?:for|of)[ ](?:user[ ]|role[ ])?["']?[^\s:"']{{1,60}}["']?[ ]?[:=][ ]{{0,9}} )
+           | (?P<value>  \\*["']?\s{{0,9}}[,;]\s{{0,9}}\\*["']?val(?:ue)?\\*["']?\s{{0,9}}[:=]\s{{0,9}} )
+           | (?P<pair>   ["']\s{{0,9}},\s{{0,9}}(?=[bru]?["']) )
+           | (?P<tag>    > )
+           | (?P<prose>  (?:[ ](?:is|was|provided|given|used|sent|received|supplied))?[:]?[ ] )
+         )
+         (?P<hidden> {_QUOTED} | [\w.]{{1,60}}\([^()\r\n]{{0,400}}\)? | [\[({{][^\])}}\r\n]{{0,400}}[\])}}]?
+                   | (?<=>)[^<\r\n]{{1,400}} | [^\s&"',;)}}\]<]+ )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_VALUE_FIRST = re.compile(
+    rf"""(?P<kept>\bval(?:ue)?\\*["']?\s{{0,9}}[:=]\s{{0,9}})(?>{_QUOTED}|[^\s"',;)}}\]]{{1,400}})
+         (?=\s{{0,9}}[,;]\s{{0,9}}\\*["']?(?:name|key|field|header|param)\\*["']?\s{{0,9}}[:=]\s{{0,9}}
+            \\*["']?(?P<name>[\w.-]{{1,60}}))""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_COMMAND = re.compile(
+    r"""(?P<kept>(?:^|[\s"'\[])(?:-u|--user|--proxy-user)(?:["'],\s?["']|[ =])["']?[^\s:"']{1,100}:)[^\s"']+""",
+    re.VERBOSE,
 )
 _SHAPED = re.compile(
-    r"""(?P<kept>\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{8,}
-      | (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*
-      | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
-      | \b(?:gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{60,} | glpat-[A-Za-z0-9_-]{20,}
-           | xox[abprs]-[A-Za-z0-9-]{10,}
-           | [sr]k_live_[A-Za-z0-9]{16,} | AIza[A-Za-z0-9_-]{35,} | fl_[A-Za-z0-9_-]{43})
+    rf"""(?P<kept>\b[Bb]earer\s+)(?!(?i:auth|credential|challenge|token|scheme))[A-Za-z0-9._~+/=-]{{8,}}
+      | (?P<basic>\b[Bb]asic\s+)(?=[A-Za-z+/]{{0,200}}[0-9=])[A-Za-z0-9+/=]{{8,}}
+      | {secrets.JWT} | {secrets.AWS_KEY} | (?<![\w-]){secrets.PROVIDER_KEYS}
     """,
     re.VERBOSE,
 )
-_FINDERS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
-    (_PRIVATE_KEY, ("-----begin",)),
-    (_IN_A_URL, ("://",)),
-    (_HEADER, ("authorization", "cookie", "x-api-key", "x-auth-token")),
-    (_NAMED, ("pass", "pwd", "secret", "token", "key")),
-    (_SHAPED, ("earer", "eyj", "akia", "asia", "gh", "glpat-", "xox", "k_live_", "aiza", "fl_")),
-)
+
+_KNOWN_VALUES = secrets.listed("none null nil undefined true false yes no on off empty unset … hidden redacted")
+"""Values that say there is none, or that it is hidden already."""
+_PROSE = secrets.listed("""
+    a an the this that it its is was are were be been being has have had do does did not no none must may can cannot
+    could should shall will would need needs required requires missing invalid incorrect wrong expired revoked unknown
+    unset empty denied refused rejected failed failure failing error ok valid good bad too at in on of for from to by
+    with without and or if when while because please enter use used using only just changed reset set updated created
+    rotated deleted unsupported unexpected expected expecting found given length min minimum max maximum least more less
+    than field value string text type types str int bytes bool float any optional union object list dict tuple integer
+    number varchar char secretstr secretbytes literal mapping self cls authentication authorization authenticated login
+    see check try again hidden secret password contains contain you your we our i they cipher hash hashing eof end
+    identifier
+""")
+"""Words after `password:` that go on in a sentence, or name a type: no password is one of them."""
+_LETTERS_AND_DIGITS = re.compile(r"(?=\S{0,60}[0-9])(?=\S{0,60}[A-Za-z])\S{6,}")
+_NAME_CHARS = "_.-" + ascii_letters + digits
+_PREFIX = re.compile(r"\A[bru]{1,2}(?=[\"'])", re.IGNORECASE)
+_PAIR_OPENED = re.compile(r"""[\[({,]\s?[\[(]\s?[bru]?["']\Z""")
+_TAG_OPENED = re.compile(r"<(?:[\w-]{1,40}:)?\Z")
+
+
+def _after_names(text: str) -> str:
+    """Hides the value after each name that announces a secret, as `secrets.names_secret` knows them."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a letter that becomes two would shift what follows
+        lowered = "".join(char.lower() if char.isascii() else char for char in text)
+    parts, at = [], 0
+    for stem in _STEMS.finditer(lowered):
+        if stem.start() >= at and (found := _VALUE.match(text, stem.end())) and _is_secret(stem.start(), found):
+            begin, end = found.span("hidden")
+            parts += [text[at:begin], REDACTED]
+            at = end
+    return "".join((*parts, text[at:])) if parts else text
+
+
+def _is_secret(start: int, found: re.Match[str]) -> bool:
+    """Whether the name with a stem at `start` announces a secret, and the value after it is one."""
+    before = found.string[max(start - 80, 0) : start]
+    front = before[len(before.rstrip(_NAME_CHARS)) :]
+    if not front and (words := _TWO_WORDS.search(before)):
+        front = words[0]
+    before = before.removesuffix(front)
+    form = next(form for form in _FORMS if found[form] is not None)
+    name, value = front + found.string[start : found.start(form)], found["hidden"]
+    if secrets.names_secret(name) not in ("secret", "number"):
+        return False
+    bare = _PREFIX.sub("", value).strip("\\\"'`[](){}<>.!?:,*").lower()
+    if not bare or bare in _KNOWN_VALUES or (bare.isdecimal() and name.endswith("tokens")):
+        return False
+    is_option, in_quotes = name.startswith("-"), value[0] in "\"'`"
+    match form:
+        case "quoted" | "value":
+            return True
+        case "given":
+            return name.lower() != "auth" or in_quotes or value[0] == "("
+        case "tag":
+            return _TAG_OPENED.search(before) is not None
+        case "pair":
+            return is_option or _PAIR_OPENED.search(before) is not None
+        case "prose":
+            looks_secret = in_quotes or _LETTERS_AND_DIGITS.match(bare) is not None
+            return (is_option and value[0] != "-") or (looks_secret and not before.lower().endswith(_PARSERS))
+        case _:
+            return bare not in _PROSE and not before.lower().endswith(_PARSERS) and name.lower() != "auth"
+
+
+_FORMS = ("quoted", "given", "colon", "of", "value", "pair", "tag", "prose")
+_PARSERS = ("unexpected ", "illegal ", "first ", "second ", "third ", "next ", "last ", "each ")
+"""Words before a parser's token, or a pass over something."""
+
+_Finder = Callable[[str], str]
+
+
+def _replacing(pattern: re.Pattern[str]) -> _Finder:
+    def replaced(found: re.Match[str]) -> str:
+        kept = next((part for name, part in found.groupdict().items() if part is not None and name != "name"), "")
+        if "name" in pattern.groupindex and secrets.names_secret(found["name"]) is None:
+            return found[0]
+        return kept + REDACTED
+
+    return partial(pattern.sub, replaced)
+
+
+_FINDERS: tuple[tuple[_Finder, tuple[str, ...]], ...] = (
+    (_replacing(_PRIVATE_KEY), ("-----begin",)),
+    (_replacing(_IN_A_URL), ("@",)),
+    (_replacing(_SIGNED), ("sig", "hmac", "credential=", "auth=", "key=", "code=")),
+    (_replacing(_HOOK), secrets.HOOK_MARKS),
+    (_replacing(_HEADER), ("authorization", "cookie")),
+    (_replacing(_COMMAND), (" -u", "--user", "--proxy-user", "'-u'", '"-u"')),
+    (_after_names, ("pass", "pw", "secret", "token", "key", "auth", "credential", "otp", "bearer", "kennwort", "senha",
+                    "contrasena", "connection", "cvv", "cvc", "ssn", "card")),
+    (_replacing(_VALUE_FIRST), ("val",)),
+    (_replacing(_SHAPED), ("earer", "asic", "eyj", "akia", "asia", *(mark.lower() for mark in secrets.PROVIDER_MARKS))),
+)  # fmt: skip
 """Each with what is in every text where it finds something: looking for that first is many times quicker."""
 _CUT_OFF = re.compile(r"\S{1,400}\Z")
 _CUT_ON = re.compile(r"\A\S{1,400}")
@@ -79,7 +212,7 @@ def _texts_hidden(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         return REDACTED
     if isinstance(value, dict):
-        return {key: _texts_hidden(item, depth + 1) for key, item in value.items()}
+        return {_hidden(key): _texts_hidden(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_texts_hidden(item, depth + 1) for item in value]
     return value
@@ -89,10 +222,5 @@ def _hidden(text: str) -> str:
     lowered = text.lower()
     for finder, marks in _FINDERS:
         if any(mark in lowered for mark in marks):
-            text = finder.sub(_replaced, text)
+            text = finder(text)
     return text
-
-
-def _replaced(found: re.Match[str]) -> str:
-    kept = found.groupdict()
-    return (kept.get("kept") or kept.get("cookie") or "") + REDACTED

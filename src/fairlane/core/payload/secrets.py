@@ -19,20 +19,44 @@ REDACTED = "[redacted]"
 _SHORTEST = 8
 """No telling value is shorter: `ab://:p@`."""
 
+PROVIDER_KEYS = r"""
+      (?: gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{60,} | glpat-[A-Za-z0-9_-]{20,}  # GitHub, GitLab
+        | xox[abeprs]-[A-Za-z0-9-]{10,} | xapp-[A-Za-z0-9-]{20,}  # Slack
+        | [sr]k_(?:live|test)_[A-Za-z0-9]{16,} | whsec_[A-Za-z0-9+=]{20,}  # Stripe
+        | sk-(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,}  # OpenAI, Anthropic
+        | SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,} | key-[0-9a-f]{32}  # SendGrid, Mailgun
+        | AIza[A-Za-z0-9_-]{35,} | ya29\.[A-Za-z0-9_-]{20,} | GOCSPX-[A-Za-z0-9_-]{20,}  # Google
+        | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{50,} | hf_[A-Za-z0-9]{30,}  # registries
+        | dckr_pat_[A-Za-z0-9_-]{20,} | dop_v1_[0-9a-f]{60,} | shpat_[0-9a-fA-F]{32} | dapi[0-9a-f]{32}
+        | hvs\.[A-Za-z0-9_-]{20,} | fl_[A-Za-z0-9_-]{43})
+"""
+"""Keys and tokens whose issuers made them recognisable; the last is Fairlane's own."""
+HOOKS = r"""
+      (?: hooks\.slack\.com/(?:services|workflows|triggers)/ | discord(?:app)?\.com/api/webhooks/
+        | \.webhook\.office\.com/webhookb?2?/ | api\.telegram\.org/bot )
+"""
+"""Webhooks whose path is the secret; it follows."""
+JWT = r"(?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
+AWS_KEY = r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
 _TELLING = re.compile(
-    r"""
-      (?P<private_key> -----BEGIN\ [A-Z0-9 ]{0,30}PRIVATE\ KEY )
-    | (?P<jwt>         (?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{8,} )
-    | (?P<aws>         \b(?:AKIA|ASIA)[0-9A-Z]{16}\b )
-    | (?P<provider>    \b(?:gh[pousr]_[A-Za-z0-9]{36} | github_pat_[A-Za-z0-9_]{60} | glpat-[A-Za-z0-9_-]{20}
-                         | xox[abprs]-[A-Za-z0-9-]{10} | [sr]k_live_[A-Za-z0-9]{16} | AIza[A-Za-z0-9_-]{35}
-                         | fl_[A-Za-z0-9_-]{43}) )
-    | (?P<bearer>      \b[Bb]earer\ [A-Za-z0-9._~+/-]{16} )
-    | (?P<url>         \b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{0,100}:[^\s/@]{1,100}@ )
+    rf"""
+      (?P<private_key> -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY )
+    | (?P<jwt>         {JWT} )
+    | (?P<aws>         {AWS_KEY} )
+    | (?P<provider>    (?<![\w-]){PROVIDER_KEYS} )
+    | (?P<hook>        {HOOKS}[\w:-]{{8}} )
+    | (?P<bearer>      \b[Bb]earer\ [A-Za-z0-9._~+/-]{{16}} )
+    | (?P<url>         \b[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://(?:[^\s/:@]{{0,100}}:[^\s/@]{{1,100}}|[\w.~%+-]{{20,200}})@ )
     """,
     re.VERBOSE,
 )
-_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "gh", "glpat-", "xox", "k_live_", "AIza", "fl_")
+PROVIDER_MARKS = (
+    *("gh", "github_pat_", "glpat-", "xox", "xapp-", "k_live_", "k_test_", "whsec_", "sk-", "SG.", "key-", "AIza"),
+    *("ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "dckr_pat_", "dop_v1_", "shpat_", "dapi", "hvs.", "fl_"),
+)
+"""One of them is in every key of a provider."""
+HOOK_MARKS = ("hooks.slack.com", "/api/webhooks/", ".webhook.office.com", "api.telegram.org")
+_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", *PROVIDER_MARKS, *HOOK_MARKS)
 """One of them is in every telling value: looking for these first is several times quicker."""
 
 _WHY = {
@@ -40,6 +64,7 @@ _WHY = {
     "jwt": "a JSON web token",
     "aws": "an AWS access key id",
     "provider": "a provider's access token",
+    "hook": "a webhook whose address is a secret",
     "bearer": "a bearer token",
     "url": "a password inside a URL",
 }
@@ -93,23 +118,23 @@ WHY: Mapping[Kind, str] = {
 }
 
 
-def _listed(names: str) -> frozenset[str]:
+def listed(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
 _NAMES: Mapping[Kind, frozenset[str]] = {
-    "secret": _listed("""
-        password passwd pwd passphrase passcode passwort kennwort motdepasse contrasena senha
+    "secret": listed("""
+        password passwd pwd pw passphrase passcode passwort kennwort motdepasse contrasena senha
         secret clientsecret apisecret token apitoken credential authorization proxyauthorization bearer cookie setcookie
         apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey
         pgpkey gpgkey
-        servicekey accountkey otp totp mfacode otpcode recoverycode backupcode connectionstring
+        servicekey accountkey sharedkey storagekey otp totp mfacode otpcode recoverycode backupcode connectionstring
     """),
-    "number": _listed("""
+    "number": listed("""
         creditcard debitcard cardnumber cardno ccnumber ccnum cvv cvc cardcode cardpin pincode pinnumber
         ssn socialsecurity socialsecuritynumber socialsecurityno
     """),
-    "content": _listed("""
+    "content": listed("""
         emailbody mailbody messagebody bodyhtml bodytext bodyplain htmlbody textbody emailcontent mailcontent
         emailhtml emailtext
         rawemail rawmail rawmessage rawmime documentcontent documentbody documenttext documentdata documentbytes
@@ -118,24 +143,33 @@ _NAMES: Mapping[Kind, frozenset[str]] = {
 }
 """Looked for at the end of a name, word by word, separators left out."""
 
-_WHOLE_NAMES = _listed("pass auth")
+_WHOLE_NAMES = listed("pass auth")
 """Secrets, but too common inside other names to be looked for there."""
 
-_GLUED = ("password", "passwd", "passphrase", "apikey", "secretkey", "privatekey", "accesstoken", "authtoken")
+_GLUED = (
+    *("password", "passwd", "passphrase", "apikey", "secretkey", "privatekey", "accesskey", "dbpass", "userpass"),
+    *("accesstoken", "authtoken", "csrftoken", "xsrftoken", "idtoken", "refreshtoken", "sessiontoken"),
+)
 """Seen also at the end of a word written without any separator: `dbpassword`."""
 
-_TRAILING = _listed("value hash text str string plain plaintext raw confirm confirmation again pem b base header")
+_ACCOUNTS = listed("""
+    db database user root admin login account mysql mariadb pg postgres postgresql mongo redis rabbit rabbitmq amqp
+    smtp imap mail email ftp sftp ssh http https proxy auth ldap bind vpn wifi app service
+""")
+"""Words before `pass` that make it a password: `db_pass`, not `boarding_pass`."""
+
+_TRAILING = listed("value hash text str string plain plaintext raw confirm confirmation again pem b base header")
 """Words that may follow a secret's name without changing what it is."""
 
-_MEASURES = _listed("""
+_MEASURES = listed("""
     max min total num number n used prompt completion input output cached reasoning remaining budget
     page next previous prev continuation cursor pagination sync delta
 """)
 """Words before `token` that make it a measure, or a place in a listing."""
 
-_QUESTIONS = _listed("is has needs requires require forgot forgotten no")
-_MAIL_PARTS = _listed("body content html text")
-_VAGUE = _MAIL_PARTS | _listed("contents data bytes raw key number")
+_QUESTIONS = listed("is has needs requires require forgot forgotten no")
+_MAIL_PARTS = listed("body content html text")
+_VAGUE = _MAIL_PARTS | listed("contents data bytes raw key number")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[^\W\d_]+")
 _LONGEST = 128
 """Only the end of a name is looked at, and remembered."""
@@ -171,12 +205,14 @@ class _Name(NamedTuple):
     kind: Kind | None
     compact: str
     last: str
+    why: str | None
+    """Why the name itself is sensitive, whatever it names."""
 
 
 @lru_cache(maxsize=4096)
 def _name_of(key: str) -> _Name:
     words = [word.lower() for word in _WORD.findall(unicodedata.normalize("NFKC", key))][-_MOST_WORDS:]
-    return _Name(_kind_of(words), "".join(words), words[-1] if words else "")
+    return _Name(_kind_of(words), "".join(words), words[-1] if words else "", sensitive_value(key, is_id=True))
 
 
 def _kind_of(words: list[str]) -> Kind | None:
@@ -200,12 +236,12 @@ def _kind_of_ending(words: list[str]) -> Kind | None:
     if words[-1] in ("token", "tokens") and not _MEASURES.isdisjoint(words[:-1]):
         return None
     endings = ["".join(words[at:]) for at in range(len(words))]
-    if endings[0] in _WHOLE_NAMES:
+    if endings[0] in _WHOLE_NAMES or (words[-1] == "pass" and words[-2] in _ACCOUNTS):
         return "secret"
     for kind, names in _NAMES.items():
         if any(ending in names or ending.removesuffix("s") in names for ending in endings):
             return kind
-    return "secret" if words[-1].removesuffix("s").endswith(_GLUED) else None
+    return "secret" if words[-1].endswith(_GLUED) or words[-1].removesuffix("s").endswith(_GLUED) else None
 
 
 def _hides_something(value: object) -> bool:
@@ -252,7 +288,11 @@ def redact(payload: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         holder: Any = copy
         for step in steps[:-1]:
             holder = holder[step]
-        holder[steps[-1]] = REDACTED
+        if _is_telling(steps[-1]):
+            del holder[steps[-1]]
+            holder[REDACTED] = REDACTED
+        else:
+            holder[steps[-1]] = REDACTED
     return copy, [_shown(steps) for steps in found]
 
 
@@ -264,21 +304,49 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
             continue
         if isinstance(value, dict):
             email = is_email(value)
+            named = _name_beside(value)
             inner: list[tuple[tuple[_Step, ...], object, str]] = []
             for key, item in value.items():
-                name = str(key)
-                why = sensitive_name(name, item, parent, in_email=email) or sensitive_value(item, is_id=names_id(name))
+                name = named if named and key in _VALUE_KEYS else str(key)
+                why = (
+                    sensitive_name(name, item, parent, in_email=email)
+                    or sensitive_value(item, is_id=names_id(name))
+                    or _name_of(name[-_LONGEST:]).why
+                )
                 if why:
                     yield (*steps, key), why
                 elif isinstance(item, (dict, list, tuple)):
                     inner.append(((*steps, key), item, name))
             waiting += reversed(inner)
         elif isinstance(value, (list, tuple)):
+            pairs = _are_pairs(value)
             for at, item in enumerate(value):
-                if why := sensitive_value(item, is_id=names_id(parent)):
+                if pairs and (why := sensitive_name(item[0], item[1])):
+                    yield (*steps, at, 1), why
+                elif why := sensitive_value(item, is_id=names_id(parent)):
                     yield (*steps, at), why
                 elif isinstance(item, (dict, list, tuple)):
                     waiting.append(((*steps, at), item, parent))
+
+
+_NAME_KEYS = ("name", "key", "field", "header", "param", "parameter")
+_VALUE_KEYS = ("value", "val")
+
+
+def _name_beside(value: dict[str, Any]) -> str | None:
+    """The name that an object gives its value: `{"name": "password", "value": …}`."""
+    if not any(key in value for key in _VALUE_KEYS):
+        return None
+    return next((name for key in _NAME_KEYS if isinstance(name := value.get(key), str)), None)
+
+
+def _are_pairs(items: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether these are names with values: `[["password", …], ["user", …]]`."""
+    return all(isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[0], str) for item in items)
+
+
+def _is_telling(step: _Step) -> bool:
+    return isinstance(step, str) and _name_of(step[-_LONGEST:]).why is not None
 
 
 def _copied(value: Any, depth: int = 0) -> Any:
@@ -292,4 +360,9 @@ def _copied(value: Any, depth: int = 0) -> Any:
 
 
 def _shown(steps: tuple[_Step, ...]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{shown_key(str(step))}" for step in steps).lstrip(".")
+    keys = (f"[{step}]" if isinstance(step, int) else f".{_shown_step(step)}" for step in steps)
+    return "".join(keys).lstrip(".")
+
+
+def _shown_step(step: str) -> str:
+    return REDACTED if _is_telling(step) else shown_key(step)
