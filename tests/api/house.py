@@ -164,6 +164,9 @@ class ShopHouse:
     ) -> str:
         return self.app.tokens.create(name, roles, tenant=tenant, ttl=ttl_s, by="eve").secret
 
+    def credential(self, name: str) -> UUID:
+        return self.app.tokens.list(name=name)[0].id
+
     def link(self, roles: Sequence[str] = ("viewer",), tenant: str | None = None, ttl_s: float = 600.0) -> str:
         return self.app.tokens.create_link("lea", roles, tenant=tenant, ttl=ttl_s, by="eve").secret
 

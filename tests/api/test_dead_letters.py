@@ -84,9 +84,10 @@ def test_reprocessing_makes_a_new_job_once_however_often_it_is_clicked(house: Sh
     assert job is not None
     assert (job.correlation_id, job.payload) == ("note-of-acme-correlation", f'{{"note":"{NOTE}"}}')
     audit = house.app.audit.list(target=f"dead_letter:{house.own.letter}").records
+    mira = f"mira (token {house.credential('mira')})"
     assert [(record.action, record.by, record.notes) for record in reversed(audit)] == [
-        ("job_dlq_reprocess_requested", "mira", "Fixed validation issue"),
-        ("job_dlq_reprocess_success", "mira", "Fixed validation issue"),
+        ("job_dlq_reprocess_requested", mira, "Fixed validation issue"),
+        ("job_dlq_reprocess_success", mira, "Fixed validation issue"),
     ]
     listed = house.call("GET", "/api/jobs/audit/", manager, params={"target": f"dead_letter:{house.own.letter}"})
     assert [record["id"] for record in listed.json()["records"]] == [record.id for record in audit]
@@ -114,9 +115,10 @@ def test_a_letter_is_closed_or_acknowledged_with_notes(
     house: ShopHouse, manager: str, act: str, status: str, by: str
 ) -> None:
     answer = house.call("POST", f"{DLQ}{house.own.letter}/{act}/", manager, json={"notes": "seen to"}).json()
-    assert (answer["item"]["status"], answer["item"][by]) == (status, "mira")
+    mira = f"mira (token {house.credential('mira')})"
+    assert (answer["item"]["status"], answer["item"][by]) == (status, mira)
     record = house.app.audit.list(action=f"job_dlq_{act}").records[0]
-    assert (record.by, record.notes) == ("mira", "seen to")
+    assert (record.by, record.notes) == (mira, "seen to")
 
 
 def test_what_is_closed_stays_closed(house: ShopHouse, manager: str) -> None:

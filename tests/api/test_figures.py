@@ -86,9 +86,11 @@ def test_throughput_error_rate_and_percentiles_over_time(minutes: ShopHouse) -> 
 @pytest.mark.requirement("W13")
 def test_a_tenants_figures_are_its_own(minutes: ShopHouse) -> None:
     bound = minutes.token(("viewer",), tenant=OWN)
-    for query in ({"by": "tenant"}, {"by": "tenant", "tenant": FOREIGN}):
+    for query in ({"by": "tenant"}, {"by": "tenant", "tenant": OWN}):
         points = series(minutes, bound, **query)["points"]
         assert {point["group"] for point in points} == {OWN}
+    foreign = minutes.call("GET", "/api/jobs/statistics/", bound, params={"tenant": FOREIGN})
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "tenant_not_found")
 
 
 def test_too_many_steps_are_refused(house: ShopHouse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -58,6 +59,7 @@ MAY: dict[str, set[str]] = {
 }
 NAMES_A_FOREIGN_THING = {
     "enqueue_job", "show_job", "explain_job", "show_queued_job", "cancel_job", "retry_job", "fail_job", "bury_job", "reset_job",
+    "list_jobs", "list_queue", "list_dead_letters", "show_statistics",
     "show_dead_letter", "reprocess_dead_letter", "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",
     "show_tenant", "show_tenant_metrics", "pause_claims", "resume_claims", "run_schedule", "pause_schedule", "resume_schedule",
 }  # fmt: skip
@@ -319,4 +321,18 @@ def test_the_name_of_the_credential_signs_every_act(house: ShopHouse) -> None:
     token = house.token(("operator",), name="grace")
     house.call("POST", f"/api/jobs/{house.own.ready}/cancel/", token, json={"notes": "asked for by phone"})
     record = house.app.audit.list(action="job_cancel").records[0]
-    assert (record.by, record.notes, record.tenant) == ("grace", "asked for by phone", OWN)
+    assert (record.notes, record.tenant) == ("asked for by phone", OWN)
+    assert record.by == f"grace (token {house.credential('grace')})"
+
+
+def test_two_credentials_of_one_name_are_told_apart_in_the_audit(house: ShopHouse) -> None:
+    name = "ö" * 256
+    for token in (house.token(("operator",), name=name), house.token(("operator",), name=name)):
+        assert house.call("POST", "/api/jobs/queues/bulk/pause/", token).status_code == 200
+        assert house.call("POST", "/api/jobs/queues/bulk/resume/", token).status_code == 200
+    first, _, second, _ = [record.by for record in house.app.audit.list(target="queue:bulk").records]
+    assert first != second
+    ids = [str(token.id) for token in house.app.tokens.list(name=name)]
+    assert [by.rpartition(" ")[2].rstrip(")") for by in (first, second)] == ids
+    made = house.call("POST", "/api/jobs/", token, json={"type": "mail.send", "payload": {"user_id": 1}}).json()
+    assert house.app.jobs.list(created_by=name).jobs[0].id == UUID(made["id"])

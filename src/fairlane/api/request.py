@@ -23,6 +23,10 @@ SCANNED_BYTES = 65_536
 """Texts up to this size are checked for repeated keys; longer ones only for harmful content."""
 
 
+_NAME_BYTES = 400
+"""Bytes of a credential's name beside its kind and id, which fit together where the store keeps who acted."""
+
+
 class ApiState(NamedTuple):
     """State shared by all requests of one API."""
 
@@ -46,12 +50,15 @@ class RequestContext(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The actor recorded in the audit for this request."""
-        return self.caller.name
+        """The actor recorded in the audit: the name with the kind and id of the credential, since names may repeat.
 
-    def narrowed(self, tenant: str | None) -> str | None:
-        """The tenant of a listing; a caller bound to a tenant always gets that tenant."""
-        return tenant if self.caller.tenant is None else self.caller.tenant
+        A user of the host application has no credential of ours.
+        """
+        caller = self.caller
+        if caller.credential_id is None:
+            return caller.name
+        name = caller.name.encode()[:_NAME_BYTES].decode(errors="ignore")
+        return f"{name} ({caller.by} {caller.credential_id})"
 
 
 def state_of(request: Request) -> ApiState:

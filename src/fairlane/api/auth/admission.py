@@ -1,9 +1,9 @@
 """Authenticates and authorizes the caller of a request, or raises the problem to answer with.
 
-429  too many wrong guesses from this address
 401  no valid token, session or host user
+429  the same, after too many wrong guesses from this address; a valid credential is never braked
 403  a change through a cookie, requested by a page of another site
-403  a role that the route requires is missing
+403  a role that the route requires is missing, or a host user has no tenant
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fairlane.api.auth.sessions import SAFE_METHODS, is_from_our_own_page, secret_in
+from fairlane.api.auth.sessions import SAFE_METHODS, may_be_of_another_site, secret_in
 from fairlane.api.problems import Problem
 from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.client.app import Fairlane
@@ -38,7 +38,9 @@ class Person(Struct, frozen=True, kw_only=True):
     """Recorded as the actor in the audit."""
     roles: tuple[str, ...]
     tenant: str | None = None
-    """Bound to one tenant; None: to none."""
+    """The tenant that they belong to; None only with `all_tenants`."""
+    all_tenants: bool = False
+    """Sees every tenant. Not the default: a user whose organization is unset must not see all of them."""
 
 
 UsersHook = Callable[[Request], Awaitable[Person | None] | Person | None]
@@ -56,11 +58,6 @@ class Caller(Struct, frozen=True, kw_only=True):
     hash: str | None = None
     expires_at: datetime | None = None
 
-    @property
-    def rides_on_a_cookie(self) -> bool:
-        """A browser sends the credential by itself, whichever site's page makes the request."""
-        return self.by != "token"
-
 
 def caller_of(credential: Credential, hash: str) -> Caller:
     assert credential.kind != "link"
@@ -76,6 +73,13 @@ def caller_of(credential: Credential, hash: str) -> Caller:
 
 
 def caller_for(person: Person) -> Caller:
+    if (person.tenant is None) != person.all_tenants:
+        raise Problem(
+            403,
+            "tenant_missing",
+            "the application's `users` hook gave no tenant for you: it must give Person(…, tenant=…), or "
+            "Person(…, all_tenants=True) for one who sees every tenant; nothing was changed",
+        )
     return Caller(
         name=check_key("name", person.name),
         roles=tuple(person.roles),
@@ -100,7 +104,7 @@ class FailedGuesses:
         """Guesses left, and the time of that count."""
 
     def wait_s(self, address: str) -> float:
-        """Seconds that this address must wait before its next guess is checked; 0: none."""
+        """Seconds that this address must wait before its next wrong guess gets a 401 again; 0: none."""
         left = self._left(_network(address))
         return 0.0 if left >= 1.0 else (1.0 - left) * REFILL_S
 
@@ -167,7 +171,7 @@ class Authenticator:
         if right is Right.OPEN:
             return None
         caller = await self.caller(request)
-        if caller.rides_on_a_cookie and request.method not in SAFE_METHODS and not is_from_our_own_page(request):
+        if request.method not in SAFE_METHODS and may_be_of_another_site(request, caller.by):
             raise Problem(403, "cross_site", "this change was requested by a page of another site; nothing was changed")
         if missing := missing_roles(caller.roles, right):
             raise RoleMissing(missing)
@@ -204,13 +208,11 @@ class Authenticator:
         return await self._app.tokens.ais_good(caller.by, caller.hash)
 
     async def _by_secret(self, request: Request, kind: Literal["token", "session"], secret: str) -> Caller:
-        address = address_of(request)
-        self.refuse_guessers(address)
         found = await self._app.tokens.afind(kind, secret)
         if found is not None:
             await self._last_use.note(found.id)
             return caller_of(found, hash_of(secret))
-        self.failures.note(address)
+        self.count_failure(request)
         raise _nobody(f"this {kind} is not known, has expired or was revoked", ends_session=kind == "session")
 
     async def _by_hook(self, request: Request) -> Caller:
@@ -224,14 +226,16 @@ class Authenticator:
             )
         return caller_for(person)
 
-    def refuse_guessers(self, address: str) -> None:
+    def count_failure(self, request: Request) -> None:
+        """Count a wrong guess, or answer 429 if its address has none left.
+
+        Called only after the credential was looked up: whoever shares an address with a guesser is not locked out.
+        """
+        address = request.client.host if request.client is not None else "unknown"
         wait_s = self.failures.wait_s(address)
         if wait_s > 0:
             raise Problem(429, "too_many_failures", "too many wrong guesses from this address", retry_after_s=wait_s)
-
-
-def address_of(request: Request) -> str:
-    return request.client.host if request.client is not None else "unknown"
+        self.failures.note(address)
 
 
 def _nobody(why: str, *, ends_session: bool = False) -> Problem:

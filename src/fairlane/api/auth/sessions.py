@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -44,12 +45,18 @@ def _is_plain(request: Request) -> bool:
     return request.url.scheme != "https" and is_on_loopback(request)
 
 
-def is_from_our_own_page(request: Request) -> bool:
-    """True only if the browser says so: by `Sec-Fetch-Site`, or else by an `Origin` equal to this host."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site == "same-origin"
-    return _is_this_host(request, request.headers.get("origin"))
+def may_be_of_another_site(request: Request, by: Literal["token", "session", "host"]) -> bool:
+    """Whether a page of another site could have made a browser send this request with its user's credential.
+
+    Browsers send cookies by themselves, and name the page in `Sec-Fetch-Site` or `Origin`. A program that acts for a
+    user of the host application sends none of the three.
+    """
+    if by == "token":
+        return False
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if by == "host" and site is None and origin is None and "cookie" not in request.headers:
+        return False
+    return site != "same-origin" if site is not None else not _is_this_host(request, origin)
 
 
 def is_from_another_site(request: Request) -> bool:

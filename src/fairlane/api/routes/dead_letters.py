@@ -113,8 +113,8 @@ class ManyDeadLettersBody(GroupBody):
 @routes.get("", DeadLetterAdmin.alist, answer=ITEMS)
 async def list_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50, cursor: Cursor = None) -> object:
     """List dead letters, newest first."""
-    tenant, before = ctx.narrowed(where.tenant), seq_at(cursor)
-    page = await ctx.app.dead_letters.alist(where=where.filter, tenant=tenant, before=before, limit=limit)
+    before = seq_at(cursor)
+    page = await ctx.app.dead_letters.alist(where=where.filter, tenant=where.tenant, before=before, limit=limit)
     items = [ITEM.of(letter) for letter in page.dead_letters]
     return {"dlq_items": items, "total_count": page.total, "next_cursor": next_cursor(page.next)}
 
@@ -132,8 +132,8 @@ async def group_dead_letters(ctx: Context, where: Filter, limit: PageSize = 50) 
 
     Covers those pending review unless `status` is given.
     """
-    tenant = ctx.narrowed(where.tenant)
-    return DeadLetterGroups(groups=await ctx.app.dead_letters.agroups(where=where.filter, tenant=tenant, limit=limit))
+    groups = await ctx.app.dead_letters.agroups(where=where.filter, tenant=where.tenant, limit=limit)
+    return DeadLetterGroups(groups=groups)
 
 
 @routes.post("groups/{fingerprint}/reprocess/", DeadLetterAdmin.aact_on_many, answer=DONE)

@@ -75,7 +75,7 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
         raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_OPTIONS.get(name, name): value for name, value in given.items()}
-    options |= {"created_by": ctx.by, "tenant": tenant}
+    options |= {"created_by": ctx.caller.name, "tenant": tenant}
     handle = await ctx.app.tasks.aenqueue(body.type, body.payload, rules=ctx.app.runtime, **options)
     enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
     return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued

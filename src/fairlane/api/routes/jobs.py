@@ -215,8 +215,8 @@ def done(acts: ManyActs[Any], body: ManyBody) -> object:
 
 
 async def _page(ctx: RequestContext, where: Where[JobFilter], limit: int, cursor: str | None) -> object:
-    tenant, before = ctx.narrowed(where.tenant), seq_at(cursor)
-    page = await ctx.app.jobs.alist(where=where.filter, tenant=tenant, before=before, limit=limit)
+    before = seq_at(cursor)
+    page = await ctx.app.jobs.alist(where=where.filter, tenant=where.tenant, before=before, limit=limit)
     return {"jobs": page.jobs, "next_cursor": next_cursor(page.next)}
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlane.api.auth import sessions
-from fairlane.api.auth.admission import Caller, address_of, caller_of
+from fairlane.api.auth.admission import Caller, caller_of
 from fairlane.api.fields import many, shape
 from fairlane.api.problems import Problem
 from fairlane.api.request import Context, State
@@ -72,11 +72,9 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
     """
     if sessions.is_from_another_site(request):
         raise Problem(403, "cross_site", "this was requested by a page of another site; nothing was changed")
-    address = address_of(request)
-    state.authenticator.refuse_guessers(address)
     opened = await state.app.tokens.aredeem_link(link)
     if opened is None:
-        state.authenticator.failures.note(address)
+        state.authenticator.count_failure(request)
         raise Problem(401, "link_used_up", "this link was used already, has expired or is not known; ask for a new one")
     response: Response
     if "application/json" in request.headers.get("accept", ""):

@@ -76,7 +76,7 @@ async def show_statistics(
         by=None if by == "none" else by,
         type=type,
         queue=queue,
-        tenant=ctx.narrowed(tenant),
+        tenant=tenant,
     )
     points = [_point(row, by, step_s) for row in found.rows]
     return StatisticsSeries(since=found.since, until=found.until, step_s=step_s, points=points, is_cut=found.is_cut)
