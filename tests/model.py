@@ -87,6 +87,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
         leases, marks, cursors, surveys, hints = [], {}, {}, [], []
+        self.held_back = False
         for w in self.workers:
             if w["id"] == op.worker and registered:
                 w["waiting"] = op.waiting
@@ -109,6 +110,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             reclaimed=tuple(reclaimed),
             surveys=tuple(surveys),
             limited=self._is_limited(op, now),
+            held_back=self.held_back,
             limited_until=min(hints, default=None),
         )
 

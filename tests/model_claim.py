@@ -11,6 +11,7 @@ from tests.model_facts import Record, Try, span
 class Claiming:
     jobs: list[Record]
     last_claimed: int
+    held_back: bool
 
     def _claim(self, op, want, now, marks, cursors, hints):
         """The leases of one Want, and the survey it asked for."""
@@ -26,7 +27,9 @@ class Claiming:
             return have_room(force.keys_of(queue, tenant, "")[:3])
 
         def type_has_room(r):
-            return have_room(force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:])
+            has_room = have_room(force.keys_of(r.spec.queue, r.spec.tenant, r.spec.type)[3:])
+            self.held_back = self.held_back or not has_room
+            return has_room
 
         def next_claimable(line, after=None):
             for r in sorted((r for r in self.jobs if r.place == "ready" and r.line == line), key=lambda r: r.key):

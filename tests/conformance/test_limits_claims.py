@@ -252,3 +252,14 @@ def test_a_turn_hints_at_when_a_pause_ends(scene: Scene) -> None:
     result = scene.turn(scene.hire(), wanting(1, queues=("bulk",)))
     assert (result.leases, result.limited_until) == ((), until)
     assert scene.turn(scene.hire(), wanting(1, queues=("default",))).limited_until is None
+
+
+def test_a_turn_says_whether_a_wanted_type_has_no_room(scene: Scene) -> None:
+    put(scene, 3)
+    nobody, two = every_tenant(running=0), LIMITS["named"]
+    unwanted = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES, types=("other",)), limits=(two,))
+    assert (unwanted.leases, unwanted.limited, unwanted.held_back) == ((), True, False)
+    tenants = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(nobody,))
+    assert (tenants.leases, tenants.limited, tenants.held_back) == ((), True, False)
+    full = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(two,))
+    assert (len(full.leases), full.limited, full.held_back) == (2, True, True)

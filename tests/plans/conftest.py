@@ -45,14 +45,14 @@ class Session:
             [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
         )
         with self.conn.transaction(force_rollback=True):
-            before = self._rows_read()
+            before = self.rows_read()
             plan = self._explained(wants, claim_limits(limits))
-            self.rows = self._rows_read() - before
+            self.rows = self.rows_read() - before
             row = self.conn.execute("select count(*) from fairlane.lease where worker = %s", (WORKER,)).fetchone()
         assert row is not None
         return row[0], plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
-    def _rows_read(self) -> int:
+    def rows_read(self) -> int:
         row = self.conn.execute(
             "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relid = 'fairlane.ready'::regclass"
         ).fetchone()

@@ -8,7 +8,11 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
+from fairlane.core.fairness.plan import ClaimPlanner
+from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit
+from fairlane.core.ops import Turn
+from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import WORKER, Session
 
 BACKLOG = 200_000
@@ -68,3 +72,29 @@ def test_what_a_session_was_taking_when_it_was_rolled_back_is_first_in_line_agai
             "select seq from fairlane.turn_v1(%s, 1000, null, null, null, null, null, null, null, %s)", (WORKER, want)
         ).fetchall()
     assert [seq for (seq,) in rows[1:]] == [1, 2, 3]
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize("limits", [(), (Limit(kind="tenant", name="*", running=300),)], ids=["no limits", "limits"])
+def test_an_idle_worker_behind_unknown_jobs_reads_them_again_twice_a_minute_at_most(
+    session: Session, limits: tuple[Limit, ...]
+) -> None:
+    session.load(10_000, type="foreign")
+    planner, now_s, turns, rows = ClaimPlanner("general", ("default",), ("noop",)), 100.0, 0, 0
+    while now_s < 400.0:
+        woken = True
+        while woken or planner.is_searching:
+            want, woken, turns = planner.want(10, now_s, woken=woken), False, turns + 1
+            turn = Turn(worker=WorkerId(WORKER), claim_no=turns, wants=(want,), limits=limits)  # type: ignore[arg-type]
+            call = call_for(turn)
+            with session.conn.transaction():
+                before = session.rows_read()
+                answer = call.read(
+                    session.conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
+                )
+                rows += session.rows_read() - before
+            now_s += 0.005
+            planner.learn(want, answer, 0.005, now_s)
+        now_s += 5.0
+    assert turns <= 120
+    assert 10_000 < rows <= 600_000

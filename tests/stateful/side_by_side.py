@@ -100,5 +100,5 @@ def _comparable(answer: Any) -> Any:
         assert numbers == sorted(set(numbers), reverse=True)
         return [msgspec.structs.replace(record, id=0) for record in answer.records], answer.next is None
     if isinstance(answer, TurnResult):
-        return msgspec.structs.replace(answer, limited_until=None)
+        return msgspec.structs.replace(answer, held_back=False, limited_until=None)
     return answer

@@ -110,8 +110,8 @@ class LimitedWanderer(Wanderer):
 
 
 def told(answer: Any) -> Any:
-    """What has to agree: the instant at which to look again is a hint."""
-    return replace(answer, limited_until=None) if isinstance(answer, ops.TurnResult) else answer
+    """What has to agree: whether and when to look again are hints."""
+    return replace(answer, held_back=False, limited_until=None) if isinstance(answer, ops.TurnResult) else answer
 
 
 @pytest.mark.requirement("I2", "I3", "Q4")

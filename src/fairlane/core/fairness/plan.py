@@ -98,6 +98,7 @@ class ClaimPlanner:
             types=self._types,
             takes=takes,
             cursor=cursor,
+            look=self._searcher.look,
             survey=SURVEY,
         )
 
@@ -156,7 +157,6 @@ class ClaimPlanner:
     def _takes(self, picked: Counter[str]) -> tuple[Take, ...]:
         assert self._place is not None
         queue, band = self._place
-        behind = self._searcher.behind
         return tuple(
             [
                 Take(
@@ -164,7 +164,7 @@ class ClaimPlanner:
                     band=band,
                     tenant=tenant,
                     limit=count,
-                    after=behind.get((queue, band, tenant)) if self._is_look else self._lines[tenant],
+                    after=self._searcher.after((queue, band, tenant)) if self._is_look else self._lines[tenant],
                 )
                 for tenant, count in picked.items()
             ]

@@ -13,7 +13,13 @@ from fairlane.core.ops import Mark, Take, TurnResult, Want
 
 SEARCHED_FOR_S = 30.0
 """How long at least a line that was looked through is trusted to hold nothing wanted but what came behind."""
-PAUSE_PER_SEARCH = 4.0
+PAUSE_PER_SEARCH = 100.0
+"""And this many times as long as the search took: an idle worker spends a hundredth of its time on searches."""
+SHORT_PAUSE, LONG_PAUSE = 4.0, 20.0
+"""The same while a limit holds wanted jobs back: at first, and doubled up to this while searches find nothing."""
+LOOK, LONGEST_LOOK, LOOK_OVER_LINES = 1_000, 16_000, 64_000
+"""How many rows of a line a claim looks at; while a search continues four times as many each time, at most these in
+one line and in all: past 100,000 jobs it takes 9 claims."""
 
 Line = tuple[str, int, str]
 """Queue, band, tenant."""
@@ -22,8 +28,8 @@ Line = tuple[str, int, str]
 class Searcher:
     """Continues after unwanted jobs claim by claim, so that they hide nothing behind them.
 
-    From time to time it starts at the head again, because jobs come back. Jobs that a limit holds back may be wanted at
-    any moment: then a line is now and then looked through to its end, and every other claim begins at its head.
+    A claim that finds nothing behind its marks looks at the heads, too. From time to time lines are searched again,
+    because jobs come back; sooner where a limit holds jobs back, which may be wanted at any moment.
     """
 
     def __init__(self, queues: tuple[str, ...]) -> None:
@@ -32,13 +38,19 @@ class Searcher:
         self._further: Mapping[Line, Mark] = {}
         self.is_searching = False
         """The last claim was not full and came further into such a line: there may be something behind."""
+        self.look = LOOK
+        self._is_held_back = False
+        self._pause = SHORT_PAUSE
         self._spent_s = 0.0
-        self._forget_s = 0.0
-        self._search_again_s = 0.0
+        self._again_s = 0.0
 
     def forget_if_old(self, now_s: float) -> None:
-        if self.behind and not self.is_searching and now_s >= self._forget_s:
-            self.behind, self._spent_s = {}, 0.0
+        if self.behind and not self.is_searching and now_s >= self._again_s:
+            self._forget()
+            self._pause = min(2 * self._pause, LONG_PAUSE)
+
+    def _forget(self) -> None:
+        self.behind, self._spent_s = {}, 0.0
 
     def takes(self, limit: int, queues: tuple[str, ...]) -> tuple[Take, ...]:
         """One job each from behind; the discovery that follows continues from there. For when nobody else waits."""
@@ -48,30 +60,41 @@ class Searcher:
             for queue, band, tenant in lines[:limit]
         )
 
+    def after(self, line: Line) -> Mark | None:
+        """Where a look for a share of this line begins."""
+        return self.behind.get(line) if self.is_searching or not self._is_held_back else None
+
     def goes_on_in(self, line: Line) -> bool:
         """The last claim came further into it."""
         return line in self._further
 
     def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float, *, is_short: bool) -> None:
         """Take in the marks of a Turn: those of lines without a wanted job show how far they were examined."""
-        self._further = self._came_further(answer, now_s) if answer.marks else {}
-        self.is_searching = is_short and bool(self._further)
+        self._further = self._came_further(answer) if answer.marks else {}
         if self.behind:
             for take in want.takes:  # those asked now come last the next time
                 line = take.queue, take.band, take.tenant
                 if line in self.behind:
                     self.behind[line] = self.behind.pop(line)
+                    if any(lease.tenant == take.tenant for lease in answer.leases):
+                        self._pause = SHORT_PAUSE
+        self.is_searching = is_short and bool(self._further)
+        if len(want.queues) == len(self._queues):
+            if self._is_held_back and not answer.held_back:
+                # What was passed over for want of room is wanted now.
+                self._forget()
+                self._further, self.is_searching = {}, is_short
+            self._is_held_back = answer.held_back
         if self._further:
             self.behind.update(self._further)
             self._spent_s += took_s
-            self._forget_s = now_s + max(PAUSE_PER_SEARCH * self._spent_s, SEARCHED_FOR_S)
-        elif answer.limited and self.behind:
-            self._search_again_s = now_s + PAUSE_PER_SEARCH * self._spent_s
-            self.behind, self._spent_s = {}, 0.0
+            trusted_s = max(PAUSE_PER_SEARCH * self._spent_s, SEARCHED_FOR_S)
+            self._again_s = now_s + (self._pause * self._spent_s if self._is_held_back else trusted_s)
+        self.look = LOOK
+        if self.is_searching and self._further:
+            self.look = max(min(4 * want.look, LONGEST_LOOK, LOOK_OVER_LINES // len(self._further)), LOOK)
 
-    def _came_further(self, answer: TurnResult, now_s: float) -> dict[Line, Mark]:
-        if answer.limited and now_s < self._search_again_s:
-            return {}
+    def _came_further(self, answer: TurnResult) -> dict[Line, Mark]:
         # The marks and leases are those of all lanes of this worker.
         given = {(lease.queue, lease.band, lease.tenant) for lease in answer.leases}
         further = {}

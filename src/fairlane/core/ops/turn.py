@@ -158,6 +158,8 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the Wants that asked for one and claimed anything by discovery, in their order."""
     limited: bool = False
     """Some limit on running, rate or pause is in force, given or kept."""
+    held_back: bool = False
+    """A hint: a wanted type has no room now, so that jobs passed over here may be wanted at any moment."""
     limited_until: datetime | None = None
     """A hint: when a rate or a pause that held something back here lets the next one through."""
 

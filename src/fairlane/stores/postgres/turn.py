@@ -57,6 +57,7 @@ class _Answer(Struct, frozen=True):
     surveys: tuple[Survey, ...]
     limited: bool
     limited_until: datetime | None
+    held_back: bool = False
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
@@ -139,6 +140,7 @@ def _read(rows: Rows) -> TurnResult:
         reclaimed=answer.reclaimed,
         surveys=answer.surveys,
         limited=answer.limited,
+        held_back=answer.held_back,
         limited_until=answer.limited_until,
     )
 

@@ -178,6 +178,7 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
         reclaimed=tuple(reclaimed),
         surveys=tuple(claims.surveys),
         limited=limited,
+        held_back=claims.room is not None and claims.room.is_short_for_tasks,
         limited_until=None if claims.room is None else maybe_from_us(claims.room.free_at()),
     )
 

@@ -102,6 +102,11 @@ class Room:
         self._full_tasks.add(task)
         return False
 
+    @property
+    def is_short_for_tasks(self) -> bool:
+        """Some task was found without room."""
+        return bool(self._full_tasks)
+
     def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
         """Count many tenants in few statements, before each is asked for."""
         alike: dict[tuple[str, int | None, Rate | None], list[KeyLimit]] = {}

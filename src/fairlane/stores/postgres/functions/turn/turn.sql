@@ -48,7 +48,7 @@ declare
   _alive      boolean;
   _was        boolean;  -- waiting
   _given      limit_room[];
-  _got        turn_claims;
+  _got        turn_claimed;
 begin
   if wants is not null then
     -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be
@@ -82,7 +82,7 @@ begin
   if _alive and _was is distinct from _waiting then
     update worker set waiting = _waiting where id = _worker;
   end if;
-  _got := claim_wants(
+  _got := claim_for_lanes(
     _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _now);
   if _freed is not null then
     perform wake_for_room(_freed, _got.seqs);
@@ -104,6 +104,7 @@ begin
     'reclaimed', coalesce(_reclaimed, '[]'),
     'surveys', coalesce(array_to_json(_got.surveys), '[]'),
     'limited', coalesce(_got.limited, false),
+    'held_back', coalesce(_got.held_back, false),
     'limited_until', _got.until);
   leased_at := coalesce(_got.leased_at, _now);
   return next;
@@ -129,18 +130,18 @@ end
 $$;
 
 -- What a Turn answers about its claims.
-create type turn_claims as (
+create type turn_claimed as (
   seqs bigint[], leased_at timestamptz, marks claim_line[], cursors jsonb, surveys json[], limited boolean,
-  until timestamptz
+  held_back boolean, until timestamptz
 );
 
--- claim_wants: claim what all lanes want, or give the leases again that this claim was given before.
+-- claim_for_lanes: claim what all lanes want, or give the leases again that this claim was given before.
 -- moves:  claim ready -> leased
 -- guard:  the caller has locked the worker's row
 -- uses:   claim_made_pkey, ready_line
-create or replace function claim_wants(
+create or replace function claim_for_lanes(
   _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _now timestamptz
-) returns turn_claims
+) returns turn_claimed
 language plpgsql
 set search_path from current
 as $$
@@ -154,7 +155,7 @@ declare
   _p         claim_progress;
   _want      json;
   _got       record;
-  _all       turn_claims;
+  _all       turn_claimed;
 begin
   -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
   select exists (select from claim_made where worker = _worker and claim_no >= _claim_no), exists (select from pause),
@@ -198,11 +199,18 @@ begin
       _c.paused_queues := _c.paused_queues || _empty;
     end if;
     _p.nth := 0;
+    _all.held_back := false;
     _all.marks := '{}';
     _all.cursors := '{}';
     for _want in select json_array_elements(_wants) loop
       select * into _got from claim(_c, _want, _p);
       _p := _got.p;
+      if (_p.limits).types is not null then
+        _all.held_back := _all.held_back or exists (
+          select from unnest((_p.limits).types) r
+          where r.room <= 0 and (_want->'types' is null or r.types && array(
+            select json_array_elements_text(_want->'types'))));
+      end if;
       _all.marks := merge_marks(_all.marks, _p.marks);
       if _got.served is not null then
         _all.cursors := _all.cursors || jsonb_build_object(_want->>'lane', _got.served);
