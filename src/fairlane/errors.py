@@ -16,7 +16,8 @@
       PermissionDenied           another tenant's data, asked for inside one tenant's context
       RoleMissing                a caller of the API lacks the role that a verb requires
       NoTransaction              a tenant to be set on a connection that would forget it at once
-      JobNotFound  DeadLetterNotFound  ScheduleNotFound  CredentialNotFound
+      NotFound                   no such thing here, or another tenant's
+        JobNotFound  DeadLetterNotFound  ScheduleNotFound  CredentialNotFound
       InvalidState               the thing is not in a state this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
@@ -199,25 +200,29 @@ class NoTransaction(FairlaneError, RuntimeError):
         )
 
 
-class JobNotFound(FairlaneError, LookupError):
+class NotFound(FairlaneError, LookupError):
+    pass
+
+
+class JobNotFound(NotFound):
     def __init__(self, job_id: object) -> None:
         self.job_id = job_id
         super().__init__(f"no job {job_id} here: never enqueued, past retention, or another tenant's")
 
 
-class DeadLetterNotFound(FairlaneError, LookupError):
+class DeadLetterNotFound(NotFound):
     def __init__(self, dead_letter_id: object) -> None:
         self.dead_letter_id = dead_letter_id
         super().__init__(f"no dead letter {dead_letter_id} here: never died, past retention, or another tenant's")
 
 
-class ScheduleNotFound(FairlaneError, LookupError):
+class ScheduleNotFound(NotFound):
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(f'no schedule "{name}" here; `fairlane schedules list` shows them all.{nearest(name, known)}')
 
 
-class CredentialNotFound(FairlaneError, LookupError):
+class CredentialNotFound(NotFound):
     def __init__(self, id: object) -> None:
         self.id = id
         super().__init__(f"no credential {id} here; `fairlane tokens list --all` shows them")

@@ -38,30 +38,15 @@ from fairlane.api.routes import (
 from fairlane.api.sse import POLL_S, EventFeed
 from fairlane.client.app import Fairlane
 
-EVERY_ROUTE: tuple[Routes, ...] = (
-    health.routes,
-    session.routes,
-    session.api_routes,
-    enqueue.routes,
-    jobs.routes,
-    jobs.admin_routes,
-    dead_letters.routes,
-    queues.routes,
-    queues.admin_routes,
-    metrics.routes,
-    metrics.tenant_routes,  # Must precede tenants.routes: `{name}/` also matches names with slashes.
-    tenants.routes,
-    pauses.routes,
-    limits.routes,
-    breakers.routes,
-    schedules.routes,
-    workers.routes,
-    audit.routes,
-    events.routes,
-    alerts.routes,
-    statistics.routes,
-    tokens.routes,
+# `metrics` precedes `tenants`, whose `{name}/` also matches names with slashes.
+RESOURCES = (
+    *(health, session, enqueue, jobs, dead_letters, queues, metrics, tenants, pauses, limits, breakers, schedules),
+    *(workers, audit, events, alerts, statistics, tokens),
 )
+EVERY_ROUTE = tuple(
+    routes for resource in RESOURCES for routes in vars(resource).values() if isinstance(routes, Routes)
+)
+"""In the order in which they are matched."""
 
 
 def create_api(

@@ -2,6 +2,7 @@
 
 shape(…)      a response with the fields of a Struct, some omitted or added
 Selection(…)  a response with fields of a Struct and of nested Structs, some renamed
+accepting(…)  the body of a request with fields of a Struct
 where(…)      a filter as query parameters; `Matching` is the same filter in a body
 """
 
@@ -11,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from fastapi import Depends, Query
@@ -31,6 +32,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import STATUSES
+from fairlane.core.limits import Rate
 from fairlane.core.ops import MAX_PAGE
 from fairlane.core.payload.redaction import without_secrets
 
@@ -58,6 +60,7 @@ def _within_reach(at: datetime) -> datetime:
 
 
 Instant = Annotated[AwareDatetime, AfterValidator(_within_reach)]
+RateText = Annotated[str, Field(max_length=40, pattern=r"^[0-9a-z /.]+$", examples=["50/min"])]
 RowId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
@@ -141,6 +144,36 @@ def _type_at(of: type[Struct], path: str) -> Any:
     for part in path.split("."):
         found = next(field.type for field in msgspec.structs.fields(found) if field.name == part)
     return found
+
+
+def accepting(of: type[Struct], *names: str, base: type[Body] = Body, **renamed: str) -> Any:
+    """The base class of a body with fields of a Struct: their types, ranges and defaults, validated strictly.
+
+    `delay_s="delay"` accepts the field `delay` under another name.
+    """
+    known = {field.name: field for field in msgspec.structs.fields(of)}
+    fields: dict[str, Any] = {
+        name: (_body_type(name, known[source].type), _default(known[source]))
+        for name, source in {**{name: name for name in names}, **renamed}.items()
+    }
+    return create_model(f"{of.__name__}Body", __base__=base, **fields)
+
+
+def _default(field: FieldInfo) -> Any:
+    return list(field.default) if isinstance(field.default, tuple) else field.default
+
+
+def _body_type(name: str, of: Any) -> Any:
+    if type(None) in get_args(of):
+        [kind] = [part for part in get_args(of) if part is not type(None)]
+        return _body_type(name, kind) | None
+    if get_origin(of) is Annotated:
+        kind, meta = get_args(of)
+        ranges = {bound: getattr(meta, bound) for bound in ("ge", "gt", "le", "lt", "description")}
+        return Annotated[kind, Field(allow_inf_nan=False if kind is float else None, **ranges)]
+    if of == tuple[str, ...]:
+        return Annotated[list[Name], Field(max_length=1000)]
+    return {str: Name if name in _NAMES else Key, datetime: Instant, Rate: RateText}.get(of, of)
 
 
 class Where(NamedTuple, Generic[F]):

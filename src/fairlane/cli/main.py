@@ -6,7 +6,7 @@ import importlib
 import io
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -14,56 +14,31 @@ from fairlane.cli.options import SuggestingGroup
 from fairlane.cli.output import INTERRUPTED, USAGE, explained, one_line
 from fairlane.errors import FairlaneError
 
-
-class Entry(NamedTuple):
-    """The module of a command, and its line in the help of the group."""
-
-    place: str
-    """`module:name`."""
-    help: str
-
-
 COMMANDS = {
-    "demo": Entry("fairlane.cli.commands.demo:demo", "Watch jobs of three tenants run, fail, retry and die."),
-    "worker": Entry("fairlane.cli.commands.worker:worker", "Run an application's jobs."),
-    "dashboard": Entry("fairlane.cli.commands.dashboard:dashboard", "Serve the HTTP API."),
-    "enqueue": Entry("fairlane.cli.commands.enqueue:enqueue", "Enqueue one job and print its id."),
-    "jobs": Entry("fairlane.cli.commands.jobs:jobs", "List and show jobs, and act on them."),
-    "dead-letters": Entry(
-        "fairlane.cli.commands.dead_letters:dead_letters",
-        "Review dead letters (dlq): jobs that failed and are not retried.",
-    ),
-    "queues": Entry(
-        "fairlane.cli.commands.queues:queues", "Count jobs by queue and status; pause, resume or drain one."
-    ),
-    "tasks": Entry("fairlane.cli.commands.tasks:tasks", "Pause, resume or drain the jobs of a task."),
-    "schedules": Entry(
-        "fairlane.cli.commands.schedules:schedules", "List, show, add, pause, run and remove schedules."
-    ),
-    "pauses": Entry("fairlane.cli.commands.pauses:pauses", "List what is paused, by whom and why."),
-    "tenants": Entry(
-        "fairlane.cli.commands.tenants:tenants", "List and show tenants, set their share, pause, resume or drain one."
-    ),
-    "limits": Entry(
-        "fairlane.cli.commands.limits:limits", "List and set limits on waiting, running and starting jobs."
-    ),
-    "breakers": Entry("fairlane.cli.commands.breakers:breakers", "List, open and reset circuit breakers."),
-    "alerts": Entry("fairlane.cli.commands.alerts:alerts", "List alerts, and silence a rule for a while."),
-    "workers": Entry("fairlane.cli.commands.workers:workers", "List the registered workers."),
-    "tokens": Entry(
-        "fairlane.cli.commands.tokens:tokens", "Create, list and revoke tokens and log-in links for the HTTP API."
-    ),
-    "audit": Entry("fairlane.cli.commands.audit:audit", "List and verify the audit of operators' acts."),
-    "snapshot": Entry("fairlane.cli.commands.snapshot:snapshot", "Count the jobs in the store."),
-    "migrate": Entry("fairlane.cli.commands.migrate:migrate", "Bring the store's schema up to date."),
-    "healthcheck": Entry(
-        "fairlane.cli.commands.healthcheck:healthcheck", "Exit with 0 if the store, or a worker's probe, is healthy."
-    ),
-    "doctor": Entry("fairlane.cli.commands.doctor:doctor", "Check settings, store and application, with remedies."),
-    "config": Entry(
-        "fairlane.cli.commands.config:config", "Show each setting and where it came from, without passwords."
-    ),
+    "demo": "Watch jobs of three tenants run, fail, retry and die.",
+    "worker": "Run an application's jobs.",
+    "dashboard": "Serve the HTTP API.",
+    "enqueue": "Enqueue one job and print its id.",
+    "jobs": "List and show jobs, and act on them.",
+    "dead-letters": "Review dead letters (dlq): jobs that failed and are not retried.",
+    "queues": "Count jobs by queue and status; pause, resume or drain one.",
+    "tasks": "Pause, resume or drain the jobs of a task.",
+    "schedules": "List, show, add, pause, run and remove schedules.",
+    "pauses": "List what is paused, by whom and why.",
+    "tenants": "List and show tenants, set their share, pause, resume or drain one.",
+    "limits": "List and set limits on waiting, running and starting jobs.",
+    "breakers": "List, open and reset circuit breakers.",
+    "alerts": "List alerts, and silence a rule for a while.",
+    "workers": "List the registered workers.",
+    "tokens": "Create, list and revoke tokens and log-in links for the HTTP API.",
+    "audit": "List and verify the audit of operators' acts.",
+    "snapshot": "Count the jobs in the store.",
+    "migrate": "Bring the store's schema up to date.",
+    "healthcheck": "Exit with 0 if the store, or a worker's probe, is healthy.",
+    "doctor": "Check settings, store and application, with remedies.",
+    "config": "Show each setting and where it came from, without passwords.",
 }
+"""Each command, in a module of its name, and its line in the help of the group."""
 ALIASES = {"dlq": "dead-letters"}
 NAME = "fairlane"
 
@@ -71,7 +46,7 @@ NAME = "fairlane"
 class LazyGroup(SuggestingGroup):
     """A group that imports a command only when it is called, so that `--help` stays quick."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **attributes: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, str], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.entries = entries
 
@@ -79,17 +54,17 @@ class LazyGroup(SuggestingGroup):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = self.entries.get(ALIASES.get(cmd_name, cmd_name))
-        if entry is None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in self.entries:
             return None
-        module, _, name = entry.place.partition(":")
-        command = getattr(importlib.import_module(module), name)
+        module = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"fairlane.cli.commands.{module}"), module)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+            formatter.write_dl(list(self.entries.items()))
 
 
 class Root(LazyGroup):

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT
@@ -30,6 +30,7 @@ FullPolicy = Literal["warn", "reject", "hold"]
 
 NO_LIMIT = -1
 """As a number set by a person: no limit, whatever is given elsewhere."""
+HIGHEST_NUMBER = 2**31 - 1
 
 
 class Rate(Struct, frozen=True, omit_defaults=True):
@@ -71,23 +72,26 @@ class LimitKey(NamedTuple):
     """For a tenant: in this queue alone; empty: over all of them."""
 
 
+Figure = Annotated[int, Meta(ge=NO_LIMIT, le=HIGHEST_NUMBER, description="-1: no limit.")]
+
+
 class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is allowed to one thing. None: not set here; NO_LIMIT: explicitly without limit."""
 
     kind: LimitKind
     name: str
     queue: str = ""
-    running: int | None = None
+    running: Figure | None = None
     """Leases at once."""
     rate: Rate | None = None
     """Claims."""
-    waiting: int | None = None
+    waiting: Figure | None = None
     """For a tenant: jobs ready, scheduled, held and leased in one queue."""
     when_full: FullPolicy | None = None
     """For a tenant: what happens at `waiting`; `warn` where nobody says."""
     enqueue_rate: Rate | None = None
     """For a tenant over all queues: jobs enqueued."""
-    payload_bytes: int | None = None
+    payload_bytes: Figure | None = None
     """For a tenant: the size of one payload."""
     types: tuple[str, ...] = ()
     """For a named limit: the tasks that share it."""
@@ -191,7 +195,6 @@ class LimitsInForce:
 LONGEST_PERIOD_S = 86_400.0
 HIGHEST_COUNT = 1_000_000
 """A rate is exact because its starts are remembered, up to this many."""
-HIGHEST_NUMBER = 2**31 - 1
 
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _UNITS |= {"d": 86_400.0, "day": 86_400.0}

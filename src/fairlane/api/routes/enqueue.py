@@ -10,38 +10,30 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fairlane.alerts.sinks import BUILT_IN
-from fairlane.api.fields import Body, Instant, Key, Name, TenantName
+from fairlane.api.fields import Key, Name, TenantName, accepting
 from fairlane.api.request import Context
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
+from fairlane.client.enqueue.options import Options
 from fairlane.errors import JobNotFound, UnknownTask
 
 routes = Routes("jobs", "/api/jobs/")
 
-Span = Annotated[float, Field(ge=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
-
-
-_OPTIONS = {"delay_s": "delay", "timeout_s": "timeout", "parent_id": "parent"}
+_RENAMED = {"delay_s": "delay", "timeout_s": "timeout", "parent_id": "parent"}
 """Fields that are options of `using(…)` under another name."""
+_ACCEPTED = ("queue", "run_at", "dedup_key", "correlation_id", "max_attempts")
 
 
-class JobBody(Body):
+class JobBody(accepting(Options, *_ACCEPTED, delay_s="delay", timeout_s="timeout")):  # type: ignore[misc]  # made at run time
     type: Name = Field(description="The task's name.", examples=["email_ingestion_fetch"])
     payload: dict[str, Any] = Field(
         default={}, description="The task's arguments by name.", examples=[{"connection_id": 456}]
     )
     tenant: TenantName | None = Field(default=None, examples=["123"])
-    queue: Name | None = None
     priority: Annotated[int, Field(ge=0, le=32_767)] | Name | None = Field(default=None, examples=["high"])
-    delay_s: Span | None = None
-    run_at: Instant | None = None
     idempotency_key: Key | None = Field(default=None, examples=["email_fetch_conn_456_msg_789"])
-    dedup_key: Key | None = None
-    correlation_id: Key | None = None
     parent_id: UUID | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
-    timeout_s: Span | None = None
     refs: dict[Key, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Key] = Field(default={}, max_length=100)
     headers: dict[Key, Key] = Field(default={}, max_length=100)
     on_duplicate: Literal["return", "raise"] = Field(
@@ -74,7 +66,7 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
         # Fairlane signs and sends the messages of its own tasks, so callers must not choose their content.
         raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
-    options: Any = {_OPTIONS.get(name, name): value for name, value in given.items()}
+    options: Any = {_RENAMED.get(name, name): value for name, value in given.items()}
     options |= {"created_by": ctx.caller.name, "tenant": tenant}
     handle = await ctx.app.tasks.aenqueue(body.type, body.payload, rules=ctx.app.runtime, **options)
     enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)

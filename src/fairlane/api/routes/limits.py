@@ -10,18 +10,15 @@ import msgspec
 from msgspec import Meta
 from pydantic import Field
 
-from fairlane.api.fields import ActBody, Name, TenantName, many, shape
+from fairlane.api.fields import ActBody, Name, TenantName, accepting, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.client.admin.limits import LimitAdmin
 from fairlane.core.ids import EVERY_TENANT
-from fairlane.core.limits import FullPolicy, Limit, LimitKind, StoredLimit
+from fairlane.core.limits import Limit, LimitKind, StoredLimit
 from fairlane.errors import InvalidOption
 
 routes = Routes("limits", "/api/jobs/limits/")
-
-Number = Annotated[int, Field(ge=-1, le=2**31 - 1, description="-1: no limit.")]
-RateText = Annotated[str, Field(max_length=40, pattern=r"^[0-9a-z /.]+$", examples=["50/min"])]
 
 _RATE = Annotated[str | None, Meta(description="How many in a span of time, such as `100/min`.", examples=["50/min"])]
 LIMIT = shape(
@@ -54,14 +51,11 @@ class AboutLimitBody(ActBody):
         return {option: self.name, **({} if self.queue is None else {"queue": self.queue})}
 
 
-class LimitBody(AboutLimitBody):
-    running: Number | None = None
-    rate: RateText | None = None
-    waiting: Number | None = None
-    when_full: FullPolicy | None = None
-    enqueue_rate: RateText | None = None
-    payload_bytes: Number | None = None
-    types: list[Name] = Field(default=[], max_length=1000, description="For a named limit: the tasks that share it.")
+_FIGURES = ("running", "rate", "waiting", "when_full", "enqueue_rate", "payload_bytes", "types")
+
+
+class LimitBody(accepting(Limit, *_FIGURES, base=AboutLimitBody)):  # type: ignore[misc]  # made at run time
+    pass
 
 
 @routes.get("", LimitAdmin.alist, answer=LIMITS)

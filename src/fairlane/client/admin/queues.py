@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.context import in_scope
@@ -15,20 +15,9 @@ from fairlane.core.names import check_queue_name
 from fairlane.core.ops import GetStats, ListPauses, PauseKind, QueueStats
 
 
-class QueueState(Struct, frozen=True, kw_only=True):
+class QueueState(QueueStats, frozen=True, kw_only=True):
     """One queue as it is now. Counts are exact up to 100,000."""
 
-    queue: str
-    pending: int = 0
-    """Ready, held, scheduled for the first time or snoozed, and prefetched."""
-    ready: int = 0
-    scheduled: int = 0
-    processing: int = 0
-    failed: int = 0
-    """Failed jobs that wait for a retry."""
-    held: int = 0
-    """Held until their tenant is below its limit."""
-    oldest_due_at: datetime | None = None
     oldest_pending_s: float | None = None
     """How long the oldest ready job has been due."""
     paused: bool = False
@@ -62,15 +51,5 @@ class QueueAdmin(PausingVerbs):
 
 def _state(counts: QueueStats, now: datetime, *, is_paused: bool) -> QueueState:
     due_at = counts.oldest_due_at
-    return QueueState(
-        queue=counts.queue,
-        pending=counts.pending,
-        ready=counts.ready,
-        scheduled=counts.scheduled,
-        processing=counts.processing,
-        failed=counts.failed,
-        held=counts.held,
-        oldest_due_at=due_at,
-        oldest_pending_s=None if due_at is None else max((now - due_at).total_seconds(), 0.0),
-        paused=is_paused,
-    )
+    oldest_s = None if due_at is None else max((now - due_at).total_seconds(), 0.0)
+    return QueueState(**asdict(counts), oldest_pending_s=oldest_s, paused=is_paused)

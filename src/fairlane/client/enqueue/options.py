@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
@@ -56,16 +56,16 @@ class Options(Struct, frozen=True):
 
     tenant: str | None = None
     priority: int | None = None
-    delay: float | None = None
+    delay: Annotated[float, Meta(ge=0, le=LONGEST_DELAY_S)] | None = None
     run_at: datetime | None = None
     idempotency_key: str | None = None
     dedup_key: str | None = None
     correlation_id: str | None = None
     parent: JobId | None = None
     created_by: str | None = None
-    max_attempts: int | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     retry: Retry | None = None
-    timeout: float | None = None
+    timeout: Annotated[float, Meta(ge=0.001, le=LONGEST_TIMEOUT_S)] | None = None
     queue: str | None = None
     refs: dict[str, int | str] = {}
     headers: dict[str, str] = {}

@@ -13,15 +13,15 @@ from fairlane.core.ops.base import COUNT_CAP, Op, Scope
 
 class QueueStats(Struct, frozen=True, kw_only=True):
     queue: str
-    pending: int
+    pending: int = 0
     """Ready, held, scheduled for the first time or snoozed, and prefetched."""
-    ready: int
-    scheduled: int
+    ready: int = 0
+    scheduled: int = 0
     """Everything in `scheduled`, awaiting retry or not."""
-    processing: int
-    failed: int
+    processing: int = 0
+    failed: int = 0
     """Failed and waiting for their retry."""
-    oldest_due_at: datetime | None
+    oldest_due_at: datetime | None = None
     """The earliest due time among the ready."""
     held: int = 0
     """Kept back until their tenant has room."""
