@@ -15,7 +15,7 @@ from fairlane import Fairlane
 from fairlane.core.ops import AddTenants
 from fairlane.testing import run_due
 from tests.acceptance import runbook_shop as shop
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from fairlane.cli.options import read_span
 from fairlane.worker.foreman.foreman import RETIRE_S
 from fairlane.worker.foreman.process import KILL_AFTER_S
 from fairlane.worker.foreman.supervisor import LAST_S
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 from tests.servers.ports import free_port
 from tests.servers.postgres import shared_server
 

@@ -12,7 +12,7 @@ import pytest
 from fairlane.cli.main import COMMANDS
 from fairlane.core.alerts import DEFAULT_RULES
 from tests.acceptance.runbook_scenes import ROOT, SCENES, Stage
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 
 PAGE = (ROOT / "docs" / "operate" / "runbook.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n)*)", re.MULTILINE)

@@ -25,7 +25,7 @@ from fairlane.cli.output import Failed
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.job import STATUSES
 from tests.cli.conftest import Run
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 
 
 class Told(NamedTuple):

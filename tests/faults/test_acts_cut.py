@@ -21,9 +21,9 @@ from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
 from tests.faults.acts import ACTS, Staged
-from tests.faults.cutting import Direction, cut_at, measure, offsets
+from tests.faults.cuts import Direction, cut_at, measure, offsets
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.servers.proxy import Proxy
 from tests.support.scene import Scene
 from tests.support.stores import Face, Ground
@@ -153,7 +153,7 @@ def ram(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.requirement("L10", "Q17")
 def test_an_act_killed_anywhere_and_its_audit_are_both_there_or_neither_on_sqlite(ram: Path) -> None:
     stride = 10 if IS_LONG else 0
-    command = [sys.executable, "-m", "tests.faults.killing_acts", str(ram / "jobs.db"), str(stride)]
+    command = [sys.executable, "-m", "tests.faults.killed_acts", str(ram / "jobs.db"), str(stride)]
     told = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (0, "")
     fates: dict[str, set[str]] = {}

@@ -17,8 +17,8 @@ from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
 from tests.faults.conftest import Stores
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.support.scene import Scene
 from tests.support.stores import Ground
 

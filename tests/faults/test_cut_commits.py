@@ -9,7 +9,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Op, Renew, Turn
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
-from tests.faults.cutting import Direction, cut_at, measure, offsets
+from tests.faults.cuts import Direction, cut_at, measure, offsets
 from tests.faults.places import Place
 from tests.servers.proxy import Cut, Proxy
 from tests.support.samples import Making, completed, retried

@@ -10,8 +10,8 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ForgetOld, ReadEvents
 from fairlane.stores.postgres import PostgresStore
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 
 pytestmark = pytest.mark.requirement("I13")
 

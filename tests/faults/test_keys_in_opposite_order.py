@@ -9,8 +9,8 @@ import pytest
 
 from fairlane.core.ops import Enqueue
 from fairlane.stores.postgres import PostgresStore
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.support.samples import Making
 
 pytestmark = pytest.mark.requirement("W6", "L4")

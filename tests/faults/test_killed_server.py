@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 
 WRITERS = 3
 ACKNOWLEDGED_BEFORE_THE_KILL = 150
@@ -22,7 +22,7 @@ def kill_under_load(place: Place, directory: Path, round_: int) -> set[str]:
         file.touch()
     writers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.enqueueing", place.dsn, str(round_ * 10 + number), str(file)]
+            [sys.executable, "-m", "tests.faults.enqueue_process", place.dsn, str(round_ * 10 + number), str(file)]
         )
         for number, file in enumerate(files)
     ]

@@ -10,8 +10,8 @@ import pytest
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.stores.postgres import PostgresStore
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.support.samples import Making
 from tests.support.scene import wanting
 

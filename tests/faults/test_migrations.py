@@ -14,9 +14,9 @@ from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres.migrator import script
 from fairlane.stores.postgres.schema import functions_step, migrations
 from tests.faults.conftest import Stores
+from tests.faults.eventually import eventually
 from tests.faults.migrator_process import migrate
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.servers.pgbouncer import pgbouncer_program
 from tests.servers.programs import run_by_psql, run_program
 from tests.support.scene import Scene

@@ -12,8 +12,8 @@ import pytest
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, GetStats, Turn
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.support.samples import Making
 from tests.support.scene import Scene
 

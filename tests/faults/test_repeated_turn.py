@@ -11,8 +11,8 @@ import pytest
 from fairlane.core.ops import Enqueue, Lapse, Reclaim, Renew, Retire, Turn
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.conftest import Stores
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.faults.waiting import eventually
 from tests.support.samples import Making
 from tests.support.scene import wanting
 

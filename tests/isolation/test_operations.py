@@ -15,7 +15,7 @@ from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
 from fairlane.core.schedules import ScheduleSpec
 from fairlane.errors import DeadLetterNotFound, JobNotFound, ScheduleNotFound
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
-from tests.isolation.furnishing import Things, furnish
+from tests.isolation.tenant_data import TenantData, add_tenant_data
 from tests.support.scene import Scene
 from tests.support.stores import Face, Ground, open_at
 
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
     scene: Scene
     app: Fairlane
-    things: dict[str, Things]
+    things: dict[str, TenantData]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -44,7 +44,7 @@ def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
 def place(face: Face) -> Place:
     face.run(Purge())
     scene = Scene(face)
-    things = furnish(scene)
+    things = add_tenant_data(scene)
     for name in (OWN, FOREIGN):
         spec = ScheduleSpec(name=f"of-{name}", type="work", cron="0 3 * * *", tenant=name, queue=name)
         scene.run(ops.DeclareSchedules(schedules=(ops.Planned(spec=spec, next_at=WHEN),), source="person", by="olga"))
@@ -88,7 +88,7 @@ def test_a_store_asked_in_one_tenants_scope_neither_shows_nor_changes_anothers(
     assert everything(scene) == before
 
 
-Try = Callable[[Fairlane, Things], object]
+Try = Callable[[Fairlane, TenantData], object]
 
 # What an application can ask for inside a tenant's context, by the operation it leads to: named, or by the id of a foreign thing.
 CLIENT: dict[type[Op[Any]], list[Try]] = {

@@ -20,8 +20,8 @@ from fairlane.worker.config import WorkerConfig
 from fairlane.worker.lanes import Lane
 from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
-from tests.isolation.furnishing import furnish
 from tests.isolation.house import House
+from tests.isolation.tenant_data import add_tenant_data
 from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I10")
@@ -56,7 +56,7 @@ def is_allowed(store: PostgresStore, op: Op[Any]) -> bool:
 
 
 def test_a_role_may_do_exactly_what_it_is_for(scene: Scene, role: str, store: PostgresStore) -> None:
-    things = furnish(scene)["acme"]
+    things = add_tenant_data(scene)["acme"]
     every = samples(
         scene.making,
         scope=ALL_TENANTS,
@@ -139,7 +139,7 @@ def test_the_schemas_version_is_known_to_roles_that_read_no_table(role: str, sto
 
 
 def test_isolating_again_changes_nothing(scene: Scene, house: House) -> None:
-    furnish(scene)
+    add_tenant_data(scene)
 
     def described() -> list[Any]:
         with psycopg.connect(house.superuser) as conn:

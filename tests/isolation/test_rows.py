@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from tests.isolation.furnishing import TENANTS, furnish
 from tests.isolation.house import House
+from tests.isolation.tenant_data import TENANTS, add_tenant_data
 from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I10", "I14")
@@ -27,7 +27,7 @@ SET: LiteralString = "select set_config('fairlane.tenant', %s, true)"
 
 @pytest.fixture
 def full(scene: Scene) -> Scene:
-    furnish(scene)
+    add_tenant_data(scene)
     return scene
 
 

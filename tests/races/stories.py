@@ -13,8 +13,8 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Reclaim, Renew, Reprocess, Retire, Turn, TurnResult
 from fairlane.core.outcome import Outcome
 from fairlane.stores.base import Store
-from tests.races.keeping import KEEPING
-from tests.races.limiting import LIMITING
+from tests.races.limits import LIMITING
+from tests.races.records import KEEPING
 from tests.support.samples import Making, completed, released, retried
 from tests.support.scene import wanting
 

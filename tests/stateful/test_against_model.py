@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.stateful.interrupted import InterruptedLives
-from tests.stateful.kept import Keepings
-from tests.stateful.limited import LimitedLives
+from tests.stateful.interruptions import InterruptedLives
+from tests.stateful.limits import LimitedLives
+from tests.stateful.records import SharedRecords
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
@@ -23,7 +23,7 @@ COLOURS = {
 }
 
 
-MACHINES = {"lives": InterruptedLives, "limits": LimitedLives, "timetables": Timetables, "keepings": Keepings}
+MACHINES = {"lives": InterruptedLives, "limits": LimitedLives, "timetables": Timetables, "keepings": SharedRecords}
 every_machine = pytest.mark.parametrize("machine", MACHINES)
 
 

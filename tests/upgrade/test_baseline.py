@@ -16,7 +16,7 @@ from fairlane.stores import open_store
 from fairlane.stores.migrations import Migration, Migrations
 from fairlane.stores.postgres import schema
 from fairlane.stores.sqlite import migrator as sqlite_migrator
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 from tests.servers.postgres import shared_server
 from tests.upgrade.make_fixtures import HERE
 from tests.upgrade.releases import BASELINE, Baseline, MadeUp, objects

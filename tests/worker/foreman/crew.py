@@ -14,7 +14,7 @@ import psutil
 
 from fairlane import Fairlane
 from fairlane.client.task import Task
-from tests.faults.waiting import eventually
+from tests.faults.eventually import eventually
 from tests.worker.foreman import yard
 
 ROOT = Path(__file__).parents[3]

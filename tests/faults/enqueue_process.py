@@ -1,6 +1,6 @@
 """A process that enqueues until the store is gone, and writes down each job that was acknowledged.
 
-python -m tests.faults.enqueueing DSN SEED FILE
+python -m tests.faults.enqueue_process DSN SEED FILE
 """
 
 from __future__ import annotations

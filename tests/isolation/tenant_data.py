@@ -24,7 +24,7 @@ TENANTS = ("acme", "globex")
 HELD = Limit(kind="tenant", name="*", queue="full", waiting=1, when_full="hold")
 
 
-class Things(NamedTuple):
+class TenantData(NamedTuple):
     """What a tenant has, for others to try and reach."""
 
     running: JobId
@@ -33,14 +33,14 @@ class Things(NamedTuple):
     worker: WorkerId
 
 
-def furnish(scene: Scene) -> dict[str, Things]:
+def add_tenant_data(scene: Scene) -> dict[str, TenantData]:
     """Jobs in every place, with keys, attempts, notes and results; a pause, a limit, figures, events. Queues are named after their tenant."""
-    made = {tenant: _furnish(scene, tenant) for tenant in TENANTS}
+    made = {tenant: _add(scene, tenant) for tenant in TENANTS}
     scene.run(AddTenants())
     return made
 
 
-def _furnish(scene: Scene, tenant: str) -> Things:
+def _add(scene: Scene, tenant: str) -> TenantData:
     own = {"tenant": tenant, "queue": tenant, "type": f"{tenant}.work"}
     scene.finished(**own)
     letter = scene.dead(**own)
@@ -56,4 +56,4 @@ def _furnish(scene: Scene, tenant: str) -> Things:
     row = StatRow(minute=NOON, type="work", queue=tenant, tenant=tenant, completed=1)
     scene.run(AddStats(worker=worker, batch=1, rows=(row,)))
     scene.run(AddEvents(events=(EventDraft(kind="job_completed", tenant=tenant, data={"of": tenant}),)))
-    return Things(running.id, waiting.id, letter.seq, worker)
+    return TenantData(running.id, waiting.id, letter.seq, worker)

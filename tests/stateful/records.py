@@ -70,7 +70,7 @@ drafts = st.builds(
 )
 
 
-class Keepings(RuleBasedStateMachine):
+class SharedRecords(RuleBasedStateMachine):
     """Whoever issues, tells, watches or seals what in whatever order, the store answers as the model does."""
 
     open_store: ClassVar[Callable[[], Runs]]

@@ -1,4 +1,4 @@
-"""Acts on SQLite, each in a process that kills itself in the middle: python killing_acts.py FILE STRIDE
+"""Acts on SQLite, each in a process that kills itself in the middle: python killed_acts.py FILE STRIDE
 
 Prints a line for each kill: the act, whether it happened, how many records the audit has of it, and whether those are all.
 """

@@ -28,7 +28,7 @@ from fairlane.core.ops import (
     Unhold,
     Why,
 )
-from tests.stateful.interrupted import InterruptedLives
+from tests.stateful.interruptions import InterruptedLives
 from tests.stateful.strategies import QUEUES, TENANTS, TYPES, bounds, scopes, specs
 
 PERIODS = {"queue": 10.0, "tenant": 61.0, "type": 5.0, "named": 10.0}
