@@ -43,7 +43,7 @@ def test_the_line_in_the_list_is_the_first_line_of_the_command_itself(name: str)
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.help is not None
-    assert command.help.splitlines()[0] == COMMANDS[name].help
+    assert command.help.splitlines()[0] == COMMANDS[name]
 
 
 def test_help_loads_no_driver_no_client_and_no_table_maker() -> None:
