@@ -113,7 +113,7 @@ class Watch(Access, Events):
         found = []
         for letter in (letter_of(r) for r in self.jobs if r.letter and op.scope.admits(r.spec.tenant)):
             seen = {name: getattr(letter, name) for name in ("status", "error_class", "error_type", "fingerprint")}
-            seen |= {name: getattr(letter.job, name) for name in ("queue", "type", "correlation_id")}
+            seen |= {name: getattr(letter.job, name) for name in ("queue", "type", "category", "correlation_id")}
             seen["acknowledged"] = letter.acknowledged_by is not None
             if all(getattr(op.where, name) in (None, value) for name, value in seen.items()):
                 found.append(letter)

@@ -110,7 +110,7 @@ class Reads:
                 for name in ("status", "error_class", "error_type", "fingerprint")
             ) and all(
                 getattr(where, name) in (None, getattr(letter.job, name))
-                for name in ("queue", "type", "correlation_id")
+                for name in ("queue", "type", "category", "correlation_id")
             )
             if alike and where.acknowledged in (None, letter.acknowledged_by is not None):
                 found.append(letter)

@@ -65,7 +65,16 @@ def shop(url: str = "memory://", **settings: Any) -> Fairlane:
     def bounce(note: str = "") -> None:
         raise NonRetryable(f"no such address {note}")
 
+    @app.task(name="mail.export", category="export")
+    def export(broken: bool = False) -> None:
+        if broken:
+            raise NoDisk("full")
+
     return app
+
+
+class NoDisk(NonRetryable):
+    pass
 
 
 class Mine:

@@ -119,13 +119,14 @@ def test_an_acknowledged_letter_still_waits_for_review(scene: Scene) -> None:
 
 
 def test_every_filter_of_the_listing_holds_for_groups(scene: Scene) -> None:
-    dies(scene, "q", queue="bulk")
+    dies(scene, "q", queue="bulk", category="export")
     dies(scene, "t", type="report.make")
     dies(scene, "c", error_class="non_retryable")
     dies(scene, "e", error_type="KeyError")
     dies(scene, "o", correlation_id="order-1")
     assert counts(groups(scene, queue="bulk")) == {"q": 1}
     assert counts(groups(scene, type="report.make")) == {"t": 1}
+    assert counts(groups(scene, category="export")) == {"q": 1}
     assert counts(groups(scene, error_class="non_retryable")) == {"c": 1}
     assert counts(groups(scene, error_type="KeyError")) == {"e": 1}
     assert counts(groups(scene, correlation_id="order-1")) == {"o": 1}

@@ -233,12 +233,13 @@ def letters(scene: Scene, **where: Any) -> list[Seq]:
 @pytest.mark.requirement("I7")
 def test_dead_letters_are_listed_by_what_they_are(scene: Scene) -> None:
     plain = scene.dead().seq
-    worker, lease = scene.leased(type="report.make", queue="bulk", correlation_id="order-12")
+    worker, lease = scene.leased(type="report.make", queue="bulk", category="export", correlation_id="order-12")
     scene.settle(worker, died(lease, failure(error_class="non_retryable", error_type="Odd", fingerprint="beef")))
     odd = lease.seq
     for name, value in {
         "queue": "bulk",
         "type": "report.make",
+        "category": "export",
         "error_class": "non_retryable",
         "error_type": "Odd",
         "fingerprint": "beef",

@@ -243,6 +243,7 @@ class Wanderer:
             status=self.some(None, None, *DEAD_LETTER_STATUSES),
             acknowledged=self.some(None, None, True, False),
             queue=self.some(None, *QUEUES),
+            category=self.some(None, None, "sync"),
             error_class=self.some(None, None, "transient"),
             error_type=self.some(None, None, "Buried"),
             correlation_id=self.some(None, None, "order-1"),

@@ -40,6 +40,7 @@ def _filters(command: F) -> F:
             ),
             click.option("--queue", help="From this queue."),
             click.option("--type", help="Of this task."),
+            click.option("--category", help="Of this category."),
             click.option("--error-class", help="transient, retryable, non_retryable or rate_limited."),
             click.option("--error-type", help="Of this exception."),
             click.option("--fingerprint", help="With this fingerprint."),

@@ -39,6 +39,7 @@ class DeadLetterFilters(TypedDict, total=False):
     acknowledged: bool
     queue: str
     type: str
+    category: str
     error_class: ErrorClass
     error_type: str
     fingerprint: str

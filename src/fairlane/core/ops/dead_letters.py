@@ -81,6 +81,7 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     acknowledged: bool | None = None
     queue: str | None = None
     type: str | None = None
+    category: str | None = None
     error_class: ErrorClass | None = None
     error_type: str | None = None
     fingerprint: str | None = None

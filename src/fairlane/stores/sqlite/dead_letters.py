@@ -105,6 +105,7 @@ def dead_letters_where(scope: Scope, where: DeadLetterFilter) -> tuple[str, tupl
         ("d.fingerprint", where.fingerprint),
         ("j.queue", where.queue),
         ("j.type", where.type),
+        ("j.category", where.category),
     )
     if where.acknowledged is not None:
         conditions.append(Condition(f"d.acknowledged_by is {'not ' if where.acknowledged else ''}null", ()))

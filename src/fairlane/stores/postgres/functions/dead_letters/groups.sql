@@ -23,6 +23,7 @@ declare
   _fingerprint     text := _op->'where'->>'fingerprint';
   _queue           text := _op->'where'->>'queue';
   _type            text := _op->'where'->>'type';
+  _category        text := _op->'where'->>'category';
   _correlation_id  text := _op->'where'->>'correlation_id';
   _limit           integer := at_most(_op);
 begin
@@ -38,6 +39,7 @@ begin
         and (_tenant is null or j.tenant = _tenant)
         and (_queue is null or j.queue = _queue)
         and (_type is null or j.type = _type)
+        and (_category is null or j.category = _category)
         and (_correlation_id is null or coalesce(j.correlation_id, j.id::text) = _correlation_id)
       order by d.seq desc limit 10000
     ), grouped as (
