@@ -1,17 +1,41 @@
-"""`fairlane doctor`: reports problems and their remedies."""
+"""`fairlane doctor`: reports problems and their remedies.
+
+The checks run in order and end at the first one that lacks its prerequisites.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import FAILED, Printer, plural
-from fairlane.cli.target import At
+from fairlane.cli.output import FAILED, Printer, one_line, plural
+from fairlane.cli.target import At, isolator_of, schema_of, sqlite_file, without_fallback
+from fairlane.client.app import Fairlane
+from fairlane.errors import ConfigError, FairlaneError, MissingExtra, SchemaOutOfDate, StoreError, nearest
+from fairlane.stores.migrations import require
+from fairlane.stores.url import redacted, store_named_by
 
 if TYPE_CHECKING:
-    from fairlane.cli.doctor.store import Finding
+    from fairlane.client.settings.model import Settings
+
+SKEW_WARN_S = 2.0
+SKEW_FAIL_S = 60.0
+PAGES = 5
+"""How many unfinished jobs are checked for unknown types: five pages, a thousand jobs."""
+
+State = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    check: str
+    state: State
+    says: str
+    remedy: str = ""
 
 
 @click.command()
@@ -22,8 +46,6 @@ def doctor(at: At, out: Printer) -> None:
 
     Changes nothing. Exits with 1 if a check fails; warnings do not count as failures.
     """
-    from fairlane.cli.doctor.checks import examine
-
     findings = list(examine(at))
     failed = sum(finding.state == "fail" for finding in findings)
     if out.as_json:
@@ -38,3 +60,194 @@ def doctor(at: At, out: Printer) -> None:
 
 def _with_remedy(finding: Finding) -> str:
     return f"{finding.says.rstrip('.')} → {finding.remedy}" if finding.remedy else finding.says
+
+
+def examine(at: At) -> Iterator[Finding]:
+    yield from _versions()
+    try:
+        settings = at.settings()
+        application = at.application()
+    except ConfigError as error:
+        yield Finding("settings", "fail", one_line(str(error)), "correct the setting it names")
+        return
+    yield from _settings_in_force(settings)
+    if application is not None:
+        yield from _tasks(application)
+    if settings.url.lower().startswith("memory:"):
+        yield Finding("store", "warn", "memory: jobs end with the process", "use sqlite:/// or postgresql://")
+        return
+    found = list(_schema(settings))
+    yield from found
+    if any(finding.check == "store" for finding in found):
+        return
+    try:
+        yield from _sqlite_place(settings)
+        if found[0].state == "ok":
+            yield from _isolation(settings)
+            with Fairlane(settings=without_fallback(settings)) as client:
+                yield from _health(client)
+                if application is not None:
+                    yield from _unknown_types(client, application)
+    except (FairlaneError, OSError) as error:
+        yield _unreachable(error)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("versions", "ok", f"fairlane {version('fairlane')}, Python {platform.python_version()}")
+
+
+def _settings_in_force(settings: Settings) -> Iterator[Finding]:
+    yield Finding("url", "ok", f"{redacted(settings.url)}, from {settings.source('url')}")
+    others = [f"{name} from {source}" for name, _, source in settings.shown() if source != "default" and name != "url"]
+    yield Finding("settings", "ok", "; ".join(others) or "all others have their defaults")
+    try:
+        settings.alerts.require_extra()
+    except MissingExtra as error:
+        yield Finding("alerts", "fail", f"{error.purpose} needs {error.package}, which is not installed", error.remedy)
+    if settings.profile != "production":
+        yield Finding(
+            "profile", "warn", "development: purge() is allowed", 'set profile = "production" on production systems'
+        )
+    if settings.fallback == "memory":
+        yield Finding(
+            "fallback",
+            "warn",
+            "the application uses memory if the store is unreachable at start, and loses those jobs when it ends",
+            'set fallback = "refuse" where jobs must not be lost',
+        )
+
+
+def _tasks(application: Fairlane) -> Iterator[Finding]:
+    if application.tasks:
+        yield Finding("application", "ok", f"{plural(len(application.tasks), 'task')} registered")
+    else:
+        yield Finding(
+            "application", "warn", "no task is registered", "import the modules that define tasks where the app is made"
+        )
+
+
+def _schema(settings: Settings) -> Iterator[Finding]:
+    """Also the first check that fails if the store cannot be reached."""
+    try:
+        migrator = schema_of(settings)
+        state = migrator.state()
+    except (FairlaneError, OSError) as error:
+        yield _unreachable(error)
+        return
+    file = sqlite_file(settings)
+    if file is not None and state.expanded == 0:
+        what = "holds no Fairlane schema yet" if file.exists() else "is not there yet"
+        yield Finding("schema", "warn", f"{file} {what}", "the first enqueue creates it, or run `fairlane migrate up`")
+        return
+    try:
+        require(state, migrator.needed)
+    except SchemaOutOfDate as error:
+        says, _, remedy = str(error).partition(": ")
+        yield Finding("schema", "fail", says, remedy)
+    else:
+        yield Finding("schema", "ok", f"version {state.expanded}")
+
+
+def _sqlite_place(settings: Settings) -> Iterator[Finding]:
+    """The library, the journal and the file system of a SQLite store."""
+    from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL, load
+    from fairlane.stores.sqlite.location import filesystem_of
+
+    file = sqlite_file(settings)
+    if file is None:
+        return
+    connect, version = load(settings.sqlite_library)
+    safe = ".".join(map(str, FIRST_SAFE_WAL))
+    if tuple(map(int, version.split("."))) >= FIRST_SAFE_WAL:
+        yield Finding("sqlite library", "ok", f"{settings.sqlite_library} with SQLite {version}")
+    else:
+        says = (
+            f"{settings.sqlite_library} with SQLite {version}, older than {safe}: the slower rollback journal is used"
+        )
+        yield Finding("sqlite library", "warn", says, 'set sqlite_library = "apsw", or upgrade')
+    kind = filesystem_of(file.resolve().parent)
+    yield Finding("file system", "ok", f"{file.resolve().parent} is on {kind or 'an unknown file system'}")
+    if file.exists():
+        db = connect(str(file))
+        try:
+            [(mode,)] = db.execute("pragma journal_mode")
+        finally:
+            db.close()
+        yield Finding("journal", "ok", str(mode))
+
+
+def _isolation(settings: Settings) -> Iterator[Finding]:
+    """How tenants are isolated in a PostgreSQL store."""
+    if not store_named_by(settings.url).startswith("postgres"):
+        return
+    found = isolator_of(settings).look()
+    if found is None:
+        return
+    state, begins, remedy = _ISOLATION[found.state]
+    yield Finding("isolation", state, f"{begins}: {found.says}", remedy)
+
+
+_ISOLATION: dict[str, tuple[State, str, str]] = {
+    "database": ("ok", "by the database", ""),
+    "convention": ("ok", "by convention", "let PostgreSQL enforce it: `fairlane migrate isolate`"),
+    "bypassed": ("warn", "bypassed", "log in with a role that is only granted the worker or api role"),
+    "incomplete": ("fail", "incomplete", "run `fairlane migrate isolate` again"),
+}
+
+
+def _health(client: Fairlane) -> Iterator[Finding]:
+    """The store's own report, and how far its clock is from this machine's."""
+    before = client.runtime.clock.now()
+    found = client.statistics.health()
+    after = client.runtime.clock.now()
+    yield Finding("store", "ok", f"{found.store} answers: {found.server}")
+    if found.durable:
+        yield Finding("durability", "ok", "acknowledged writes survive a crash")
+    for sentence in found.degraded:
+        yield _from_sentence("durability", "warn" if found.durable else "fail", sentence)
+    if not found.durable and not found.degraded:
+        yield Finding("durability", "warn", "jobs end with the process", "use sqlite:/// or postgresql://")
+    skew_s = (found.now - (before + (after - before) / 2)).total_seconds()
+    uncertain_s = (after - before).total_seconds() / 2
+    off_s = max(abs(skew_s) - uncertain_s, 0.0)
+    state: State = "fail" if off_s > SKEW_FAIL_S else "warn" if off_s > SKEW_WARN_S else "ok"
+    says = "within a moment of this machine's" if state == "ok" else f"{skew_s:+.1f} s from this machine's"
+    yield Finding("clock", state, says, "" if state == "ok" else "let both follow NTP; the store's clock decides")
+
+
+def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
+    """Unfinished jobs whose type the application does not register."""
+    types: dict[str, int] = {}
+    before: int | None = None
+    for _ in range(PAGES):
+        page = client.jobs.list(status=("pending", "processing", "failed"), limit=200, before=before)
+        for job in page.jobs:
+            types[job.type] = types.get(job.type, 0) + 1
+        before = page.next
+        if before is None:
+            break
+    unknown = {name: number for name, number in types.items() if name not in application.tasks}
+    for name, number in sorted(unknown.items()):
+        yield Finding(
+            "unknown type",
+            "warn",
+            f'{number} unfinished of type "{name}", which the application does not register.'
+            f"{nearest(name, application.tasks)}",
+            "deploy the code that defines it, or cancel them",
+        )
+    if not unknown:
+        looked = "all unfinished jobs" if before is None else f"the newest {PAGES * 200} unfinished jobs"
+        yield Finding("unknown type", "ok", f"none among {looked}")
+
+
+def _unreachable(error: Exception) -> Finding:
+    remedy = (
+        "check the url, and that the server runs and accepts your credentials" if isinstance(error, StoreError) else ""
+    )
+    return Finding("store", "fail", one_line(str(error)), remedy)
+
+
+def _from_sentence(check: str, state: State, sentence: str) -> Finding:
+    """A sentence of the form "what is wrong: why it matters; what to do", as stores report it."""
+    says, _, remedy = sentence.rpartition("; ")
+    return Finding(check, state, says or sentence, remedy if says else "")

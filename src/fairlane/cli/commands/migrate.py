@@ -117,7 +117,7 @@ def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -
     Creates the roles NAME_owner, NAME_engine, NAME_worker, NAME_api and NAME_read; none can log in. Grant the last
     three to the roles your processes log in with. Safe to repeat; `migrate up` preserves the isolation.
     """
-    from fairlane.cli.migrator import isolator_of
+    from fairlane.cli.target import isolator_of
 
     at, out = outer.joined(at, out)
     isolator = isolator_of(at.settings())
@@ -205,7 +205,7 @@ def _show(migrator: Migrator, out: Printer) -> bool:
 
 
 def _migrator(at: At) -> Migrator:
-    from fairlane.cli.migrator import schema_of
+    from fairlane.cli.target import schema_of
 
     return schema_of(at.settings())
 
