@@ -25,7 +25,7 @@
       StillRunning               drained, but not in time
       UnreadablePayload          a stored payload that today's code cannot take; nothing ran
       StoreError
-        StoreUnavailable         not reachable now; nothing is known to be wrong with the request
+        StoreUnavailable         not reachable, busy or not usable now; nothing is known to be wrong with the request
         StoreClosed
         StoreRefused             the store refused the data itself
         SchemaOutOfDate
@@ -273,9 +273,9 @@ class StoreError(FairlaneError):
 
 
 class StoreUnavailable(StoreError):
-    def __init__(self, store: str, why: str) -> None:
-        self.store, self.why = store, why
-        super().__init__(f"the {store} store cannot be reached: {why}")
+    def __init__(self, store: str, why: str, problem: str = "cannot be reached") -> None:
+        self.store, self.why, self.problem = store, why, problem
+        super().__init__(f"the {store} store {problem}: {why}")
 
 
 class StoreClosed(StoreError):

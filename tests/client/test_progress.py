@@ -35,7 +35,7 @@ def taken(job: CurrentJob) -> list[Any]:
     return notes.taken
 
 
-@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True, None])
+@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True, None, 10**400, -(10**400)])
 def test_progress_is_a_number_from_0_to_1(job: CurrentJob, bad: Any) -> None:
     with pytest.raises(InvalidOption, match="a number from 0 to 1"):
         job.progress(bad)

@@ -122,6 +122,8 @@ class Definition(Generic[R]):
     def decode(self, lease: Lease) -> dict[str, Any]:
         """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
         signature, payload = self.signature, lease.payload
+        if lease.unreadable is not None:
+            raise UnreadablePayload(self.name, (lease.unreadable,))
         if (
             signature.needs_all
             and lease.payload_version == self.version

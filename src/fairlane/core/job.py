@@ -123,6 +123,8 @@ class Lease(Struct, frozen=True, gc=False):
     retry: Raw | None = None
     payload: str = "{}"
     """JSON text exactly as enqueued; decoded only where one bad row cannot hurt the others."""
+    unreadable: str | None = None
+    """Why the store could not read this job's row: nothing is run of it, and it is dead-lettered with the reason."""
 
 
 AttemptOutcome = Literal["completed", "failed", "dead", "cancelled", "snoozed", "released", "lost", "failed_by_hand"]

@@ -217,13 +217,16 @@ class TurnLoop:
                 return await state.app.runtime.store.arun(turn)
             except StoreClosed:
                 raise
-            except StoreRefused as refused:
-                turn = await self._settle_by_halves(turn, refused)
-            except FairlaneError as error:
+            except Exception as error:
+                if isinstance(error, StoreRefused) and turn.outcomes:
+                    turn = await self._settle_by_halves(turn, error)
+                    continue
                 if self.until_s is not None and state.monotonic() > self.until_s:
                     raise Unanswered(str(error)) from error
                 pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + state.app.runtime.chance.fraction())
-                log.warning("the store did not answer, trying again in %.1f s: %s", pause_s, error)
+                what = "refused to claim" if isinstance(error, StoreRefused) else "did not answer"
+                why = error if isinstance(error, FairlaneError) else f"{type(error).__name__}: {error}"
+                log.warning("the store %s, trying again in %.1f s: %s", what, pause_s, why)
                 tries += 1
                 self.stepped_s = state.monotonic()
                 await asyncio.sleep(pause_s)
@@ -231,8 +234,6 @@ class TurnLoop:
     async def _settle_by_halves(self, turn: Turn, refused: StoreRefused) -> Turn:
         """Settle halves of the outcomes until the one the store refuses stands alone, and dead-letter that one."""
         outcomes = turn.outcomes
-        if not outcomes:
-            raise refused
         if len(outcomes) == 1:
             return msgspec.structs.replace(turn, outcomes=(self._unstorable(outcomes[0], refused),))
         middle = len(outcomes) // 2

@@ -13,7 +13,10 @@ from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+import psycopg
 from msgspec import Raw
+from psycopg import postgres
+from psycopg.pq import Format
 
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit
@@ -22,6 +25,41 @@ from fairlane.core.ops import Op
 T = TypeVar("T")
 
 Rows = Sequence[tuple[Any, ...]]
+
+
+def keeps_any_bytes(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the database has the encoding SQL_ASCII, where one row of odd bytes spoils a whole answer."""
+    return conn.info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
+_TEXTS = frozenset(postgres.types[name].oid for name in ("text", "varchar", "name", "json"))
+
+
+class GarbledRows(list[tuple[Any, ...]]):
+    """The answer to a call, as bytes of no encoding: U+FFFD stands where they are no UTF-8."""
+
+    def __init__(self, cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+        super().__init__()
+        self.garbled: set[int] = set()
+        """Places of the rows in which something was replaced."""
+        result = cursor.pgresult
+        assert result is not None
+        columns = [(place, result.ftype(place), Format(result.fformat(place))) for place in range(result.nfields)]
+        loaders = [cursor.adapters.get_loader(oid, how) for _, oid, how in columns]
+        for row in range(result.ntuples):
+            values: list[Any] = []
+            for (place, oid, _), loader in zip(columns, loaders, strict=True):
+                raw = result.get_value(row, place)
+                if raw is None:
+                    values.append(None)
+                elif oid in _TEXTS:
+                    values.append(raw.decode("utf-8", "replace"))
+                    if values[-1].encode() != raw:
+                        self.garbled.add(row)
+                else:
+                    assert loader is not None
+                    values.append(loader(oid, cursor).load(raw))
+            self.append(tuple(values))
 
 
 class Call(NamedTuple, Generic[T]):

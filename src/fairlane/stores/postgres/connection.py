@@ -123,7 +123,9 @@ def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -
         "keepalives_count": 3,
         "tcp_user_timeout": 20_000,
     }
-    return defaults | given | {"options": f"{options} {given.get('options') or ''}".rstrip()}
+    # UTF-8 whatever the environment, the role, the database or the address says: only UTF-8 carries every payload.
+    ours = {"client_encoding": "UTF8", "options": f"{options} {given.get('options') or ''}".rstrip()}
+    return defaults | given | ours
 
 
 def without_options(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnav
 from fairlane.stores.postgres.schema import migrations
 
 STORE = "postgresql"
+BUSY, UNUSABLE = "is busy", "cannot be used"
 
 
 class Lost(Exception):
@@ -23,7 +24,13 @@ class NoAnswer(psycopg.OperationalError):
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """The server's own words with its detail and hint; not the CONTEXT, which quotes the SQL of our functions."""
+    diagnosis = getattr(error, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    if primary is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    parts = [primary, getattr(diagnosis, "message_detail", None), getattr(diagnosis, "message_hint", None)]
+    return " ".join("; ".join(part for part in parts if part).split())
 
 
 def unreachable(error: BaseException) -> StoreUnavailable:
@@ -41,16 +48,20 @@ def translated(error: Exception) -> StoreError | Lost | Again:
     if state.startswith(("57P", "08")) or _has_lost_its_connection(error, state):
         return Lost(text)
     if state == "25006":
-        return StoreUnavailable(STORE, f"{text}; the server or the role is read-only: connect to the primary")
+        return StoreUnavailable(STORE, f"{text}; the server or the role is read-only: connect to the primary", UNUSABLE)
     if state == "25P02":
         return StoreError(f"the transaction on this connection has failed before; roll it back first ({text})")
     if state == "42501":
-        return StoreUnavailable(STORE, f"{text}; grant this role the schema and its functions")
+        return StoreUnavailable(STORE, f"{text}; grant this role the schema and its functions", UNUSABLE)
     if state.startswith(("22", "23", "54")) or isinstance(error, psycopg.DataError):
         return StoreRefused(STORE, text)
-    if state.startswith(("53", "55", "57", "58")):  # out of resources, locked, cancelled, system
-        return unreachable(error)
-    return StoreUnavailable(STORE, f"{type(error).__name__}: {text}")
+    if state == "55P03":
+        return StoreUnavailable(STORE, f"{text}; another transaction holds it: commit or end that one", BUSY)
+    if state.startswith("57"):  # cancelled: the statement's timeout
+        return StoreUnavailable(STORE, text, BUSY)
+    if state.startswith(("53", "55", "58")):  # out of resources, in the wrong state, system
+        return StoreUnavailable(STORE, text, UNUSABLE)
+    return StoreUnavailable(STORE, f"{type(error).__name__}: {text}", UNUSABLE if state else "cannot be reached")
 
 
 def _has_lost_its_connection(error: object, state: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import sql as quoting
-from psycopg.errors import ConnectionTimeout
+from psycopg.errors import CharacterNotInRepertoire, ConnectionTimeout
 
 from fairlane.core.chance import SystemChance
 from fairlane.core.ids import WorkerId
@@ -19,7 +19,7 @@ from fairlane.core.ops import Check, Enqueue, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres.borrowed import EXPECTED, BorrowedConnections
-from fairlane.stores.postgres.calls import Call, Rows, operation_call
+from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, keeps_any_bytes, operation_call
 from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
 from fairlane.stores.postgres.enqueue import enqueue
 from fairlane.stores.postgres.errors import STORE, Again, Lost, NoAnswer, translated
@@ -120,7 +120,16 @@ class PostgresStore:
     def _send(self, call: Call[T], *, proven: bool) -> Rows:
         conn = self._pool.take(proven=proven)
         try:
-            return conn.kept_cursor().execute(self._text(call), call.params).fetchall()
+            cursor, text = conn.kept_cursor(), self._text(call)
+            try:
+                return cursor.execute(text, call.params).fetchall()
+            except CharacterNotInRepertoire:
+                if not keeps_any_bytes(conn):
+                    raise
+                conn.execute("set client_encoding = 'SQL_ASCII'")
+                rows = GarbledRows(conn.cursor(binary=True).execute(text, call.params))
+                conn.execute("set client_encoding = 'UTF8'")
+                return rows
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
@@ -129,9 +138,17 @@ class PostgresStore:
     async def _asend(self, call: Call[T], *, proven: bool) -> Rows:
         conn = await self._pool.atake(proven=proven)
         try:
-            cursor = conn.kept_cursor()
-            await cursor.execute(self._text(call), call.params)
-            return await cursor.fetchall()
+            cursor, text = conn.kept_cursor(), self._text(call)
+            try:
+                await cursor.execute(text, call.params)
+                return await cursor.fetchall()
+            except CharacterNotInRepertoire:
+                if not keeps_any_bytes(conn):
+                    raise
+                await conn.execute("set client_encoding = 'SQL_ASCII'")
+                rows = GarbledRows(await conn.cursor(binary=True).execute(text, call.params))
+                await conn.execute("set client_encoding = 'UTF8'")
+                return rows
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
@@ -178,11 +195,13 @@ class Retries:
         return pause_s * (0.5 + _fraction())
 
     def _given_up(self, why: str, error: Exception) -> StoreUnavailable:
-        text = error.why if isinstance(error, StoreUnavailable) else str(error)
+        text, problem = str(error), "cannot be reached"
+        if isinstance(error, StoreUnavailable):
+            text, problem = error.why, error.problem
         if self._may_be_done:
             act = type(self._op).__name__.lower()
             why = f"{why}; the {act} may or may not have taken effect: check before retrying"
-        return StoreUnavailable(STORE, f"{why} ({text})")
+        return StoreUnavailable(STORE, f"{why} ({text})", "is busy" if isinstance(error, Again) else problem)
 
 
 def call_for(op: Op[T]) -> Call[T]:

@@ -17,7 +17,7 @@ from fairlane.core.job import Lease
 from fairlane.core.limits import Limit
 from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
-from fairlane.stores.postgres.calls import Call, Rows, instant, limits_text
+from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, instant, limits_text
 
 SQL = (
     "select * from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
@@ -130,7 +130,7 @@ def _read(rows: Rows) -> TurnResult:
         leases = [tuple([v.astimezone(UTC) if isinstance(v, datetime) else v for v in row]) for row in leases]
     return TurnResult(
         now=answer.now,
-        leases=tuple([_lease(row, leased_at) for row in leases]),
+        leases=_leases(leases, leased_at, rows),
         refused=answer.refused,
         cancels=answer.cancels,
         registered=answer.registered,
@@ -143,6 +143,25 @@ def _read(rows: Rows) -> TurnResult:
         held_back=answer.held_back,
         limited_until=answer.limited_until,
     )
+
+
+def _leases(rows: Rows, leased_at: datetime, whole: Rows) -> tuple[Lease, ...]:
+    """One row that cannot be read costs nobody the others."""
+    try:
+        leases = [_lease(row, leased_at) for row in rows]
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        leases = [_lease_or_reason(row, leased_at) for row in rows]
+    for place in whole.garbled if isinstance(whole, GarbledRows) else ():
+        if place:  # the first row is the answer
+            leases[place - 1] = replace(leases[place - 1], unreadable="its text is not valid UTF-8")
+    return tuple(leases)
+
+
+def _lease_or_reason(row: tuple[Any, ...], leased_at: datetime) -> Lease:
+    try:
+        return _lease(row, leased_at)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        return replace(_lease((*row[:-1], None), leased_at), unreadable=f"its row cannot be read: {error}")
 
 
 def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:

@@ -55,9 +55,9 @@ _DAMAGED = {11: "the file is damaged", 26: "the file is not a SQLite database"}
 def translated(error: Exception, code: int | None) -> StoreError:
     """The typed error for a primary SQLite result code; the library's own words are kept."""
     if code in _LOCKED:
-        return Locked("sqlite", f"{_LOCKED[code]} ({error})")
+        return Locked("sqlite", f"{_LOCKED[code]} ({error})", "is busy")
     if code in _UNAVAILABLE:
-        return StoreUnavailable("sqlite", f"{_UNAVAILABLE[code]} ({error})")
+        return StoreUnavailable("sqlite", f"{_UNAVAILABLE[code]} ({error})", "cannot be used")
     if code in _REFUSED:
         return StoreRefused("sqlite", f"{_REFUSED[code]} ({error})")
     if code in _DAMAGED:

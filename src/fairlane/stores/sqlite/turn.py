@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from uuid import UUID, SafeUUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Lease
@@ -19,7 +21,7 @@ from fairlane.core.ops import (
     Turn,
     TurnResult,
 )
-from fairlane.errors import StoreRefused
+from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores.sqlite.claims import ClaimLimits, claim, marks_of, survey
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import BAND, RANK
@@ -66,12 +68,43 @@ _instant = lru_cache(maxsize=1024)(from_us)
 
 def leases_by_seq(tx: Transaction, seqs: Sequence[int]) -> list[Lease]:
     """In the order given; each must be leased."""
-    leases = {row[0]: _lease(row) for row in tx.db.execute(_BY_SEQ, (as_list(seqs),))}
+    leases: dict[int, Lease] = {lease.seq: lease for lease in _leases(tx, _BY_SEQ, (as_list(seqs),))}
     return [leases[seq] for seq in seqs]
 
 
 def leases_of_claim(tx: Transaction, worker: WorkerId, claim_no: int) -> list[Lease]:
-    return [_lease(row) for row in tx.db.execute(_BY_CLAIM, (worker.bytes, claim_no))]
+    return _leases(tx, _BY_CLAIM, (worker.bytes, claim_no))
+
+
+def _leases(tx: Transaction, sql: str, params: tuple[object, ...]) -> list[Lease]:
+    """One row that cannot be read costs nobody the others."""
+    try:
+        return [_lease(row) for row in tx.db.execute(sql, params)]
+    except (StoreError, msgspec.MsgspecError, ValueError, TypeError, AttributeError):
+        as_bytes = re.sub(rf"\b{_TEXTS}\b", r"cast(\g<0> as blob)", sql)
+        return [_lease_or_reason(row) for row in tx.db.execute(as_bytes, params)]
+
+
+_TEXTS = r"j\.(?:type|tenant|queue|payload|category|idempotency_key|correlation_id|created_by|refs|headers|retry)"
+_UUIDS = (1, 24)
+"""Places of the columns that are bytes by nature."""
+_DOCUMENTS = slice(26, 29)
+"""Places of refs, headers and retry."""
+
+
+def _lease_or_reason(row: Row) -> Lease:
+    reason, texts = None, list(row)
+    for place, value in enumerate(row):
+        if isinstance(value, bytes) and place not in _UUIDS:
+            texts[place] = value.decode("utf-8", "replace")
+            if texts[place].encode() != value:
+                reason = "its text is not valid UTF-8"
+    try:
+        lease = _lease(tuple(texts))
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as error:
+        reason, texts[_DOCUMENTS] = f"its row cannot be read: {error}", (None, None, None)
+        lease = _lease(tuple(texts))
+    return lease if reason is None else replace(lease, unreadable=reason)
 
 
 def _lease(row: Row) -> Lease:

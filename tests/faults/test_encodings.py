@@ -1,0 +1,182 @@
+"""Clients, roles and databases whose encoding is not UTF-8, and rows that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fairlane import Fairlane
+from fairlane.core.ops import GetStats, Turn
+from fairlane.core.ops.base import ALL_TENANTS
+from fairlane.errors import StoreRefused
+from fairlane.stores import SqliteLibrary
+from fairlane.stores.postgres import PostgresStore
+from tests.faults.places import Place
+from tests.faults.test_odd_rows import insert
+
+JAPANESE = "日本語 と ünïcode"
+ENCODINGS = ["SQL_ASCII", "LATIN1", "EUC_JP"]
+
+
+def greeting_app(url: str) -> Fairlane:
+    app = Fairlane(url, profile="development")
+
+    @app.task(name="greet")
+    def greet(name: str) -> str:
+        return f"{name}!"
+
+    @app.task(name="agreet")
+    async def agreet(name: str) -> str:
+        return f"{name}!"
+
+    return app
+
+
+def greet_everybody(url: str) -> None:
+    """Ten others beside one whose text needs UTF-8: enqueued and read, sync and async."""
+    with greeting_app(url) as app, app.running(slots=4):
+        handles = [app.tasks["greet"].enqueue(name) for name in [JAPANESE, *map(str, range(10))]]
+        results = [handle.result(timeout=20) for handle in handles]
+        assert results == [f"{name}!" for name in [JAPANESE, *map(str, range(10))]]
+
+        async def on_a_loop() -> object:
+            return await (await app.tasks["agreet"].aenqueue(JAPANESE)).aresult(timeout=20)
+
+        assert asyncio.run(on_a_loop()) == f"{JAPANESE}!"
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_client_encoding_of_the_environment_changes_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    store = PostgresStore(place.dsn)
+    store.migrator().require()
+    store.close()
+    greet_everybody(place.dsn)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("where", ["client_encoding={}", "options=-c%20client_encoding%3D{}"])
+def test_a_client_encoding_in_the_address_changes_nothing(place: Place, encoding: str, where: str) -> None:
+    greet_everybody(f"{place.dsn}?{where.format(encoding)}")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_client_encoding_set_for_the_role_or_the_database_changes_nothing(place: Place, encoding: str) -> None:
+    place.rows(f'alter database "{place.name}" set client_encoding = {encoding}')
+    place.rows(f'alter role postgres in database "{place.name}" set client_encoding = {encoding}')
+    greet_everybody(place.dsn)
+
+
+@pytest.fixture
+def ascii_place(place: Place) -> Iterator[Place]:
+    """A database that keeps whatever bytes it is given."""
+    name = "sql_ascii"
+    with psycopg.connect(place.server.dsn("postgres"), autocommit=True) as conn:
+        conn.execute(
+            f"create database {name} encoding 'SQL_ASCII' locale_provider libc locale 'C' template template0".encode()
+        )
+    made = Place(place.server, name)
+    store = PostgresStore(made.dsn)
+    store.migrator().up()
+    store.close()
+    yield made
+    place.server.drop_database(name)
+
+
+def test_a_job_whose_bytes_are_no_text_is_a_dead_letter_with_the_reason_and_the_others_run(ascii_place: Place) -> None:
+    good = insert(ascii_place, '{"name":"before"}', type="greet")
+    odd = insert(ascii_place, '{"name":"\ufffe"}', type="greet")
+    with psycopg.connect(ascii_place.dsn, client_encoding="SQL_ASCII", autocommit=True) as conn:
+        conn.execute(
+            b"update fairlane.job set payload = convert_from('\\x7b226e616d65223a22ff227d'::bytea, 'SQL_ASCII')::json where seq = %s",
+            (odd,),
+        )
+    with greeting_app(ascii_place.dsn) as app:
+        assert app.runtime.store.run(GetStats(scope=ALL_TENANTS)).queues
+        with app.running(slots=2):
+            assert app.tasks["greet"].enqueue("after").result(timeout=20) == "after!"
+        [letter] = app.dead_letters.list().dead_letters
+        assert letter.job.seq == odd
+        assert "not valid UTF-8" in letter.reason
+        assert {job.seq for job in app.jobs.list(status="completed").jobs} > {good}
+
+
+@pytest.mark.parametrize("change", ["enqueued_at = 'infinity'", "enqueued_at = '4000-01-01 BC'"])
+def test_a_job_whose_row_cannot_be_read_is_a_dead_letter_with_the_reason_and_the_others_run(
+    place: Place, change: str
+) -> None:
+    odd = insert(place, '{"name":"odd"}', type="greet")
+    place.rows(f"update fairlane.job set {change}")
+    with greeting_app(place.dsn) as app, app.running(slots=2):
+        assert app.tasks["greet"].enqueue("after").result(timeout=20) == "after!"
+    [(seq, reason)] = place.rows("select seq, reason from fairlane.dead_letter")
+    assert seq == odd
+    assert "cannot be read" in reason
+
+
+@pytest.mark.parametrize("library", ["apsw", "stdlib"])
+@pytest.mark.parametrize(
+    "change", ["payload = cast(x'7b226e616d65223a22ff227d' as text)", "refs = '[1', headers = 'none'"]
+)
+def test_a_row_of_a_file_that_cannot_be_read_is_set_aside_too(
+    tmp_path: Path, library: SqliteLibrary, change: str
+) -> None:
+    import apsw
+
+    with greeting_app(f"sqlite:///{tmp_path}/jobs.db") as app:
+        app.tasks["greet"].enqueue("odd")
+        file = apsw.Connection(str(tmp_path / "jobs.db"))
+        file.execute(f"update fairlane_job set {change}")
+        file.close()
+    with Fairlane(f"sqlite:///{tmp_path}/jobs.db", sqlite_library=library, profile="development") as app:
+
+        @app.task(name="greet")
+        def greet(name: str) -> str:
+            return f"{name}!"
+
+        with app.running(slots=2):
+            assert greet.enqueue("after").result(timeout=20) == "after!"
+    [(reason,)] = apsw.Connection(str(tmp_path / "jobs.db")).execute("select reason from fairlane_dead_letter")
+    assert "cannot be taken" in reason
+
+
+def test_a_claim_the_store_refuses_does_not_end_the_engine(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    arun, refusals = PostgresStore.arun, [StoreRefused("postgresql", "it does not like it"), ValueError("no answer")]
+
+    async def refusing(self: PostgresStore, op: object, **options: object) -> object:
+        if isinstance(op, Turn) and op.wants and refusals:
+            raise refusals.pop()
+        return await arun(self, op, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PostgresStore, "arun", refusing)
+    with greeting_app(place.dsn) as app, app.running(slots=2):
+        assert app.tasks["greet"].enqueue("after").result(timeout=20) == "after!"
+    assert "the store refused to claim, trying again" in caplog.text
+    assert "the store did not answer, trying again" in caplog.text
+    assert "ended unexpectedly" not in caplog.text
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_borrowed_connection_of_another_encoding_enqueues_what_it_can_carry_and_refuses_the_rest(
+    place: Place, encoding: str
+) -> None:
+    with greeting_app(place.dsn) as app:
+        with psycopg.connect(place.dsn, client_encoding=encoding) as conn:
+            plain = app.tasks["greet"].using(conn=conn).enqueue("plain")
+            wide = None
+            if encoding == "SQL_ASCII":  # converts nothing: UTF-8 arrives as it is sent
+                wide = app.tasks["greet"].using(conn=conn).enqueue(JAPANESE)
+            else:
+                with pytest.raises(StoreRefused, match="use UTF8"):
+                    app.tasks["greet"].using(conn=conn).enqueue(f"{JAPANESE} 🙂")
+        with app.running(slots=2):
+            assert plain.result(timeout=20) == "plain!"
+            assert wide is None or wide.result(timeout=20) == f"{JAPANESE}!"
