@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.core.clock import FakeClock as FakeClock
+    from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
     from fairlane.core.limits import Limit as Limit, Rate as Rate
     from fairlane.core.payload.validator import PayloadValidator as PayloadValidator
@@ -87,6 +88,7 @@ _HOMES = {
     "fairlane.client.task": "AsyncTask Bound SyncTask Task",
     "fairlane.client.timeouts": "timeout",
     "fairlane.core.clock": "FakeClock",
+    "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",
     "fairlane.core.limits": "Limit Rate",
     "fairlane.core.payload.validator": "PayloadValidator",

@@ -11,9 +11,11 @@ from fairlane.alerts import register_sinks
 from fairlane.alerts.sinks import WEBHOOK
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
+from fairlane.errors import InvalidState, UnknownTask
 from tests.api.house import EVERY_ROLE, FOREIGN, LIVE, OWN, ShopHouse, shop
 
 SECRET = "canary-secret-hunter2"
+NOON = "2026-01-01T12:00:00Z"
 
 
 def enqueue(house: ShopHouse, **body: Any) -> Any:
@@ -137,13 +139,35 @@ def test_a_body_that_is_not_said_to_be_json_is_refused_with_what_to_say(house: S
 def test_nobody_writes_fairlanes_own_alerts_for_it() -> None:
     """Mail and signed webhooks are jobs of tasks of our own, known wherever a worker runs in the same process."""
     house = ShopHouse(shop(alerts={"webhooks": {"pager": {"url": "https://hooks.example/", "secret": "s" * 16}}}))
+    app = house.app
     try:
-        register_sinks(house.app)
-        assert WEBHOOK in house.app.tasks
-        token = house.token(("operator",), tenant=OWN)
+        register_sinks(app)
+        token = house.token(EVERY_ROLE)
         answer = house.call("POST", "/api/jobs/", token, json={"type": WEBHOOK, "payload": {}})
         assert (answer.status_code, answer.json()["code"]) == (422, "unknown_task")
-        assert house.app.jobs.list().jobs == ()
+        for rules in (app.runtime, None):
+            with pytest.raises(UnknownTask):
+                app.tasks.enqueue(WEBHOOK, {}, rules=rules)
+            with pytest.raises(UnknownTask):
+                app.tasks.call(WEBHOOK, {}, rules=rules)
+        assert app.jobs.list().jobs == ()
+
+        alert = {"status": "fired", "rule": "r", "about": "", "severity": "critical", "value": 1.0, "threshold": 1.0}
+        forged = {
+            "sink": "pager",
+            "message": {**alert, "since": NOON, "at": NOON, "text": "FORGED: restart everything"},
+        }
+        job = app.tasks[WEBHOOK].enqueue(**forged)
+        app.jobs.bury(job, "the receiver is gone")
+        [letter] = app.dead_letters.list().dead_letters
+        answer = house.call("POST", f"/api/jobs/admin/dlq/{letter.id}/reprocess/", token, json={"payload": forged})
+        assert (answer.status_code, answer.json()["code"]) == (409, "invalid_state")
+        assert "reprocess it unedited" in answer.json()["detail"]
+        with pytest.raises(InvalidState, match="only Fairlane writes"):
+            app.dead_letters.reprocess(letter, payload=forged)
+        assert len(app.jobs.list().jobs) == 1
+        again = house.call("POST", f"/api/jobs/admin/dlq/{letter.id}/reprocess/", token, json={})
+        assert again.status_code == 200, "as it is, it may be sent again"
     finally:
         house.close()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlane import CurrentJob, Fairlane, InvalidOption, all_tenants, current_job, tenant
+from fairlane import SYSTEM, CurrentJob, Fairlane, InvalidOption, all_tenants, current_job, tenant
 from fairlane.errors import NoCurrentJob
 from fairlane.testing import run_due
 
@@ -31,7 +32,74 @@ def test_the_default_tenant_is_a_setting(make_app: Callable[..., Fairlane]) -> N
     assert make_app(default_tenant="acme").task(name="t")(lambda: None).enqueue().job().tenant == "acme"
 
 
-@pytest.mark.parametrize("name", ["", None, 1.5, "a\x00", "x" * 200, "*"])
+def test_a_customer_called_system_is_not_the_application(app: Fairlane) -> None:
+    """No text from outside names the application itself, whose context sees every tenant; its own code can."""
+    task, slug = app.task(name="t")(lambda: None), "system"
+    refused: list[Callable[[], Any]] = [
+        lambda: task.using(tenant=slug),
+        lambda: app.tasks.enqueue("t", {}, rules=app.runtime, tenant=slug),
+        lambda: app.tokens.create("ci", ["viewer"], tenant=slug),
+        lambda: app.tokens.create_link("ci", ["viewer"], tenant=slug),
+        lambda: tenant(slug).__enter__(),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidOption, match="tenant = 'system': expected another name"):
+            call()
+    assert app.jobs.list().jobs == ()
+    with tenant(SYSTEM) as own:
+        inside = task.enqueue().job()
+    with tenant("acme"):
+        named = task.using(tenant=SYSTEM).enqueue().job()
+    assert {own, inside.tenant, named.tenant} == {"system"}
+
+
+def test_none_instead_of_a_tenant_is_refused_where_tenants_are_used(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app()
+    task = app.task(name="t")(lambda: None)
+    nobody = task.using(tenant=None)  # type: ignore[arg-type]
+    assert nobody.enqueue().job().tenant == "system", "where no tenant is known, nothing can go to the wrong one"
+    task.using(tenant="acme").enqueue()
+    calls: list[Callable[[], Any]] = [
+        nobody.enqueue,
+        lambda: asyncio.run(nobody.aenqueue()),
+        lambda: app.enqueue_many([nobody.bind()]),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidOption, match=r"tenant = None: expected the tenant .* or SYSTEM"):
+            call()
+    assert task.enqueue().job().tenant == "system", "a call that says nothing of tenants is the application's own"
+    with tenant("acme"):
+        assert nobody.enqueue().job().tenant == "acme"
+
+
+def test_tenants_that_only_the_store_knows_count_as_used(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    with Fairlane(url) as first:
+        first.task(name="t")(lambda: None).using(tenant="acme").enqueue()
+        first.tenants.set("acme", weight=2.0)
+    with Fairlane(url) as app:
+        task = app.task(name="t")(lambda: None).using(tenant=None)  # type: ignore[arg-type]
+        for call in (task.enqueue, lambda: app.enqueue_many([task.bind()])):
+            with pytest.raises(InvalidOption, match="tenant = None"):
+                call()
+
+
+def test_require_tenant_is_a_setting(make_app: Callable[..., Fairlane]) -> None:
+    strict = make_app(require_tenant=True)
+    task = strict.task(name="t")(lambda: None)
+    for without in (task, task.using(tenant=None)):  # type: ignore[arg-type]
+        with pytest.raises(InvalidOption, match="require_tenant"):
+            without.enqueue()
+    assert task.using(tenant=SYSTEM).enqueue().job().tenant == "system"
+    with tenant("acme"):
+        assert task.enqueue().job().tenant == "acme"
+    loose = make_app(require_tenant=False)
+    task = loose.task(name="t")(lambda: None)
+    task.using(tenant="acme").enqueue()
+    assert task.using(tenant=None).enqueue().job().tenant == "system"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", None, 1.5, "a\x00", "x" * 200, "*", "system"])
 def test_a_bad_tenant_is_refused_before_the_block_begins(name: Any) -> None:
     with pytest.raises(InvalidOption, match="tenant"), tenant(name):
         raise AssertionError
@@ -81,8 +149,8 @@ def test_children_inherit_tenant_correlation_and_parent(app: Fairlane) -> None:
 
 
 @pytest.mark.requirement("I10")
-@pytest.mark.parametrize("other", ["globex", "system"])
-def test_a_job_does_not_step_into_the_context_of_another_tenant(app: Fairlane, other: str) -> None:
+@pytest.mark.parametrize("other", ["globex", SYSTEM])
+def test_a_job_does_not_step_into_the_context_of_another_tenant(app: Fairlane, other: Any) -> None:
     @app.task(name="step", max_attempts=1)
     def step() -> None:
         with tenant("acme"):

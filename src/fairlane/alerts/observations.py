@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from fairlane.alerts.sinks import BUILT_IN
 from fairlane.client.admin.statistics import read_minutes
 from fairlane.client.app import Fairlane
 from fairlane.client.steps import arun_steps
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.alerts import Observation, Rule, Watched
+from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.ops import (
     ALL_TENANTS,
     Event,
@@ -160,7 +160,7 @@ def error_rates(rows: Iterable[StatRow], window_s: float) -> Iterator[Observatio
     """By task, without Fairlane's own: an alert that cannot be sent must not raise the next."""
     ended: dict[str, tuple[int, int]] = {}
     for row in rows:
-        if row.type in BUILT_IN:
+        if row.type in BUILT_IN_TASKS:
             continue
         failed, total = ended.get(row.type, (0, 0))
         wrong = row.failed + row.dead

@@ -25,16 +25,14 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.alerts import EmailSettings
 from fairlane.client.task import TaskOptions
 from fairlane.core.alerts import Rule
-from fairlane.core.ids import SYSTEM_TENANT
+from fairlane.core.ids import SYSTEM
+from fairlane.core.names import EMAIL_TASK as EMAIL, WEBHOOK_TASK as WEBHOOK
 from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.retry import Retry
 from fairlane.errors import FairlaneError, NonRetryable
 
 log = GuardedLogger("fairlane.alerts")
 
-EMAIL = "fairlane.email"
-WEBHOOK = "fairlane.webhook"
-BUILT_IN = frozenset({EMAIL, WEBHOOK})
 TIMEOUT_S = 30.0
 RETRY = Retry(max_attempts=10, base_s=5.0, factor=3.0, cap_s=3_600.0)
 
@@ -145,7 +143,7 @@ async def send_webhook(app: Fairlane, sink: str, message: Message, id: str) -> N
 
 def _enqueue_options(app: Fairlane, key: str) -> EnqueueOptions:
     return EnqueueOptions(
-        tenant=SYSTEM_TENANT, correlation_id=app.runtime.new_job_id(), created_by="fairlane", idempotency_key=key
+        tenant=SYSTEM, correlation_id=app.runtime.new_job_id(), created_by="fairlane", idempotency_key=key
     )
 
 

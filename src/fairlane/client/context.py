@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from fairlane.core.clock import Clock
-from fairlane.core.ids import SYSTEM_TENANT, JobId
+from fairlane.core.ids import SYSTEM_TENANT, JobId, SystemTenant
 from fairlane.core.job import Lease
-from fairlane.core.names import check_tenant
+from fairlane.core.names import check_own_tenant, check_tenant
 from fairlane.core.ops import ALL_TENANTS, Scope, only
 from fairlane.core.payload.storable import safe_str
 from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurrentJob, PermissionDenied
@@ -24,8 +24,6 @@ from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurren
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
-is_bound: ContextVar[bool] = ContextVar("fairlane_is_bound", default=False)
-"""Jobs of the tenant `system` may see all tenants, unless they are bound to it."""
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
 
 
@@ -156,13 +154,14 @@ class CurrentJob:
 
 
 @contextmanager
-def tenant(name: str | int) -> Iterator[str]:
+def tenant(name: str | int | SystemTenant) -> Iterator[str]:
     """Jobs enqueued inside belong to this tenant, unless `using(tenant=…)` names another.
 
     Works in sync and async code alike: a plain `with`, seen by the tasks started inside it. In a job it may name the
-    job's own tenant alone (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`.
+    job's own tenant alone (`PermissionDenied`), unless that is `system` or the block is inside `all_tenants()`. No text
+    names the application itself: its code says `SYSTEM`.
     """
-    checked, in_force = check_tenant(name), tenant_in_force.get()
+    checked, in_force = check_own_tenant(name), tenant_in_force.get()
     if job_in_force.get() is not None and in_force not in (None, SYSTEM_TENANT, checked):
         raise PermissionDenied(f'tenant "{checked}"', in_force)
     token = tenant_in_force.set(checked)
@@ -174,24 +173,22 @@ def tenant(name: str | int) -> Iterator[str]:
 
 @contextmanager
 def bound_to(name: str) -> Iterator[None]:
-    """Code inside reads and changes only this tenant's data, even if it is `system`: for the HTTP API."""
-    token, bound_token = tenant_in_force.set(check_tenant(name)), is_bound.set(True)
+    """Code inside reads and changes only this tenant's data: for the HTTP API."""
+    token = tenant_in_force.set(check_own_tenant(name))
     try:
         yield
     finally:
         tenant_in_force.reset(token)
-        is_bound.reset(bound_token)
 
 
 @contextmanager
 def all_tenants() -> Iterator[None]:
     """Code inside reads and changes data of all tenants, whatever the surrounding context."""
-    token, bound_token = tenant_in_force.set(None), is_bound.set(False)
+    token = tenant_in_force.set(None)
     try:
         yield
     finally:
         tenant_in_force.reset(token)
-        is_bound.reset(bound_token)
 
 
 def current_job() -> CurrentJob:
@@ -220,7 +217,7 @@ def in_scope(tenant: str | int | None) -> Scope:
     """The scope of a call that names this tenant, or none, in the current context."""
     named = None if tenant is None else check_tenant(tenant)
     in_force = tenant_in_force.get()
-    if in_force is None or (in_force == SYSTEM_TENANT and not is_bound.get()):
+    if in_force is None or in_force == SYSTEM_TENANT:
         return ALL_TENANTS if named is None else only(named)
     if named is not None and named != in_force:
         raise PermissionDenied(f'tenant "{named}"', in_force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NewType
 from uuid import UUID
 
@@ -16,6 +17,15 @@ WorkerId = NewType("WorkerId", UUID)
 
 SYSTEM_TENANT = "system"
 """The tenant of jobs enqueued without one."""
+
+
+class SystemTenant(Enum):
+    SYSTEM = SYSTEM_TENANT
+
+
+SYSTEM = SystemTenant.SYSTEM
+"""The application itself as a tenant, as only code can write it: `using(tenant=SYSTEM)`."""
+
 EVERY_TENANT = "*"
 """Each one but `system`, which has only what is said of it by name."""
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
-from fairlane.core.ids import EVERY_TENANT
+from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT, SystemTenant
 from fairlane.errors import InvalidOption
 
 MAX_NAME_BYTES = 128
 MAX_KEY_BYTES = 512
+
+EMAIL_TASK = "fairlane.email"
+WEBHOOK_TASK = "fairlane.webhook"
+BUILT_IN_TASKS = frozenset({EMAIL_TASK, WEBHOOK_TASK})
+"""Fairlane's own tasks. It signs and sends what their payloads hold, so nobody but its own code may write one."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -46,6 +51,19 @@ def check_tenant(tenant: object) -> str:
     if tenant == EVERY_TENANT:
         raise InvalidOption("tenant", tenant, "one tenant: * means every tenant, and only limits are set for that")
     return _check_text("tenant", tenant, MAX_NAME_BYTES, "a whole number, or text")
+
+
+def check_own_tenant(tenant: object) -> str:
+    """The tenant that a caller is or that jobs are given to. The application itself, `system`, is never meant by name.
+
+    A customer may be called anything: only code can say `SYSTEM`, no text from outside can.
+    """
+    if isinstance(tenant, SystemTenant):
+        return SYSTEM_TENANT
+    checked = check_tenant(tenant)
+    if checked == SYSTEM_TENANT:
+        raise InvalidOption("tenant", tenant, "another name: it is the application itself, which code calls SYSTEM")
+    return checked
 
 
 def check_key(option: str, key: object) -> str:

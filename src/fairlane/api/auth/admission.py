@@ -26,7 +26,7 @@ from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.client.app import Fairlane
 from fairlane.client.rights import Right, missing_roles
 from fairlane.core.clock import Clock
-from fairlane.core.names import check_key, check_tenant
+from fairlane.core.names import check_key, check_own_tenant
 from fairlane.core.ops import Credential
 from fairlane.errors import RoleMissing
 
@@ -83,7 +83,7 @@ def caller_for(person: Person) -> Caller:
     return Caller(
         name=check_key("name", person.name),
         roles=tuple(person.roles),
-        tenant=None if person.tenant is None else check_tenant(person.tenant),
+        tenant=None if person.tenant is None else check_own_tenant(person.tenant),
         by="host",
     )
 

@@ -9,14 +9,13 @@ from msgspec import Struct
 from pydantic import Field
 from starlette.responses import Response
 
-from fairlane.alerts.sinks import BUILT_IN
 from fairlane.api.fields import Key, Name, TenantName, accepting
 from fairlane.api.request import Context
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import Options
-from fairlane.errors import JobNotFound, UnknownTask
+from fairlane.errors import JobNotFound
 
 routes = Routes("jobs", "/api/jobs/")
 
@@ -62,9 +61,6 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     tenant = in_scope(body.tenant).tenant
     if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
         raise JobNotFound(body.parent_id)
-    if body.type in BUILT_IN:
-        # Fairlane signs and sends the messages of its own tasks, so callers must not choose their content.
-        raise UnknownTask(body.type, [name for name in ctx.app.tasks if name not in BUILT_IN])
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_RENAMED.get(name, name): value for name, value in given.items()}
     options |= {"created_by": ctx.caller.name, "tenant": tenant}

@@ -24,6 +24,7 @@ from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
+from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.ops import (
     Acknowledge,
     DeadLetterAct,
@@ -207,6 +208,9 @@ class DeadLetterAdmin(Verbs):
         if detail is None:
             raise DeadLetterNotFound(id)
         job = detail.dead_letter.job
+        if job.type in BUILT_IN_TASKS:
+            state = f"of {job.type}, whose messages only Fairlane writes: reprocess it unedited"
+            raise InvalidState("edit the payload of", f"dead letter {id}", state)
         if job.type not in self._runtime.tasks:
             raise UnknownTask(job.type, self._runtime.tasks)
         task = self._runtime.tasks[job.type].definition

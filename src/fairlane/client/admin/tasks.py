@@ -21,7 +21,7 @@ from fairlane.client.signature import Signature
 from fairlane.client.steps import Steps, both
 from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
 from fairlane.core.job import DEFAULT_PRIORITY
-from fairlane.core.names import check_task_name
+from fairlane.core.names import BUILT_IN_TASKS, check_task_name
 from fairlane.core.ops import PauseKind
 from fairlane.errors import InvalidOption, UnknownTask
 
@@ -67,6 +67,8 @@ def call_by_name(
 ) -> Bound[Any]:
     """A call of the task with this name, checked against it where `rules` are given; else by the settings alone."""
     preparer = (rules or runtime).preparer
+    if name in BUILT_IN_TASKS:
+        raise UnknownTask(name, () if rules is None else set(rules.tasks) - BUILT_IN_TASKS)
     task: Definition[Any]
     if rules is None:
         task, args = TaskByName(name, preparer), dict(arguments)

@@ -21,7 +21,7 @@ from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
 from fairlane.client.rights import ROLES, Right
 from fairlane.client.steps import Steps, Verbs, ask, both
-from fairlane.core.names import check_key, check_tenant
+from fairlane.core.names import check_key, check_own_tenant
 from fairlane.core.ops import (
     Credential,
     CredentialKind,
@@ -151,7 +151,7 @@ class TokenAdmin(Verbs):
             prefix=secret[:PREFIX_LENGTH],
             hash=hash_of(secret),
             roles=roles,
-            tenant=None if tenant is None else check_tenant(tenant),
+            tenant=None if tenant is None else check_own_tenant(tenant),
             ttl_s=ttl_s,
             **audited(about),
         )

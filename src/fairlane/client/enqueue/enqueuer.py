@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fairlane.client.enqueue.options import Options
+from fairlane.client.enqueue.options import NO_TENANT, Options
 from fairlane.client.enqueue.quotas import DepthWarning, TenantQuotas
 from fairlane.client.handle import Handle
-from fairlane.client.steps import Steps, Through, Verbs, both
+from fairlane.client.steps import Steps, Through, Verbs, ask, both
+from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult, Receipt, Scope
+from fairlane.core.ops import ALL_TENANTS, Enqueue, EnqueueResult, PageTenants, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull
 
@@ -39,11 +40,16 @@ class Enqueuer(Verbs):
         self._quotas = TenantQuotas((rules or runtime).limits, runtime.clock)
 
     def _one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Steps[Handle[Any]]:
+        if options.tenant == NO_TENANT:
+            yield from self._ask_for_tenants(options.conn)
         spec = self.preparer.job(task, options, args)
         result = yield from self._put((spec,), options.conn)
         return self._handle(task, options, spec, self._receipts(result)[0])
 
     def _many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> Steps[list[Handle[Any]]]:
+        bounds = list(bounds)
+        if any(bound.options.tenant == NO_TENANT for bound in bounds):
+            yield from self._ask_for_tenants(conn)
         given, specs, conn = self._prepared(bounds, conn)
         return self._handles(given, specs, (yield from self._put(specs, conn))) if specs else []
 
@@ -60,6 +66,13 @@ class Enqueuer(Verbs):
         if self._depth is not None and conn is None and not result.full:
             yield from self._depth.after(result)
         return result
+
+    def _ask_for_tenants(self, conn: object | None) -> Steps[None]:
+        """Ask whether the store has tenants, if this process has used none yet: `tenant=None` is refused then."""
+        preparer = self.preparer
+        if preparer.settings.require_tenant is None and not preparer.uses_tenants and self._may_ask(conn):
+            known = yield from ask(PageTenants(scope=ALL_TENANTS, limit=2))
+            preparer.uses_tenants = any(tenant.name != SYSTEM_TENANT for tenant in known.tenants)
 
     def _may_ask(self, conn: object | None) -> bool:
         """Skipped while a caller writes to the same SQLite file: both connections would wait for each other."""

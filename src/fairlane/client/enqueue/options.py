@@ -11,8 +11,8 @@ from uuid import UUID
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fairlane.core.ids import JobId, Seq
-from fairlane.core.names import check_key, check_queue_name, check_tenant
+from fairlane.core.ids import JobId, Seq, SystemTenant
+from fairlane.core.names import check_key, check_own_tenant, check_queue_name
 from fairlane.core.retry import LONGEST_DELAY_S, MAX_ATTEMPTS, Retry
 from fairlane.errors import InvalidOption, nearest
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from fairlane.core.job import Job, Priorities
 
 OnDuplicate = Literal["return", "raise"]
+NO_TENANT = ""
 LONGEST_TIMEOUT_S = 7 * 86_400.0
 
 
 class EnqueueOptions(TypedDict, total=False):
-    tenant: str | int
+    tenant: str | int | SystemTenant
+    """`SYSTEM` is the application itself, which no text names."""
     priority: str | int
     delay: float | timedelta
     """Seconds from the store's now."""
@@ -55,6 +57,7 @@ class Options(Struct, frozen=True):
     """The options, checked and normalized."""
 
     tenant: str | None = None
+    """Empty: None was given, instead of a tenant."""
     priority: int | None = None
     delay: Annotated[float, Meta(ge=0, le=LONGEST_DELAY_S)] | None = None
     run_at: datetime | None = None
@@ -188,7 +191,7 @@ def _on_duplicate(value: object) -> OnDuplicate:
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "tenant": check_tenant,
+    "tenant": check_own_tenant,
     "priority": int,
     "delay": lambda value: seconds("delay", value),
     "run_at": _instant,
@@ -207,4 +210,4 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_duplicate": _on_duplicate,
     "id": lambda value: job_id("id", value),
 }
-_NONE = {name: getattr(Options(), name) for name in _CHECKS}
+_NONE = {name: getattr(Options(), name) for name in _CHECKS} | {"tenant": NO_TENANT}

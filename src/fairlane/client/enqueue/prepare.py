@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
-from fairlane.client.enqueue.options import Options, seconds
+from fairlane.client.enqueue.options import NO_TENANT, Options, seconds
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
@@ -128,6 +128,8 @@ class Preparer:
         self.priorities = Priorities(settings.priorities)
         self.router = Router(settings.routes, settings.queues, settings.category_routes)
         self.hooks: list[EnqueueHook] = []
+        self.uses_tenants = False
+        """Whether a job was given to a tenant here: `using(tenant=None)` is a mistake from then on."""
         self._limits = settings.limits
         self._rules: dict[tuple[str, str], _QueueRules] = {}
         self._envelope: Envelope | None = None
@@ -243,9 +245,22 @@ class Preparer:
         A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`.
         """
         in_force = tenant_in_force.get()
-        if named is None or around is None or in_force in (None, SYSTEM_TENANT, named):
-            return named or in_force
-        raise PermissionDenied(f'a job for tenant "{named}"', around.tenant)
+        tenant = named or in_force
+        if tenant is None:
+            self._check_none(named)
+            return None
+        if named and around is not None and in_force not in (None, SYSTEM_TENANT, named):
+            raise PermissionDenied(f'a job for tenant "{named}"', around.tenant)
+        self.uses_tenants = self.uses_tenants or tenant != SYSTEM_TENANT
+        return tenant
+
+    def _check_none(self, named: str | None) -> None:
+        """Refuse a job without a tenant where each must have one, and `tenant=None` where tenants are used."""
+        required = self.settings.require_tenant
+        if required or (required is None and named == NO_TENANT and self.uses_tenants):
+            raise InvalidOption(
+                "tenant", None, "the tenant the job belongs to, or SYSTEM for the application itself (require_tenant)"
+            )
 
     def _hooked(self, draft: Draft) -> tuple[int, float | None, datetime | None]:
         for hook in self.hooks:

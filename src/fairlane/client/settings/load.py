@@ -137,7 +137,7 @@ def _truth(text: str) -> bool:
 def _converted(given: Given) -> Any:
     kind, value = _kinds()[given.name], given.value
     if given.is_text:
-        if kind is bool:
+        if kind in (bool, bool | None):
             try:
                 return _truth(value)
             except ValueError:

@@ -56,6 +56,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     notify: Notify = "if_waiting"
 
     default_tenant: str = SYSTEM_TENANT
+    require_tenant: bool | None = None
+    """Refuse a job without a tenant. Not set: refuse `using(tenant=None)` once a tenant has been used; false: never."""
     require_principal: bool = True
     """Postpone a job that requests its principal while its tenant has none; false: it gets None and continues."""
     strict_payload: bool = False
@@ -149,6 +151,7 @@ class SettingArguments(TypedDict, total=False):
     redis_health_check_timeout_s: float
     notify: Notify
     default_tenant: str
+    require_tenant: bool | None
     require_principal: bool
     strict_payload: bool
     sensitive: SensitivePolicy
