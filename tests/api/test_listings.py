@@ -60,7 +60,7 @@ def test_every_filter_of_an_admin_listing_selects_over_http(house: ShopHouse, pa
         *fields.__struct_fields__,
     }, "a filter that is not asked here"
     everything = list_of(path, house.call("GET", path, manager, params={"limit": 200}))
-    shared = {"tenant", "status", "parent_id", "enqueued_before", "error_class"}
+    shared = {"tenant", "status", "parent_id", "enqueued_from", "enqueued_before", "error_class"}
     for name, value in filters.items():
         found = list_of(path, house.call("GET", path, manager, params={name: value, "limit": 200}))
         assert job in found, name
