@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
 from fairlane.core.limits import Limit
-from fairlane.core.ops import Mark, Reclaimed, Refusal, Survey, Turn, TurnResult
+from fairlane.core.ops import Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, instant, limits_text
 
@@ -45,22 +45,7 @@ class _Extra(Struct, frozen=True, array_like=True):
     retry: Raw
 
 
-class _Answer(Struct, frozen=True):
-    now: datetime
-    registered: bool
-    refused: tuple[Refusal, ...]
-    cancels: tuple[Seq, ...]
-    marks: tuple[Mark, ...]
-    cursors: dict[str, str]
-    next_due_at: datetime | None
-    reclaimed: tuple[Reclaimed, ...]
-    surveys: tuple[Survey, ...]
-    limited: bool
-    limited_until: datetime | None
-    held_back: bool = False
-
-
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(TurnResult).decode
 _decode_extra = msgspec.json.Decoder(_Extra).decode
 _encode = msgspec.json.encode
 
@@ -122,27 +107,15 @@ def _array(elements: list[str]) -> str:
 
 
 def _read(rows: Rows) -> TurnResult:
-    answer = _decode(rows[0][0])
+    result = _decode(rows[0][0])
+    if len(rows) == 1:
+        return result
     leases, leased_at = rows[1:], rows[0][1]
     if leased_at.tzinfo is not UTC:
         # Behind a pooler that refuses our settings the session has a time zone of its own.
         leased_at = leased_at.astimezone(UTC)
         leases = [tuple([v.astimezone(UTC) if isinstance(v, datetime) else v for v in row]) for row in leases]
-    return TurnResult(
-        now=answer.now,
-        leases=_leases(leases, leased_at, rows),
-        refused=answer.refused,
-        cancels=answer.cancels,
-        registered=answer.registered,
-        marks=answer.marks,
-        cursors=answer.cursors,
-        next_due_at=answer.next_due_at,
-        reclaimed=answer.reclaimed,
-        surveys=answer.surveys,
-        limited=answer.limited,
-        held_back=answer.held_back,
-        limited_until=answer.limited_until,
-    )
+    return replace(result, leases=_leases(leases, leased_at, rows))
 
 
 def _leases(rows: Rows, leased_at: datetime, whole: Rows) -> tuple[Lease, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -48,6 +48,13 @@ class ByPerson(Protocol):
 
     @property
     def notes(self) -> str | None: ...
+
+
+class Signed(NamedTuple):
+    """Who did what no operation of a person says."""
+
+    by: str
+    notes: str | None = None
 
 
 def write_audit(

@@ -18,7 +18,7 @@ from fairlane.core.ops import (
     RevokeCredential,
     SeeCredentials,
 )
-from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.audit import Signed, write_audit
 from fairlane.stores.sqlite.instants import after, as_text
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
@@ -43,13 +43,6 @@ delete from fairlane_credential where id in (
   order by coalesce(min(expires_at, revoked_at), expires_at, revoked_at), id limit ?3)
 returning 1
 """
-
-
-class _SignedByItself(msgspec.Struct, frozen=True):
-    """Who uses a link signs with the name it was made out to."""
-
-    by: str
-    notes: None = None
 
 
 @change
@@ -87,7 +80,8 @@ def redeem(tx: Transaction, op: RedeemLink) -> CredentialAct:
         return CredentialAct()
     link = _credential(rows[0])
     tx.db.execute(_REVOKE, (tx.now, link.id.bytes))
-    write_audit(tx, _SignedByItself(link.name), "link_redeem", link.tenant, f"link:{link.id}", None, None)
+    # Who uses a link signs with the name it was made out to.
+    write_audit(tx, Signed(link.name), "link_redeem", link.tenant, f"link:{link.id}", None, None)
     return CredentialAct(credential=_require(tx, link.id), changed=True)
 
 

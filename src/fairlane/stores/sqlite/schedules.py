@@ -21,7 +21,7 @@ from fairlane.core.ops import (
     Schedules,
 )
 from fairlane.core.schedules import Schedule
-from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.audit import Signed, write_audit
 from fairlane.stores.sqlite.enqueue import put
 from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.listener import addresses_to_wake
@@ -175,10 +175,5 @@ def _audit(
     before: dict[str, object] | None,
     after: dict[str, object] | None,
 ) -> None:
-    by, notes = op.by or "", op.notes
-    write_audit(tx, _Act(by, notes), action, schedule.spec.tenant, f"schedule:{schedule.spec.name}", before, after)
-
-
-class _Act:
-    def __init__(self, by: str, notes: str | None) -> None:
-        self.by, self.notes = by, notes
+    signed = Signed(op.by or "", op.notes)
+    write_audit(tx, signed, action, schedule.spec.tenant, f"schedule:{schedule.spec.name}", before, after)

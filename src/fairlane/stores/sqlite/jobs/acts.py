@@ -59,13 +59,11 @@ class Unfinished(NamedTuple):
 
 @change
 def cancel(tx: Transaction, op: Cancel) -> JobAct:
-    seq = find_job(tx, op.id, op.scope.tenant)
-    if seq is None:
-        return JobAct(refused="not_found")
-    job = _unfinished(tx, seq)
-    if job is None:
-        ended = read_job(tx, seq)
-        return JobAct(job=ended) if ended.status == "cancelled" else JobAct(refused="not_allowed", job=ended)
+    found = _target(tx, op)
+    if isinstance(found, JobAct):
+        is_done = found.job is not None and found.job.status == "cancelled"
+        return JobAct(job=found.job) if is_done else found
+    seq, job = found
     if job.cancel_requested:
         return JobAct(job=read_job(tx, seq))
     with_audit = _Audited(tx, op, seq, "job_cancel")
@@ -79,12 +77,10 @@ def cancel(tx: Transaction, op: Cancel) -> JobAct:
 
 @change
 def fail(tx: Transaction, op: Fail) -> JobAct:
-    seq = find_job(tx, op.id, op.scope.tenant)
-    if seq is None:
-        return JobAct(refused="not_found")
-    job = _unfinished(tx, seq)
-    if job is None:
-        return JobAct(refused="not_allowed", job=read_job(tx, seq))
+    found = _target(tx, op)
+    if isinstance(found, JobAct):
+        return found
+    seq, job = found
     with_audit = _Audited(tx, op, seq, "job_fail")
     before = with_audit.before
     retry_at = None
@@ -108,12 +104,10 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
 
 @change
 def bury(tx: Transaction, op: Bury) -> JobAct:
-    seq = find_job(tx, op.id, op.scope.tenant)
-    if seq is None:
-        return JobAct(refused="not_found")
-    job = _unfinished(tx, seq)
-    if job is None:
-        return JobAct(refused="not_allowed", job=read_job(tx, seq))
+    found = _target(tx, op)
+    if isinstance(found, JobAct):
+        return found
+    seq, job = found
     with_audit = _Audited(tx, op, seq, "job_bury")
     failure = own_failure(with_audit.before.type, "Buried", "non_retryable", op.reason)
     ended = _ended_by_hand(tx, job).because(failure)
@@ -126,11 +120,11 @@ def bury(tx: Transaction, op: Bury) -> JobAct:
 
 @change
 def reset(tx: Transaction, op: Reset) -> JobAct:
-    seq = find_job(tx, op.id, op.scope.tenant)
-    if seq is None:
-        return JobAct(refused="not_found")
-    job = _unfinished(tx, seq)
-    if job is None or job.leased_at is None:
+    found = _target(tx, op)
+    if isinstance(found, JobAct):
+        return found
+    seq, job = found
+    if job.leased_at is None:
         return JobAct(refused="not_allowed", job=read_job(tx, seq))
     with_audit = _Audited(tx, op, seq, "job_reset")
     ended = Ended(job.attempt, "released", job.worker, job.leased_at, job.started_at, tx.now)
@@ -147,9 +141,13 @@ def reset(tx: Transaction, op: Reset) -> JobAct:
     return with_audit.done()
 
 
-def _unfinished(tx: Transaction, seq: int) -> Unfinished | None:
+def _target(tx: Transaction, op: Cancel | Fail | Bury | Reset) -> tuple[int, Unfinished] | JobAct:
+    """The unfinished job an act is about, or its refusal."""
+    seq = find_job(tx, op.id, op.scope.tenant)
+    if seq is None:
+        return JobAct(refused="not_found")
     rows = tx.db.execute(_UNFINISHED, (seq,))
-    return Unfinished._make(rows[0]) if rows else None
+    return (seq, Unfinished._make(rows[0])) if rows else JobAct(refused="not_allowed", job=read_job(tx, seq))
 
 
 def _leave(tx: Transaction, seq: int, job: Unfinished) -> None:
