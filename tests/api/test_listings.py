@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -31,15 +30,15 @@ def wanted(house: ShopHouse, path: str) -> tuple[str, dict[str, Any]]:
     parent = house.own.done
     house.clock.advance(3600)
     options: Any = {"tenant": OWN, "queue": "bulk", "correlation_id": "order-7", "created_by": "grace"}
-    at = house.clock.now()
     task = house.app.tasks["mail.export"].using(**options, parent=parent, idempotency_key="export-7")
-    job = str(task.enqueue(broken=path == DLQ).id)
+    made = task.enqueue(broken=path == DLQ).job()
+    job = str(made.id)
     of_both = {"tenant": OWN, "queue": "bulk", "type": "mail.export", "category": "export", "correlation_id": "order-7"}
     if path == QUEUE:
         of_jobs = {"status": "pending", "created_by": "grace", "parent_id": str(parent), "idempotency_key": "export-7"}
         house.clock.advance(3600)
-        house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=9)
-        since = {"enqueued_from": at.isoformat(), "enqueued_before": (at + timedelta(seconds=1)).isoformat()}
+        later = house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=9).job()
+        since = {"enqueued_from": str(made.enqueued_at), "enqueued_before": str(later.enqueued_at)}
         return job, {**of_both, **of_jobs, **since}
     house.app.queues.pause("default", by="eve")  # Only this job runs.
     run_due(house.app)
