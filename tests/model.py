@@ -47,6 +47,8 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             depth = min(sum(r.place in ("ready", "scheduled", "held") for r in self.jobs), op.capacity)
             if depth + len(op.jobs) > op.capacity:
                 return ops.EnqueueResult(full=True, depth=depth)
+        if refusing := self._refusing_pause(op.jobs):
+            return ops.EnqueueResult(paused=refusing, depth=depth)
         refused, hits, held = self._limit_hits(op, self._would_be_new(op.jobs, now))
         if refused:
             return ops.EnqueueResult(refused=refused, depth=depth)

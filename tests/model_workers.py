@@ -23,26 +23,38 @@ class Workers:
     def _is_paused(self, kind, name):
         return any((pause.kind, pause.name) == (kind, name) for pause in self.pauses)
 
-    def _told(self, op, changed, now):
-        if changed:
-            paused, tenant = self._is_paused(op.kind, op.name), op.name if op.kind == "tenant" else None
-            action, target = "pause" if paused else "resume", f"{op.kind}:{op.name}"
-            self._note(op, action, tenant, target, {"paused": not paused}, {"paused": paused}, now)
+    def _set_pause(self, op, pause, now):
+        before = [p for p in self.pauses if (p.kind, p.name) == (op.kind, op.name)]
+        self.pauses = [p for p in self.pauses if p not in before] + ([pause] if pause else [])
+        seen = [
+            {"paused": bool(p)} | ({"refuse": True} if p and p[0].refuse else {}) for p in (before, pause and [pause])
+        ]
+        tenant = op.name if op.kind == "tenant" else None
+        self._note(op, "pause" if pause else "resume", tenant, f"{op.kind}:{op.name}", *seen, now)
+        return self._pauses(changed=True)
+
+    def _pauses(self, changed):
         return ops.Pauses(pauses=tuple(sorted(self.pauses, key=lambda p: (p.kind, p.name))), changed=changed)
 
     def pauseclaims(self, op, now):
-        changed = not self._is_paused(op.kind, op.name)
-        if changed:
-            self.pauses.append(ops.Pause(kind=op.kind, name=op.name, by=op.by, at=now, notes=op.notes))
-        return self._told(op, changed, now)
+        if any((p.kind, p.name) == (op.kind, op.name) and p.refuse >= op.refuse for p in self.pauses):
+            return self._pauses(changed=False)
+        pause = ops.Pause(kind=op.kind, name=op.name, by=op.by, at=now, notes=op.notes, refuse=op.refuse)
+        return self._set_pause(op, pause, now)
 
     def resumeclaims(self, op, now):
-        changed = self._is_paused(op.kind, op.name)
-        self.pauses = [pause for pause in self.pauses if (pause.kind, pause.name) != (op.kind, op.name)]
-        return self._told(op, changed, now)
+        return self._set_pause(op, None, now) if self._is_paused(op.kind, op.name) else self._pauses(changed=False)
 
     def listpauses(self, op, now):
-        return self._told(op, False, now)
+        return self._pauses(changed=False)
+
+    def _refusing_pause(self, jobs):
+        for spec in jobs:
+            over = {("queue", spec.queue), ("tenant", spec.tenant), ("type", spec.type)}
+            found = [p for p in self.pauses if p.refuse and (p.kind, p.name) in over]
+            if found:
+                return min(found, key=lambda p: p.kind)
+        return None
 
     def lapse(self, op, now):
         if all(w["id"] != op.worker for w in self.workers):

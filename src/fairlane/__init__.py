@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         NonRetryable as NonRetryable,
         PermissionDenied as PermissionDenied,
         QueueFull as QueueFull,
+        QueuePaused as QueuePaused,
         RateLimited as RateLimited,
         ResultTimeout as ResultTimeout,
         ScheduleNotFound as ScheduleNotFound,
@@ -98,8 +99,8 @@ _HOMES = {
     "fairlane.errors": """
         AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
         InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData
-        MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull RateLimited ResultTimeout ScheduleNotFound
-        Snooze StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority UnknownTask
+        MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited ResultTimeout
+        ScheduleNotFound Snooze StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority UnknownTask
     """,
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -13,6 +13,7 @@
       QueueFull                  back-pressure; `retry_after_s` says when to try again
         TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
         EnqueueRateReached         one tenant enqueues too fast
+      QueuePaused                a queue, task or tenant is paused and refuses new jobs
       PermissionDenied           another tenant's data, asked for inside one tenant's context
       RoleMissing                a caller of the API lacks the role that a verb requires
       NoTransaction              a tenant to be set on a connection that would forget it at once
@@ -171,6 +172,19 @@ class EnqueueRateReached(QueueFull):
         self.retry_after_s = 60.0 if retry_after_s is None else retry_after_s
         step = "enqueue fewer at once" if retry_after_s is None else f"try again in {retry_after_s:.1f} s"
         FairlaneError.__init__(self, f'tenant "{tenant}" may enqueue {rate}: nothing was enqueued; {step}')
+
+
+class QueuePaused(FairlaneError):
+    code = "queue_paused"
+
+    def __init__(self, kind: str, name: str, reason: str | None) -> None:
+        self.kind, self.name, self.reason = kind, name, reason
+        noun = "task" if kind == "type" else kind
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f'{noun} "{name}" is paused and refuses new jobs{why}: nothing was enqueued; try again once it is resumed: '
+            f"fairlane {noun}s resume {name}"
+        )
 
 
 class PermissionDenied(FairlaneError, PermissionError):

@@ -71,6 +71,21 @@ def test_a_tenants_full_queue_answers_429(house: ShopHouse) -> None:
     assert (answer.status_code, answer.json()["code"]) == (429, "tenant_limit_reached")
 
 
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize(
+    "path", ["/api/jobs/queues/default/pause/", "/api/jobs/queues/default/drain/", "/api/jobs/pauses/"]
+)
+def test_what_refuses_new_jobs_answers_423_with_the_reason(house: ShopHouse, path: str) -> None:
+    body = {"refuse": True, "notes": "replica is down"}
+    body |= {"kind": "queue", "name": "default"} if path.endswith("pauses/") else {}
+    assert house.call("POST", path, house.token(("operator",)), json=body).status_code == 200
+    answer = enqueue(house, payload={"user_id": 1}, tenant=OWN)
+    assert (answer.status_code, answer.json()["code"]) == (423, "queue_paused")
+    assert "replica is down" in answer.json()["detail"]
+    house.app.queues.resume("default")
+    assert enqueue(house, payload={"user_id": 1}, tenant=OWN).status_code == 201
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

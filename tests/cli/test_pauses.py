@@ -31,6 +31,20 @@ def test_a_queue_a_task_or_a_tenant_is_paused_and_resumed(
     assert (empty.stdout, empty.stderr) == ("", "nothing is paused\n")
 
 
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize(("noun", "name", "word"), THINGS)
+def test_what_is_paused_may_refuse_new_jobs(
+    scene: Scene, run: Run, answer: Callable[..., Any], noun: str, name: str, word: str
+) -> None:
+    thing = (name, "--url", scene.url, "--refuse", "--notes", "moving house")
+    assert run(noun, "pause", *thing).stdout == f'{word} "{name}" is paused and refuses new jobs\n'
+    [pause] = answer("pauses", "--url", scene.url)["pauses"]
+    assert pause["refuse"] is True
+    refused = run("enqueue", "mail.send", "--url", scene.url, "--tenant", "globex", "--queue", "default")
+    assert refused.exit_code == 1
+    assert "refuses new jobs (moving house)" in refused.stderr
+
+
 @pytest.mark.parametrize("noun", ["queues", "tasks", "tenants"])
 @pytest.mark.parametrize("verb", ["pause", "resume", "drain"])
 def test_what_is_paused_is_named_by_a_good_name(scene: Scene, run: Run, noun: str, verb: str) -> None:

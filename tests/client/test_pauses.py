@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, StillRunning
+from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, QueuePaused, StillRunning
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
@@ -190,3 +190,53 @@ def test_workers_are_listed_with_what_they_say_of_themselves(app: Fairlane, send
     [seen] = app.workers.list().workers
     assert (seen.id, seen.name, seen.leases, seen.figures) == (worker.id, "by hand", 1, {"rss_mb": 42.0})
     assert asyncio.run(app.workers.alist()) == app.workers.list()
+
+
+@pytest.mark.requirement("L15")
+@pytest.mark.parametrize("thing", THINGS)
+def test_what_refuses_new_jobs_says_why_to_whoever_enqueues(app: Fairlane, send: Any, thing: dict[str, Any]) -> None:
+    group, name = group_of(app, thing)
+    group.pause(name, refuse=True, by="ada", notes="moving to the new mail host")
+    acme = send.using(tenant="acme")
+    for enqueue in (
+        acme.enqueue,
+        lambda: asyncio.run(acme.aenqueue()),
+        lambda: app.enqueue_many([acme.bind(), acme.bind()]),
+        lambda: app.tasks.enqueue("send", {}, tenant="acme", queue="mail"),
+    ):
+        with pytest.raises(QueuePaused, match=r"refuses new jobs \(moving to the new mail host\).* resume ") as error:
+            enqueue()
+        assert (error.value.name, error.value.reason) == (name, "moving to the new mail host")
+        assert "ada" not in str(error.value)
+    assert not app.jobs.list().jobs
+    group.resume(name)
+    assert acme.enqueue().status() == "pending"
+
+
+@pytest.mark.requirement("L15")
+def test_draining_may_refuse_new_jobs_and_draining_again_does_not_let_them_in(app: Fairlane, send: Any) -> None:
+    app.queues.drain("mail", refuse=True, notes="maintenance")
+    app.queues.drain("mail")
+    with pytest.raises(QueuePaused):
+        send.enqueue()
+
+
+@pytest.mark.requirement("L15")
+def test_a_job_that_enqueues_into_what_refuses_is_retried_slowly(app: Fairlane, send: Any) -> None:
+    @app.task(name="parent")
+    def parent() -> None:
+        send.enqueue()
+
+    app.queues.pause("mail", refuse=True)
+    handle = parent.enqueue()
+    run_due(app)
+    job = handle.job()
+    assert (job.status, job.error_type, job.error_class) == ("failed", "QueuePaused", "rate_limited")
+
+
+@pytest.mark.requirement("L15")
+def test_a_schedule_fires_into_what_refuses_and_its_job_waits(app: Fairlane, send: Any, clock: FakeClock) -> None:
+    app.schedules.add("often", send.bind(), every=60)
+    app.queues.pause("mail", refuse=True)
+    app.schedules.run("often")
+    assert [job.status for job in app.jobs.list().jobs] == ["pending"]

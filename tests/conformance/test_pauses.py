@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.ids import JobId
-from fairlane.core.ops import ListPauses, Pause, PauseClaims, PauseKind, Pauses, ResumeClaims, Take
+from fairlane.core.limits import Limit
+from fairlane.core.ops import EnqueueResult, ListPauses, Pause, PauseClaims, PauseKind, Pauses, ResumeClaims, Take
 from tests.support.samples import completed, retried
 from tests.support.scene import Scene, wanting
 
@@ -17,8 +18,10 @@ NAMED = {"queue": "bulk", "type": "report.make", "tenant": "acme"}
 """By kind: the name that is paused; `elsewhere` has another of each."""
 
 
-def pause(scene: Scene, kind: PauseKind, name: str, by: str = "ada", notes: str | None = None) -> Pauses:
-    return scene.run(PauseClaims(kind=kind, name=name, by=by, notes=notes))
+def pause(
+    scene: Scene, kind: PauseKind, name: str, by: str = "ada", notes: str | None = None, *, refuse: bool = False
+) -> Pauses:
+    return scene.run(PauseClaims(kind=kind, name=name, refuse=refuse, by=by, notes=notes))
 
 
 def resume(scene: Scene, kind: PauseKind, name: str, notes: str | None = None) -> Pauses:
@@ -209,3 +212,76 @@ def test_names_are_paused_exactly_as_written(scene: Scene) -> None:
     pause(scene, "queue", "bul%")
     pause(scene, "type", "report_make")
     assert claimed(scene) == [job]
+
+
+@every_kind
+@pytest.mark.parametrize(("others", "key"), [(0, {}), (0, {"idempotency_key": "k"}), (2, {"delay_s": 60.0})])
+def test_a_pause_that_refuses_refuses_the_whole_call(
+    scene: Scene, kind: PauseKind, others: int, key: dict[str, str | float]
+) -> None:
+    told = pause(scene, kind, NAMED[kind], notes="moving house", refuse=True)
+    [refusing] = told.pauses
+    assert (refusing.refuse, refusing.notes) == (True, "moving house")
+    free = [scene.job("mail.send", queue="default", tenant="bolt") for _ in range(others)]
+    result = scene.enqueue(*free, scene.job("report.make", queue="bulk", tenant="acme", **key))
+    assert result == EnqueueResult(paused=refusing)
+    assert scene.list_jobs() == []
+    elsewhere(scene, kind)
+    resume(scene, kind, NAMED[kind])
+    assert scene.enqueue(scene.job("report.make", queue="bulk", tenant="acme", **key)).receipts
+
+
+def test_of_several_refusing_pauses_the_first_jobs_is_named_then_the_first_by_kind(scene: Scene) -> None:
+    for kind in KINDS:
+        pause(scene, kind, NAMED[kind], refuse=True)
+    pause(scene, "queue", "default")
+    by_type, by_tenant = scene.job("report.make"), scene.job("mail.send", tenant="acme")
+    for jobs, named in [((by_type, by_tenant), "type"), ((by_tenant, by_type), "tenant")]:
+        found = scene.enqueue(scene.job("mail.send"), *jobs).paused
+        assert found is not None
+        assert found.kind == named
+    found = scene.enqueue(scene.job("report.make", tenant="acme", queue="bulk")).paused
+    assert found is not None
+    assert found.kind == "queue"
+
+
+def test_a_full_store_is_said_before_a_refusing_pause_and_that_before_a_limit(scene: Scene) -> None:
+    none = Limit(kind="tenant", name="*", waiting=0, when_full="reject")
+    pause(scene, "queue", "default", refuse=True)
+    job = scene.job(tenant="acme")
+    assert scene.enqueue(job, capacity=0, limits=(none,)) == EnqueueResult(full=True, depth=0)
+    result = scene.enqueue(job, capacity=9, limits=(none,))
+    assert (result.paused is not None, result.refused, result.depth) == (True, None, 0)
+    resume(scene, "queue", "default")
+    assert scene.enqueue(job, limits=(none,)).refused is not None
+
+
+@every_kind
+def test_pausing_again_adds_a_refusal_and_never_takes_it_back(scene: Scene, kind: PauseKind) -> None:
+    pause(scene, kind, "x", notes="first")
+    at = scene.later(5)
+    added = pause(scene, kind, "x", by="grace", notes="second", refuse=True)
+    assert added == Pauses(
+        pauses=(Pause(kind=kind, name="x", by="grace", at=at, notes="second", refuse=True),), changed=True
+    )
+    scene.later(5)
+    for refuse in (False, True):
+        assert pause(scene, kind, "x", refuse=refuse) == Pauses(pauses=added.pauses)
+    resume(scene, kind, "x")
+    assert not pause(scene, kind, "x").pauses[0].refuse
+    states = [(record.action, record.before, record.after) for record in reversed(scene.audit())]
+    assert states == [
+        ("pause", {"paused": False}, {"paused": True}),
+        ("pause", {"paused": True}, {"paused": True, "refuse": True}),
+        ("resume", {"paused": True, "refuse": True}, {"paused": False}),
+        ("pause", {"paused": False}, {"paused": True}),
+    ]
+
+
+def test_dead_letters_are_reprocessed_into_what_refuses_and_wait(scene: Scene) -> None:
+    lease = scene.dead(type="report.make")
+    pause(scene, "type", "report.make", refuse=True)
+    act = scene.reprocess(lease.seq)
+    assert act.new_job is not None
+    assert scene.status(act.new_job.id) == "pending"
+    assert claimed(scene) == []

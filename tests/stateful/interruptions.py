@@ -29,7 +29,7 @@ from fairlane.core.ops import (
     StatRow,
 )
 from tests.stateful.machine import Lives
-from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes
+from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes, specs
 from tests.support.samples import NOON, crashed
 from tests.support.scene import wanting
 
@@ -52,12 +52,16 @@ stat_rows = st.builds(
 
 
 class InterruptedLives(Lives):
-    @rule(data=st.data(), what=st.sampled_from(PAUSABLE), lasting=st.booleans())
-    def pause_and_claim(self, data: st.DataObject, what: tuple[Any, str], lasting: bool) -> None:
+    @rule(data=st.data(), what=st.sampled_from(PAUSABLE), lasting=st.booleans(), refuse=st.booleans())
+    def pause_and_claim(self, data: st.DataObject, what: tuple[Any, str], lasting: bool, refuse: bool) -> None:
         kind, name = what
-        self.run(PauseClaims(kind=kind, name=name, by="ada", notes="n"))
+        self.run(PauseClaims(kind=kind, name=name, refuse=refuse, by="ada", notes="n"))
         self.claim(data)
-        if not lasting:
+        if refuse:
+            jobs = [self.making.job(name if kind == "type" else TYPES[0], **({} if kind == "type" else {kind: name}))]
+            jobs += data.draw(st.lists(specs(self.making, self.now, list(self.specs)), max_size=2), label="jobs")
+            assert self.put(jobs).paused is not None
+        if refuse or not lasting:
             self.run(ResumeClaims(kind=kind, name=name, by="grace"))
 
     @rule(what=st.sampled_from(PAUSABLE))

@@ -78,6 +78,10 @@ class ActBody(Body):
     )
 
 
+class PausingBody(ActBody):
+    refuse: bool = Field(default=False, description="Refuse new jobs, too: enqueues get 423 with the notes.")
+
+
 async def _notes(body: ActBody | None = None) -> str | None:
     return None if body is None else body.notes
 

@@ -29,6 +29,7 @@ _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
     (errors.DuplicateJob, 409),
     (errors.IdConflict, 409),
     (errors.QueueFull, 429),
+    (errors.QueuePaused, 423),
     (errors.RoleMissing, 403),
     (errors.PermissionDenied, 404),
     (errors.NotFound, 404),

@@ -14,6 +14,7 @@ from fairlane.errors import (
     MissingData,
     NonRetryable,
     QueueFull,
+    QueuePaused,
     RateLimited,
     StoreUnavailable,
 )
@@ -33,6 +34,7 @@ DEFAULTS: Mapping[type[BaseException], ErrorClass] = {
     NotImplementedError: "non_retryable",
     BadInput: "non_retryable",
     QueueFull: "rate_limited",
+    QueuePaused: "rate_limited",
 }
 """Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data that caused them may be
 mended and the code redeployed before the last attempt. Only exceptions whose type means "never" are `non_retryable`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from fairlane.api.fields import Name, Notes, many, shape
+from fairlane.api.fields import Name, Notes, PausingBody, many, shape
 from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes
 from fairlane.client.admin.queues import QueueAdmin, QueueState
@@ -53,9 +53,9 @@ async def show_queue_statistics(ctx: Context) -> object:
 
 
 @routes.post("{name}/pause/", QueueAdmin.apause, all_tenants=True)
-async def pause_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
-    """Stop claiming jobs of a queue; running jobs and enqueueing continue."""
-    await ctx.app.queues.apause(name, by=ctx.by, notes=notes)
+async def pause_queue(ctx: Context, name: Name, body: PausingBody | None = None) -> QueueChanged:
+    """Stop claiming jobs of a queue; running jobs continue, and enqueueing unless it is refused."""
+    await _pause(ctx, name, body)
     return QueueChanged(queue=name, paused=True)
 
 
@@ -67,11 +67,16 @@ async def resume_queue(ctx: Context, name: Name, notes: Notes) -> QueueChanged:
 
 
 @routes.post("{name}/drain/", QueueAdmin.apause, all_tenants=True)
-async def drain_queue(ctx: Context, name: Name, notes: Notes) -> QueueDrained:
+async def drain_queue(ctx: Context, name: Name, body: PausingBody | None = None) -> QueueDrained:
     """Pause a queue and count its running jobs. Safe to repeat."""
-    await ctx.app.queues.apause(name, by=ctx.by, notes=notes)
+    await _pause(ctx, name, body)
     running = await ctx.app.queues.arunning(name)
     return QueueDrained(queue=name, paused=True, running=running, is_drained=running == 0)
+
+
+async def _pause(ctx: RequestContext, name: str, body: PausingBody | None) -> None:
+    body = body or PausingBody()
+    await ctx.app.queues.apause(name, refuse=body.refuse, by=ctx.by, notes=body.notes)
 
 
 async def _statistics(ctx: RequestContext) -> object:

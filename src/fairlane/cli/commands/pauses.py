@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fairlane.client.admin.pauses import PausingVerbs
     from fairlane.client.app import Fairlane
 
-COLUMNS = ("kind", "name", ("since", "at"), "by", "notes")
+COLUMNS = ("kind", "name", "refuse", ("since", "at"), "by", "notes")
+refusing = click.option("--refuse", is_flag=True, help="Refuse new jobs, too: whoever enqueues one gets the notes.")
 
 
 @click.group(cls=SuggestingGroup, default="list")
@@ -47,15 +48,16 @@ def pausing_commands(
             done = doing(verbs(client))
             out.answer(shown(client, name), f'{noun} "{name}" {done}')
 
-    @group.command(help=f"Stop claiming jobs of a {noun}. Running jobs and enqueueing continue. Lasts until resumed.")
+    @group.command(help=f"Stop claiming jobs of a {noun}, until resumed. Running jobs continue, and enqueueing, too.")
     @click.argument("name")
+    @refusing
     @acts
     @at_store
     @prints
-    def pause(name: str, at: At, out: Printer, **about: Any) -> None:
+    def pause(name: str, refuse: bool, at: At, out: Printer, **about: Any) -> None:
         def doing(verbs: PausingVerbs) -> str:
-            verbs.pause(name, **about)
-            return "is paused"
+            verbs.pause(name, refuse=refuse, **about)
+            return "is paused and refuses new jobs" if refuse else "is paused"
 
         act(name, at, out, doing)
 
@@ -75,12 +77,13 @@ def pausing_commands(
     @group.command(help=f"Pause a {noun} and wait until none of its jobs run; it stays paused.")
     @click.argument("name")
     @click.option("--timeout", type=read_span, metavar="SPAN", help="Give up after this long.  [default: never]")
+    @refusing
     @acts
     @at_store
     @prints
-    def drain(name: str, timeout: timedelta | None, at: At, out: Printer, **about: Any) -> None:
+    def drain(name: str, timeout: timedelta | None, refuse: bool, at: At, out: Printer, **about: Any) -> None:
         def doing(verbs: PausingVerbs) -> str:
-            verbs.drain(name, timeout=timeout, **about)
+            verbs.drain(name, timeout=timeout, refuse=refuse, **about)
             return "is drained and stays paused"
 
         act(name, at, out, doing)

@@ -1,6 +1,7 @@
 """`app.pauses`, and the methods that pause in `app.queues`, `app.tasks` and `app.tenants`.
 
-A pause stops claims at run time and outlives restarts. Enqueueing continues, and so do the jobs that run.
+A pause stops claims at run time and outlives restarts. The jobs that run continue, and so does enqueueing unless the
+pause refuses it.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ class PausingVerbs(Verbs):
     __slots__ = ()
     _kind: ClassVar[PauseKind]
 
-    def _pause(self, name: str | int, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
-        """Stop claiming its jobs; running jobs continue. Returns all pauses in force."""
-        op = PauseClaims(kind=self._kind, name=self._named(name), **audited(about))
+    def _pause(self, name: str | int, *, refuse: bool = False, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
+        """Stop claiming its jobs; running jobs continue. Returns all pauses in force.
+
+        With `refuse`, whoever enqueues such a job gets `QueuePaused` with the notes, until it is resumed.
+        """
+        op = PauseClaims(kind=self._kind, name=self._named(name), refuse=refuse, **audited(about))
         return (yield from ask(op)).pauses
 
     def _resume(self, name: str | int, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
@@ -82,9 +86,10 @@ class PausingVerbs(Verbs):
         name: str | int,
         *,
         timeout: float | timedelta | None = None,
+        refuse: bool = False,
         **about: Unpack[ActOptions],
     ) -> Steps[None]:
-        """Pause it, then wait until none of its jobs run.
+        """Pause it, then wait until none of its jobs run; `refuse` is that of `pause`.
 
         Raises `StillRunning` if some still run after `timeout`; it stays paused either way. Adds three seconds without
         running jobs, even beyond `timeout`: only then is it certain that none run.
@@ -93,7 +98,7 @@ class PausingVerbs(Verbs):
         timeout_s = None if timeout is None else seconds("timeout", timeout)
         monotonic = self._runtime.clock.monotonic
         began_s, quiet_since_s = monotonic(), None
-        yield from self._pause(name, **about)
+        yield from self._pause(name, refuse=refuse, **about)
         for sleep in growing_sleeps():
             page, now_s = (yield from ask(self._running_jobs(target, 1))), monotonic()
             if page.jobs:

@@ -13,7 +13,7 @@ from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import ALL_TENANTS, Enqueue, EnqueueResult, PageTenants, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
-from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull
+from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
@@ -61,6 +61,8 @@ class Enqueuer(Verbs):
         if asks:
             yield from self._quotas.before(specs)
         result: EnqueueResult = yield Through(conn, self._op(specs, conn))
+        if result.paused is not None:
+            raise QueuePaused(result.paused.kind, result.paused.name, result.paused.notes)
         if result.refused is not None or result.hits:
             yield from self._quotas.after(result, may_tell=asks)
         if self._depth is not None and conn is None and not result.full:

@@ -10,6 +10,7 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import FullPolicy, Limit
 from fairlane.core.ops.base import Op
+from fairlane.core.ops.pauses import Pause
 
 Disposition = Literal["created", "replayed", "duplicate", "conflict"]
 """created    a new job
@@ -56,6 +57,8 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: LimitHit | None = None
     """The tenant's limit that refused the call, the first in the order of the jobs. Nothing at all was written; there
     are no receipts and no hits."""
+    paused: Pause | None = None
+    """The pause that refused the call. Nothing at all was written; there are no receipts and no hits."""
     hits: tuple[LimitHit, ...] = ()
     """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 
@@ -68,7 +71,11 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     by type, tenant, queue, priority, payload text, keys and parent. The id is looked at first, then the idempotency
     key, then the dedup key.
 
-    Tenants' limits (`limits` together with those kept in the store) are looked at after the capacity. First, a job
+    A job whose queue, type or tenant is paused with `refuse` has the whole call refused, also where its id or keys are
+    known: the first such job in the order given, and of its pauses the first by kind. This is looked at after the
+    capacity, in the same transaction. Jobs of schedules and reprocessed dead letters are not refused: they wait.
+
+    Tenants' limits (`limits` together with those kept in the store) are looked at after that. First, a job
     whose payload text is longer than its tenant's `payload_bytes` has the whole call refused. Then, for each tenant and
     queue with a `waiting` limit: its ready, scheduled, held and leased jobs are counted up to the limit, and of the
     jobs that this call would create (known ids and duplicates are none) those beyond it are over. Policy `reject`: the

@@ -1,4 +1,7 @@
-"""Pauses of queues, types and tenants: no worker claims their jobs until they are lifted. Enqueueing continues."""
+"""Pauses of queues, types and tenants: no worker claims their jobs until they are lifted.
+
+Enqueueing continues, unless a pause refuses it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ class Pause(Struct, frozen=True, kw_only=True):
     by: str
     at: datetime
     notes: str | None
+    refuse: bool = False
+    """Enqueues of its jobs are refused."""
 
 
 class Pauses(Struct, frozen=True, kw_only=True):
@@ -32,12 +37,16 @@ class PauseClaims(Act[Pauses], frozen=True, kw_only=True):
     A claim treats jobs of a paused type as unwanted, passes over lines of a paused tenant unseen (no mark, no turn),
     and skips a paused queue, for takes as for discovery.
 
-    Pausing twice writes nothing. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before
-    {"paused": false}, after {"paused": true}.
+    With `refuse`, every `Enqueue` that starts after this commit and holds such a job is refused.
+
+    Pausing twice writes nothing, but `refuse` is added to a pause that lacks it: then by, at and notes are the new
+    ones. Audit: `pause`, target `<kind>:<name>`, tenant only for a tenant, before {"paused"}, after {"paused": true},
+    each with "refuse": true where it refuses.
     """
 
     kind: PauseKind
     name: str
+    refuse: bool = False
 
 
 class ResumeClaims(Act[Pauses], frozen=True, kw_only=True):

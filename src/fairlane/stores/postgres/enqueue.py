@@ -27,8 +27,17 @@ SQL_ONE = (
     "%s::text::json, %s::integer)::text"
 )
 
-_enqueued = answer_reader(EnqueueResult)
-_enqueued_one: Callable[[Rows], int | EnqueueResult] = answer_reader(int | EnqueueResult)  # type: ignore[arg-type]
+_read = answer_reader(EnqueueResult)
+_read_one: Callable[[Rows], int | EnqueueResult] = answer_reader(int | EnqueueResult)  # type: ignore[arg-type]
+
+
+def _enqueued(rows: Rows) -> EnqueueResult:
+    return _only_paused(_read(rows))
+
+
+def _only_paused(result: EnqueueResult) -> EnqueueResult:
+    """Without the limit that stands for a refusing pause towards older clients."""
+    return result if result.paused is None else EnqueueResult(paused=result.paused, depth=result.depth)
 
 
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
@@ -45,10 +54,10 @@ def enqueue(op: Enqueue) -> Call[EnqueueResult]:
 
 def _enqueue_one(op: Enqueue, job: JobSpec, limits: str | None, waiting: int | None) -> Call[EnqueueResult]:
     def read(rows: Rows) -> EnqueueResult:
-        answer = _enqueued_one(rows)
+        answer = _read_one(rows)
         if isinstance(answer, int):
             return EnqueueResult(receipts=(Receipt(disposition="created", id=job.id, seq=Seq(answer)),))
-        return answer
+        return _only_paused(answer)
 
     params = (
         *(str(job.id), job.type, job.tenant, job.queue, job.priority, job.priority_scope, bytes(job.payload).decode()),

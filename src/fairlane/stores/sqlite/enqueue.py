@@ -15,6 +15,7 @@ from fairlane.stores.sqlite.held import count_waiting
 from fairlane.stores.sqlite.instants import after, span_us, to_us
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.pauses import refusing_pause
 from fairlane.stores.sqlite.transaction import Transaction, change, text_of
 
 _DEPTH = """
@@ -57,6 +58,8 @@ def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
         if depth + len(op.jobs) > op.capacity:
             return EnqueueResult(full=True, depth=depth)
     applicable = applicable_limits(tx, op.limits)
+    if tx.has_refusals and (refusing := refusing_pause(tx, op.jobs)) is not None:
+        return EnqueueResult(paused=refusing, depth=depth)
     if applicable is None:
         result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
     else:

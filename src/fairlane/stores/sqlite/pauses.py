@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from fairlane.core.job import JobSpec
 from fairlane.core.ops import ListPauses, Pause, PauseClaims, Pauses, ResumeClaims
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.listener import wake_for_ready
@@ -11,7 +13,16 @@ from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _pause = RowReader(Pause)
-_KNOWN = "select 1 from fairlane_pause where kind = ? and name = ?"
+_PAUSES = f"""
+select {_pause.columns} from (
+  select p.*, r.kind is not null as refuse
+  from fairlane_pause p left join fairlane_refusal r on r.kind = p.kind and r.name = p.name)
+"""  # noqa: S608
+_KNOWN = f"{_PAUSES} where kind = ? and name = ?"
+# Read with the limits at every enqueue: enqueueing asks for refusals only where there are some.
+_COUNT_REFUSALS = """
+insert or replace into fairlane_meta select 'limits_refusals', count(*) from fairlane_refusal
+"""
 
 
 class Paused(NamedTuple):
@@ -32,24 +43,42 @@ def paused(tx: Transaction) -> Paused:
     return Paused(*(frozenset(name for kind, name in rows if kind == wanted) for wanted in ("queue", "type", "tenant")))
 
 
+def refusing_pause(tx: Transaction, jobs: Sequence[JobSpec]) -> Pause | None:
+    """The pause that refuses one of these jobs, the first in their order, then by kind."""
+    refusing = {(pause.kind, pause.name): pause for pause in all_pauses(tx) if pause.refuse}
+    for spec in jobs:
+        for place in (("queue", spec.queue), ("tenant", spec.tenant), ("type", spec.type)):
+            if place in refusing:
+                return refusing[place]
+    return None
+
+
 @change
 def pause(tx: Transaction, op: PauseClaims) -> Pauses:
-    changed = not tx.db.execute(_KNOWN, (op.kind, op.name))
+    known = _known(tx, op)
+    changed = known is None or (op.refuse and not known.refuse)
     if changed:
         row = (op.kind, op.name, op.by, tx.now, op.notes)
-        tx.db.execute("insert into fairlane_pause values (?, ?, ?, ?, ?)", row)
-        _audit(tx, op, "pause", paused_before=False)
+        tx.db.execute("insert or replace into fairlane_pause values (?, ?, ?, ?, ?)", row)
+        # Also where it does not refuse: a resume by older code leaves the refusal of an earlier pause.
+        tx.db.execute("delete from fairlane_refusal where kind = ? and name = ?", (op.kind, op.name))
+        if op.refuse:
+            tx.db.execute("insert into fairlane_refusal values (?, ?)", (op.kind, op.name))
+        tx.db.execute(_COUNT_REFUSALS)
+        _audit(tx, op, "pause", known, _known(tx, op))
     return _all(tx, changed=changed)
 
 
 @change
 def resume(tx: Transaction, op: ResumeClaims) -> Pauses:
-    changed = bool(tx.db.execute(_KNOWN, (op.kind, op.name)))
-    if changed:
-        tx.db.execute("delete from fairlane_pause where kind = ? and name = ?", (op.kind, op.name))
-        _audit(tx, op, "resume", paused_before=True)
+    known = _known(tx, op)
+    if known is not None:
+        for table in ("pause", "refusal"):
+            tx.db.execute(f"delete from fairlane_{table} where kind = ? and name = ?", (op.kind, op.name))  # noqa: S608
+        tx.db.execute(_COUNT_REFUSALS)
+        _audit(tx, op, "resume", known, None)
         wake_for_ready(tx)
-    return _all(tx, changed=changed)
+    return _all(tx, changed=known is not None)
 
 
 @reading
@@ -63,11 +92,22 @@ def _all(tx: Transaction, *, changed: bool) -> Pauses:
 
 def all_pauses(tx: Transaction) -> tuple[Pause, ...]:
     """By kind, then name."""
-    rows = tx.db.execute(f"select {_pause.columns} from fairlane_pause order by kind, name")  # noqa: S608
-    return tuple(map(_pause, rows))
+    return tuple(map(_pause, tx.db.execute(f"{_PAUSES} order by kind, name")))
 
 
-def _audit(tx: Transaction, op: PauseClaims | ResumeClaims, action: str, *, paused_before: bool) -> None:
+def _known(tx: Transaction, op: PauseClaims | ResumeClaims) -> Pause | None:
+    rows = tx.db.execute(_KNOWN, (op.kind, op.name))
+    return _pause(rows[0]) if rows else None
+
+
+def _audit(
+    tx: Transaction, op: PauseClaims | ResumeClaims, action: str, before: Pause | None, after: Pause | None
+) -> None:
     tenant = op.name if op.kind == "tenant" else None
-    before, after = {"paused": paused_before}, {"paused": not paused_before}
-    write_audit(tx, op, action, tenant, f"{op.kind}:{op.name}", dict(before), dict(after))
+    write_audit(tx, op, action, tenant, f"{op.kind}:{op.name}", _audited(before), _audited(after))
+
+
+def _audited(pause: Pause | None) -> dict[str, object]:
+    if pause is not None and pause.refuse:
+        return {"paused": True, "refuse": True}
+    return {"paused": pause is not None}

@@ -39,6 +39,8 @@ class Transaction:
     """None on a borrowed connection: what is read there may never be committed."""
     leases_counted: bool | None = None
     """Whether leases carry what they are counted by; None: not looked yet."""
+    has_refusals: bool = False
+    """Some pause refuses new jobs; known once limits are read."""
     freed: list[Row] = field(default_factory=list)
     """Queue, tenant and type of leases that ended and were counted."""
     gave_back: bool = False

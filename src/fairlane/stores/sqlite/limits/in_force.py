@@ -105,6 +105,7 @@ def applicable_limits(tx: Transaction, given: tuple[Limit, ...]) -> ApplicableLi
     """What is in force for this operation; None: nothing at all."""
     state: dict[str, int] = dict(tx.db.execute(_STATE))
     tx.leases_counted = "leases_counted" in state
+    tx.has_refusals = state.get("limits_refusals", 0) > 0
     version = state.get("limits_version", 0)
     if not given and not version:
         return None

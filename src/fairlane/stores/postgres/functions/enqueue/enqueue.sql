@@ -7,9 +7,9 @@
 -- `payload_text`, a string that holds the payload's JSON, takes the place of `payload` where that has escapes no text
 -- can hold (NUL, half a surrogate pair): reading the fields of `jobs` would refuse those.
 --
--- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit is looked at. Counting
--- reads no more rows than a limit allows, and no row that others write to is written: an enqueue in a long transaction
--- holds nobody up.
+-- `limits`: what the code allows to tenants, beside what people have set; `false`: no limit and no refusing pause is
+-- looked at. Counting reads no more rows than a limit allows, and no row that others write to is written: an enqueue in
+-- a long transaction holds nobody up.
 --
 -- `terms`: `limits` merged for these jobs by tenant and queue, where the caller has done so: saves doing it here.
 --
@@ -40,6 +40,13 @@ begin
     ) waiting;
     if _depth + json_array_length(jobs) > capacity then
       return json_build_object('full', true, 'depth', _depth);
+    end if;
+  end if;
+
+  if limits::text is distinct from 'false' and exists (select from refusal) then
+    _refused := refused_by_pause(jobs, _depth);
+    if _refused is not null then
+      return _refused;
     end if;
   end if;
 

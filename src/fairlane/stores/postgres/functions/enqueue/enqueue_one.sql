@@ -6,8 +6,8 @@
 --
 -- The call that applications make most. The fields come one by one, and each table has one plain statement: no json of
 -- jobs is taken apart and no set of jobs is carried from statement to statement as in enqueue_v1. What is out of the
--- ordinary (a known id, limits that people have set, a tenant at its limit `_waiting`) is left to enqueue_v1, before
--- anything is written.
+-- ordinary (a known id, limits that people have set, a tenant at its limit `_waiting`, a pause that refuses) is left to
+-- enqueue_v1, before anything is written.
 create or replace function enqueue_one_v1(
   _id uuid, _type text, _tenant text, _queue text, _priority smallint, _priority_scope text, _payload text,
   _payload_version integer, _max_attempts integer, _timeout_s double precision, _category text, _correlation_id text,
@@ -29,7 +29,7 @@ begin
                      correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
     select _id, _type, _tenant, _queue, _band, _priority - _band, _payload::json, _payload_version, _max_attempts,
            _timeout_s, _category, _correlation_id, _parent_id, _created_by, _refs, _headers, _retry, _now, _due
-    where not exists (select from limit_rule where kind = 'tenant')
+    where not exists (select from limit_rule where kind = 'tenant') and not exists (select from refusal)
     on conflict (id) do nothing
     returning seq, _notify = 'always'
       or (_notify = 'if_waiting' and exists (select from worker where waiting)) into _seq, _wake;
