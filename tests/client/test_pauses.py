@@ -236,7 +236,7 @@ def test_a_job_that_enqueues_into_what_refuses_is_retried_slowly(app: Fairlane, 
 
 @pytest.mark.requirement("L15")
 def test_a_schedule_fires_into_what_refuses_and_its_job_waits(app: Fairlane, send: Any, clock: FakeClock) -> None:
-    app.schedules.add("often", send.bind(), every=60)
+    app.schedules.add("often", send.bind(), cron="* * * * *")
     app.queues.pause("mail", refuse=True)
     app.schedules.run("often")
     assert [job.status for job in app.jobs.list().jobs] == ["pending"]
