@@ -13,7 +13,7 @@ from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.connection import Connection, Connector
 from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
-from fairlane.stores.postgres.schema import checksum, functions_step, migrations, types_and_views
+from fairlane.stores.postgres.schema import checksum, functions_step, migrations, step_sql, types_and_views
 
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
 
@@ -31,11 +31,11 @@ def script(step: Migration, schema: str) -> str:
         f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
         f"{_LOCKED}"
         "set local lock_timeout = '3s';\n"
-        f"{_PLACE.replace('{schema}', literal)}"
+        f"{step_sql('place').replace('{schema}', literal)}"
         f"set local search_path = {quoting.Identifier(schema).as_string(None)}, pg_temp;\n"
-        f"{_BOOKS}"
+        f"{step_sql('books')}"
         f"{_body(step)}"
-        f"{_DESCRIBE}"
+        f"{step_sql('describe')}"
         f"{isolation_block(schema)}"
         "commit;\n"
     )
@@ -112,7 +112,8 @@ class PostgresMigrator:
     def _contracting(self, conn: Connection) -> tuple[Migration, ...]:
         state, _, has_obsolete = self._books(conn)
         steps = migrations().contracting(state)
-        return (_OBSOLETE_STEP, *steps) if has_obsolete else steps
+        obsolete = Migration(0, "functions of earlier releases", "obsolete", step_sql("obsolete"))
+        return (obsolete, *steps) if has_obsolete else steps
 
     def _old_workers(self, conn: Connection) -> list[str]:
         found = conn.execute(
@@ -141,8 +142,8 @@ class PostgresMigrator:
             return SchemaState(), "", False
         if not found[0]:  # isolated: who only works or enqueues reads no table, but may know the state
             return SchemaState.described(found[1] or ""), None, False
-        table = quoting.Identifier(self._schema, "schema_version")
-        rows = conn.execute(quoting.SQL(_READ_BOOKS).format(table)).fetchall()
+        table = quoting.Identifier(self._schema, "schema_version").as_string(None)
+        rows = conn.execute(step_sql("read_books").replace("{table}", table).encode()).fetchall()
         expanded, contracted, functions, found_checksum, has_obsolete = rows[0]
         return SchemaState(expanded, contracted, functions), found_checksum or "", has_obsolete
 
@@ -158,11 +159,11 @@ def _body(step: Migration) -> str:
         return step.sql
     if step.phase == "functions":
         types, views = types_and_views()
-        record = _RECORD_FUNCTIONS.replace("{release}", str(step.version)).replace("{checksum}", checksum())
+        record = step_sql("record_functions").replace("{release}", str(step.version)).replace("{checksum}", checksum())
         names = {"{types}": types, "{views}": views}
         for mark, found in names.items():
             record = record.replace(mark, ", ".join(f"'{name}'" for name in found))
-        return f"{no_newer_functions('schema_version')}{_FIRST_FUNCTIONS}{step.sql}\n{record}"
+        return f"{no_newer_functions('schema_version')}{step_sql('first_functions')}{step.sql}\n{record}"
     row = f"({step.version}, '{step.phase}', '{step.name}')"
     return (
         "do $migration$ begin\n"
@@ -173,145 +174,3 @@ def _body(step: Migration) -> str:
         f"insert into schema_version (version, phase, name) values {row};\n"
         "end $migration$;\n"
     )
-
-
-_PLACE = """\
-do $place$ begin
-if not exists (select from pg_namespace where nspname = {schema}) then
-  execute format('create schema %I', {schema});
-end if;
-end $place$;
-"""
-
-_BOOKS = """\
-create table if not exists schema_version (
-  version     integer not null,
-  phase       text not null default 'expand',
-  name        text not null,
-  applied_at  timestamptz not null default now(),
-  checksum    text,  -- of functions
-  members     text[] not null default '{}',  -- the functions, views and types of a release, as DROP names them
-  obsolete    text[] not null default '{}',  -- those of earlier releases that it has no more
-  primary key (version, phase)
-);
--- Written before functions were recorded apart from tables.
-do $books$ begin
-if not exists (select from pg_attribute where attrelid = 'schema_version'::regclass and attname = 'phase') then
-  alter table schema_version
-    add phase text not null default 'expand', add checksum text, add members text[] not null default '{}',
-    add obsolete text[] not null default '{}', drop constraint schema_version_pkey, add primary key (version, phase);
-end if;
-end $books$;
-"""
-
-_READ_BOOKS = """
-select coalesce(max(version) filter (where phase = 'expand'), 0),
-       coalesce(max(version) filter (where phase = 'contract'), 0),
-       coalesce(max(version) filter (where phase = 'functions'), 0),
-       (array_agg(checksum order by version desc) filter (where phase = 'functions'))[1],
-       coalesce(bool_or(obsolete <> '[]'), false)
-from (
-  -- Through JSON: before functions were recorded the table had fewer columns.
-  select version, coalesce(r->>'phase', 'expand') as phase, r->>'checksum' as checksum,
-         coalesce(r->>'obsolete', '[]') as obsolete
-  from {} v, to_jsonb(v) r
-) v
-"""
-
-_DESCRIBE = """\
--- The comment lets a check read the state in the same query that finds the schema missing, with no right on any table.
-do $describe$ begin
-execute format(
-  'comment on schema %I is %L', current_schema(),
-  (select format('Fairlane jobs: schema expanded to %s, contracted to %s, functions %s',
-                 coalesce(max(version) filter (where phase = 'expand'), 0),
-                 coalesce(max(version) filter (where phase = 'contract'), 0),
-                 coalesce(max(version) filter (where phase = 'functions'), 0))
-   from schema_version));
-end $describe$;
-"""
-
-_FIRST_FUNCTIONS = """\
--- Functions that were created before they were recorded cannot be replaced one by one: all of them go.
-do $first$
-declare
-  _found record;
-begin
-  if exists (select from schema_version where phase = 'functions') then
-    return;
-  end if;
-  for _found in
-    select 'view' as kind, format('%I', c.relname) as name, 1 as nth
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = current_schema() and c.relkind = 'v'
-    union all
-    select 'function', p.oid::regprocedure::text, 2
-    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = current_schema() and not exists (select from pg_trigger t where t.tgfoid = p.oid)
-    union all
-    select 'type', format('%I', c.relname), 3
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = current_schema() and c.relkind = 'c'
-    order by nth
-  loop
-    execute format('drop %s if exists %s cascade', _found.kind, _found.name);
-  end loop;
-end
-$first$;
-"""
-
-# Functions of this transaction are those of this release.
-_RECORD_FUNCTIONS = """\
-insert into schema_version (version, phase, name, checksum, members, obsolete)
-select {release}, 'functions', 'functions', '{checksum}', found.members, array(
-  select distinct m from schema_version v, unnest(v.members || v.obsolete) m
-  where v.phase = 'functions' and m <> all(found.members) order by m)
-from (
-  select array(
-    select format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
-    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = current_schema() and p.xmin = pg_current_xact_id()::xid
-    union all
-    select format('view %I', v) from unnest(array[{views}]) v
-    union all
-    select format('type %I', t) from unnest(array[{types}]) t) as members
-) found
-on conflict (version, phase) do update
-set checksum = excluded.checksum, members = excluded.members, obsolete = excluded.obsolete, applied_at = now();
--- The newest release answers for all before it: what it has again is obsolete no more.
-update schema_version set members = '{}', obsolete = '{}' where phase = 'functions' and version < {release};
-"""
-
-_OBSOLETE_STEP = Migration(
-    0,
-    "functions of earlier releases",
-    "obsolete",
-    """\
-do $obsolete$
-declare
-  _left     text[] := array(select distinct m from schema_version v, unnest(v.obsolete) m order by m);
-  _blocked  text[];
-  _member   text;
-begin
-  loop
-    _blocked := '{}';
-    foreach _member in array _left loop
-      begin
-        execute format('drop %s if exists %s', split_part(_member, ' ', 1), substr(_member, strpos(_member, ' ') + 1));
-      exception when dependent_objects_still_exist then
-        _blocked := _blocked || _member;
-      end;
-    end loop;
-    exit when _blocked = '{}';
-    if _blocked = _left then
-      raise exception 'something else depends on %', array_to_string(_left, ', ')
-        using errcode = 'dependent_objects_still_exist', hint = 'Drop what depends on them first.';
-    end if;
-    _left := _blocked;
-  end loop;
-  update schema_version set obsolete = '{}',
-    members = case when version = (select max(version) from schema_version where phase = 'functions') then members
-                   else '{}' end
-  where phase = 'functions';
-end
-$obsolete$;
-""",
-)

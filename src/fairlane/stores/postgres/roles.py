@@ -15,7 +15,7 @@ from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.migrations import SchemaState, require
 from fairlane.stores.postgres.connection import Connector
 from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
-from fairlane.stores.postgres.schema import functions, migrations
+from fairlane.stores.postgres.schema import functions, migrations, step_sql
 
 _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
 _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
@@ -67,16 +67,8 @@ def isolation_block(schema: str, prefix: str | None = None) -> str:
 
 def no_newer_functions(table: str) -> str:
     """SQL that stops a script of this release where a newer one has applied its functions already."""
-    release = migrations().needed.functions
-    return f"""\
-do $newer$ begin
-if exists (select from {table} where phase = 'functions' and version > {release}) then
-  raise exception 'the functions of this schema are of a newer release than {release}'
-    using errcode = 'object_not_in_prerequisite_state',
-          hint = 'Run the script of the newest release; this one has nothing to add.';
-end if;
-end $newer$;
-"""
+    release = str(migrations().needed.functions)
+    return step_sql("no_newer_functions").replace("{table}", table).replace("{release}", release)
 
 
 class PostgresIsolator:
@@ -132,7 +124,7 @@ class PostgresIsolator:
         """How tenants are kept apart for the role we connect as. None: there is no schema."""
         conn = self._connector.connect()
         try:
-            [row] = conn.execute(_LOOK, {"schema": self._schema}).fetchall()
+            [row] = conn.execute(step_sql("isolation_state").encode(), {"schema": self._schema}).fetchall()
         except psycopg.Error as error:
             raise unreachable(error) from error
         finally:
@@ -152,25 +144,3 @@ class PostgresIsolator:
 
 
 _COMMENT = "select obj_description(oid, 'pg_namespace') from pg_catalog.pg_namespace where nspname = %(schema)s"
-_LOOK = """
-with place as (select oid, nspowner from pg_catalog.pg_namespace where nspname = %(schema)s),
-function as (select p.* from pg_catalog.pg_proc p join place on place.oid = p.pronamespace),
-engine as (select max(proowner) as oid from function where proname = 'enqueue_v1'),
-relation as (
-  select c.* from pg_catalog.pg_class c join place on place.oid = c.relnamespace where c.relname <> 'schema_version'
-)
-select current_user::text, (select rolsuper or rolbypassrls from pg_catalog.pg_roles where rolname = current_user),
-  pg_get_userbyid((select oid from engine))::text, pg_get_userbyid((select nspowner from place))::text,
-  array(select rolname::text from pg_catalog.pg_roles
-        where oid in ((select oid from engine), (select nspowner from place)) and pg_has_role(oid, 'member')
-        order by 1),
-  array(select 'table ' || relname from relation where relkind = 'r' and not (relrowsecurity and relforcerowsecurity)
-        union all
-        select 'view ' || relname from relation
-        where relkind = 'v' and not coalesce('security_invoker=true' = any(reloptions), false)
-        union all
-        select 'function ' || proname from function
-        where proowner <> (select oid from engine) or proacl is null
-           or (proname like '%%\\_v1' and proname <> 'purge_v1' and not prosecdef)
-        order by 1)
-"""

@@ -39,6 +39,12 @@ def functions() -> str:
     return "\n".join((*(_if_missing(found) for found in _TYPE.finditer(whole)), _TYPE.sub("", whole)))
 
 
+@cache
+def step_sql(name: str) -> str:
+    """One statement that every migration, or the isolation of roles, goes through: a file of steps/."""
+    return (files("fairlane.stores.postgres") / "steps" / f"{name}.sql").read_text("utf-8")
+
+
 def functions_step() -> Migration:
     return Migration(FUNCTIONS_RELEASE, "functions", "functions", functions())
 
