@@ -93,7 +93,9 @@ class Reads:
             alike = all(getattr(where, name) in (None, getattr(job, name)) for name in names)
             from_then = where.enqueued_from is None or job.enqueued_at >= where.enqueued_from
             before_then = where.enqueued_before is None or job.enqueued_at < where.enqueued_before
-            if alike and from_then and before_then and (not where.statuses or job.status in where.statuses):
+            runs = job.status == "processing" and job.started_at
+            started = where.started_before is None or (runs and job.started_at < where.started_before)
+            if alike and started and from_then and before_then and (not where.statuses or job.status in where.statuses):
                 found.append(job)
         jobs, following = page(found, "seq", op.before, op.limit)
         return ops.JobPage(jobs=jobs, next=following)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from fairlane.core.ops import DeadLetterFilter, JobFilter
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import DeadLetterFilter, JobFilter, Renew, Turn, Want
 from fairlane.testing import run_due
 from tests.api.house import OWN, ShopHouse
 
@@ -25,6 +27,15 @@ def list_of(path: str, answer: httpx.Response) -> list[str]:
     return [job["id"] for job in found["jobs"]] if path == QUEUE else [item["job_id"] for item in found["dlq_items"]]
 
 
+def hold(house: ShopHouse, queue: str) -> datetime:
+    """A worker takes the job of a queue and keeps it; since when, by the store's clock."""
+    worker, store = WorkerId(house.app.runtime.new_job_id()), house.app.runtime.store
+    store.run(Renew(worker=worker, lease_s=1e6))
+    want = Want(lane="any", queues=(queue,), limit=9, start=9, timeout_s=1e6)
+    [lease] = store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+    return lease.leased_at
+
+
 def wanted(house: ShopHouse, path: str) -> tuple[str, dict[str, Any]]:
     """A job unlike all others in every field that the listing can be filtered by, and those filters."""
     parent = house.own.done
@@ -35,10 +46,17 @@ def wanted(house: ShopHouse, path: str) -> tuple[str, dict[str, Any]]:
     job = str(made.id)
     of_both = {"tenant": OWN, "queue": "bulk", "type": "mail.export", "category": "export", "correlation_id": "order-7"}
     if path == QUEUE:
-        of_jobs = {"status": "pending", "created_by": "grace", "parent_id": str(parent), "idempotency_key": "export-7"}
+        began = hold(house, "bulk")
+        of_jobs = {
+            "status": "processing",
+            "created_by": "grace",
+            "parent_id": str(parent),
+            "idempotency_key": "export-7",
+        }
         house.clock.advance(3600)
         later = house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=9).job()
         since = {"enqueued_from": str(made.enqueued_at), "enqueued_before": str(later.enqueued_at)}
+        since["started_before"] = str(began + timedelta(seconds=1))
         return job, {**of_both, **of_jobs, **since}
     house.app.queues.pause("default", by="eve")  # Only this job runs.
     run_due(house.app)
@@ -59,7 +77,7 @@ def test_every_filter_of_an_admin_listing_selects_over_http(house: ShopHouse, pa
         *fields.__struct_fields__,
     }, "a filter that is not asked here"
     everything = list_of(path, house.call("GET", path, manager, params={"limit": 200}))
-    shared = {"tenant", "status", "parent_id", "enqueued_from", "enqueued_before", "error_class"}
+    shared = {"tenant", "status", "parent_id", "enqueued_from", "enqueued_before", "started_before", "error_class"}
     for name, value in filters.items():
         found = list_of(path, house.call("GET", path, manager, params={name: value, "limit": 200}))
         assert job in found, name

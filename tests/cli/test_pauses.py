@@ -77,6 +77,16 @@ def test_draining_says_when_something_still_runs(scene: Scene, run: Run) -> None
 
 
 @pytest.mark.requirement("L15")
+def test_all_jobs_that_run_for_too_long_are_reset_by_hand(scene: Scene, run: Run) -> None:
+    Holding(scene)
+    longer = ("jobs", "reset", "--url", scene.url, "--running-longer-than")
+    assert run(*longer, "1h", "--yes").stdout == ""
+    assert run(*longer, "0s", "--yes").stdout == f"{scene.waiting}  mail.send  pending\n"
+    for wrong in (("jobs", "reset", "--url", scene.url), (*longer, "1h", scene.waiting), (*longer, "soon")):
+        assert run(*wrong).exit_code == 2
+
+
+@pytest.mark.requirement("L15")
 def test_a_running_job_is_reset_by_hand(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
     Holding(scene)
     assert run("jobs", "reset", scene.waiting, "--url", scene.url).stdout == f"{scene.waiting}  mail.send  pending\n"

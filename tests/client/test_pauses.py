@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -240,3 +241,24 @@ def test_a_schedule_fires_into_what_refuses_and_its_job_waits(app: Fairlane, sen
     app.queues.pause("mail", refuse=True)
     app.schedules.run("often")
     assert [job.status for job in app.jobs.list().jobs] == ["pending"]
+
+
+@pytest.mark.requirement("L15")
+def test_all_jobs_that_have_run_for_too_long_are_reset_at_once(app: Fairlane, send: Any, clock: FakeClock) -> None:
+    acme, globex = (send.using(tenant=tenant).enqueue() for tenant in ("acme", "globex"))
+    worker = Hand(app)
+    old = worker.claim()
+    clock.advance(1801)
+    young = send.enqueue()
+    worker.claim()
+    assert app.jobs.reset_many(running_longer_than=1800, dry_run=True).matched == 2
+    acts = app.jobs.reset_many(running_longer_than=timedelta(minutes=30), tenant="acme", by="ada", notes="hung")
+    assert [job.id for job in acts.done] == [acme.id]
+    assert [job.id for job in asyncio.run(app.jobs.areset_many(running_longer_than=1800)).done] == [globex.id]
+    statuses = [(handle.status(), handle.job().attempts) for handle in (acme, globex, young)]
+    assert statuses == [("pending", 0), ("pending", 0), ("processing", 0)]
+    assert app.jobs.reset_many(running_longer_than=1800).matched == 0
+    worker.complete(old[0])
+    assert acme.status() == "pending"
+    with pytest.raises(InvalidOption, match="running_longer_than"):
+        app.jobs.reset_many(running_longer_than=-1)

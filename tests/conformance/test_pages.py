@@ -17,6 +17,7 @@ from fairlane.core.ops import (
     JobFilter,
     PageDeadLetters,
     PageJobs,
+    Scope,
 )
 from tests.support.samples import NO_SUCH_SEQ, cancelled, completed, died, failure, retried
 from tests.support.scene import Scene
@@ -145,6 +146,27 @@ def test_jobs_are_listed_by_when_they_were_enqueued(scene: Scene) -> None:
         scene.later(10)
     found = scene.list_jobs(enqueued_from=jobs[1][0], enqueued_before=jobs[3][0])
     assert found == [jobs[2][1], jobs[1][1]]
+
+
+@pytest.mark.requirement("L15", "L13")
+def test_jobs_are_listed_that_run_since_before_an_instant(scene: Scene) -> None:
+    worker = scene.hire(lease_s=3600)
+    old = scene.put(tenant="acme").id
+    scene.claim(worker)
+    scene.finished()
+    scene.later(60)
+    began = scene.now
+    young = scene.put().id
+    scene.claim(worker)
+    scene.put()
+    scene.prefetch(worker)
+    scene.put()
+    scene.later(1)
+    assert scene.list_jobs(started_before=scene.now) == [young, old]
+    assert scene.list_jobs(started_before=scene.now, statuses=("processing", "pending")) == [young, old]
+    assert scene.list_jobs(started_before=began) == [old]
+    assert scene.list_jobs(started_before=began, statuses=("completed", "pending")) == []
+    assert scene.list_jobs(Scope("acme"), started_before=scene.now) == [old]
 
 
 def test_pages_are_newest_first_and_meet_without_gap_or_overlap(scene: Scene) -> None:

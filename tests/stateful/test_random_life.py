@@ -238,6 +238,7 @@ class Wanderer:
             idempotency_key=self.some(None, None, None, str(self.job_id()), "key-1"),
             enqueued_from=self.some(None, None, NOON + (self.now - NOON) / 2),
             enqueued_before=self.some(None, None, NOON + (self.now - NOON) / 2),
+            started_before=self.some(None, None, None, self.now, NOON + (self.now - NOON) / 2),
         )
         letters = ops.DeadLetterFilter(
             status=self.some(None, None, *DEAD_LETTER_STATUSES),

@@ -21,7 +21,7 @@ from fairlane.cli.options import (
     prints,
     read_span,
 )
-from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, one_line, plural
+from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, one_line, plural, span
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
 from fairlane.errors import InvalidOption, JobNotFound
@@ -198,13 +198,34 @@ def bury(**given: Any) -> None:
 
 
 @jobs.command()
-@of_several(ids)
-def reset(**given: Any) -> None:
+@of_several(
+    click.argument("ids", nargs=-1, metavar="[ID]..."),
+    click.option(
+        "--running-longer-than", type=read_span, metavar="SPAN", help="All that have run for longer, instead of ids."
+    ),
+)
+def reset(
+    ids: tuple[str, ...], running_longer_than: timedelta | None, yes: bool, at: At, out: Printer, **about: Any
+) -> None:
     """Take running jobs from their worker: they become ready at once and no attempt is counted.
 
     Writes of the old attempt are ignored.
     """
-    _act("reset", **given)
+    if (running_longer_than is None) == (not ids):
+        raise click.UsageError("give ids or --running-longer-than, one of them", click.get_current_context())
+    if running_longer_than is None:
+        _act("reset", ids, yes, at, out, **about)
+        return
+    act_on_several(
+        f"Reset every job that has run for longer than {span(running_longer_than)}?",
+        lambda client: client.jobs.reset_many(running_longer_than=running_longer_than, **about),
+        several=True,
+        name="jobs",
+        line=job_line,
+        yes=yes,
+        at=at,
+        out=out,
+    )
 
 
 def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, **about: Any) -> None:

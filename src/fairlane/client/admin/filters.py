@@ -33,6 +33,7 @@ class JobFilters(TypedDict, total=False):
     idempotency_key: str
     enqueued_from: datetime
     enqueued_before: datetime
+    started_before: datetime
 
 
 class DeadLetterFilters(TypedDict, total=False):
@@ -60,7 +61,7 @@ def job_filter(given: Mapping[str, Any]) -> JobFilter:
         fields["statuses"] = tuple(dict.fromkeys(several))
     if "parent" in fields:
         fields["parent_id"] = job_id("parent", fields.pop("parent"))
-    for name in ("enqueued_from", "enqueued_before"):
+    for name in ("enqueued_from", "enqueued_before", "started_before"):
         if name in fields and (not isinstance(fields[name], datetime) or fields[name].utcoffset() is None):
             raise InvalidOption(name, fields[name], "a datetime with a time zone")
     return JobFilter(**fields)

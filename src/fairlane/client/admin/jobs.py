@@ -22,6 +22,7 @@ from fairlane.core.job import Job
 from fairlane.core.ops import (
     Bury,
     Cancel,
+    Check,
     DeadLetterAct,
     Fail,
     GetJob,
@@ -123,6 +124,31 @@ class JobAdmin(Verbs):
         target = job_id("job", job)
         return job_of((yield from ask(Reset(id=target, **audited_in_scope(about)))), "reset", target)
 
+    def _reset_many(
+        self,
+        *,
+        running_longer_than: float | timedelta,
+        dry_run: bool = False,
+        **about: Unpack[ScopedActOptions],
+    ) -> Steps[ManyActs[Job]]:
+        """Reset every job that has run for longer than this by the store's clock; a dry run only counts them.
+
+        A job that ends meanwhile is refused and stays as it is.
+        """
+        span_s = seconds("running_longer_than", running_longer_than)
+        began_at = (yield from ask(Check())).now - timedelta(seconds=span_s)
+        where = JobFilter(statuses=("processing",), started_before=began_at)
+        acts = yield from self._act_on_many("reset", where=where, dry_run=dry_run, **about)
+        while acts.next is not None:
+            more = yield from self._act_on_many("reset", where=where, dry_run=dry_run, before=acts.next, **about)
+            acts = ManyActs(
+                matched=acts.matched + more.matched,
+                done=(*acts.done, *more.done),
+                refused=(*acts.refused, *more.refused),
+                next=more.next,
+            )
+        return acts
+
     def _retry(self, job: JobLike, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
         """Run a dead job again, as a new job.
 
@@ -204,6 +230,7 @@ class JobAdmin(Verbs):
     fail, afail = both(_fail, Right.ACT)
     bury, abury = both(_bury, Right.ACT)
     reset, areset = both(_reset, Right.ACT)
+    reset_many, areset_many = both(_reset_many, Right.ACT)
     retry, aretry = both(_retry, Right.MANAGE)
     act_on_many, aact_on_many = both(_act_on_many, Right.ACT)
     purge, apurge = both(_purge, Right.NOBODY)

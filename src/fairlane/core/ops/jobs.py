@@ -132,6 +132,8 @@ class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotency_key: str | None = None
     enqueued_from: datetime | None = None
     enqueued_before: datetime | None = None
+    started_before: datetime | None = None
+    """Running now, in an attempt that started before this."""
 
 
 class JobPage(Struct, frozen=True, kw_only=True):

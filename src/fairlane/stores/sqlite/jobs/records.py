@@ -81,7 +81,8 @@ def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
 def page_jobs(tx: Transaction, op: PageJobs) -> JobPage:
     limit = bounded(op.limit)
     conditions = [*in_scope(op.scope), *_job_conditions(op.where)]
-    statuses = dict.fromkeys(op.where.statuses)
+    runs: tuple[Status, ...] = ("processing",) if op.where.started_before is not None else ()
+    statuses = dict.fromkeys(op.where.statuses or runs)
     sources = [source for status in statuses for source in _IN_STATUS[status]]
     number = "f.seq" if sources else "j.seq"
     if op.before is not None:
@@ -114,6 +115,9 @@ def _job_conditions(where: JobFilter) -> list[Condition]:
         conditions.append(Condition("j.enqueued_at >= ?", (to_us(where.enqueued_from),)))
     if where.enqueued_before is not None:
         conditions.append(Condition("j.enqueued_at < ?", (to_us(where.enqueued_before),)))
+    if where.started_before is not None:
+        started = "exists (select 1 from fairlane_lease l where l.seq = j.seq and l.started_at < ?)"
+        conditions.append(Condition(started, (to_us(where.started_before),)))
     return conditions
 
 

@@ -93,7 +93,7 @@ declare
 begin
   select * into _w from json_to_record(_op->'where') as w (
     statuses text[], queue text, type text, category text, created_by text, parent_id uuid, enqueued_from timestamptz,
-    enqueued_before timestamptz, correlation_id text, idempotency_key text);
+    enqueued_before timestamptz, started_before timestamptz, correlation_id text, idempotency_key text);
   if _w.idempotency_key is not null then
     _keyed := keyed(_tenant, _w.idempotency_key);
   end if;
@@ -117,7 +117,9 @@ begin
     case when as_id(_w.correlation_id) is not null
       then '(j.correlation_id = $11 or (j.id = as_id($11) and j.correlation_id is null))'
          when _w.correlation_id is not null then 'j.correlation_id = $11' end,
-    case when _w.idempotency_key is not null then 'j.seq = any($12)' end);
+    case when _w.idempotency_key is not null then 'j.seq = any($12)' end,
+    case when _w.started_before is not null
+      then 'exists (select from lease l where l.seq = j.seq and l.started_at < $13)' end);
   -- Every dead job has a dead letter: `done` would be searched through all that completed.
   select string_agg(format('(select j.seq from %s where %s and %s order by j.seq desc limit $1)', p.facts,
                            case when p.is_lined then concat_ws(' and ', p.which, _lined) else p.which end, _matching),
@@ -135,10 +137,11 @@ begin
     ('dead', 'dead_letter f join job j using (seq)', 'true', false),
     ('any', 'job j', 'true', false)
   ) p (status, facts, which, is_lined)
-  where p.status = any(coalesce(_w.statuses, '{any}'));
+  where p.status = any(
+    coalesce(_w.statuses, case when _w.started_before is not null then '{processing}'::text[] else '{any}' end));
   execute format('select array(select seq from (%s) p order by seq desc limit $1)', _picks) into _seqs
   using _limit + 1, _tenant, _before, _w.queue, _w.type, _w.category, _w.created_by, _w.parent_id, _w.enqueued_from,
-        _w.enqueued_before, _w.correlation_id, _keyed;
+        _w.enqueued_before, _w.correlation_id, _keyed, _w.started_before;
   return json_build_object(
     'jobs', job_records(_seqs[:_limit]), 'next', case when cardinality(_seqs) > _limit then _seqs[_limit] end);
 end
