@@ -60,11 +60,13 @@ docs: $(READY) ## Generate the generated parts of docs/
 	@$(BIN)/python tools/lifecycle.py
 	@$(BIN)/python tools/cli_reference.py
 	@$(BIN)/python tools/rights.py
+	@$(BIN)/python tools/settings_reference.py
 
 docs-check: $(READY) ## Check that docs/ matches the code and every link leads somewhere
 	@$(BIN)/python tools/lifecycle.py --check
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/rights.py --check
+	@$(BIN)/python tools/settings_reference.py --check
 	@$(BIN)/python tools/links.py
 
 footprint: $(READY) ## Count the source files that an enqueue() and a worker's Turn cross

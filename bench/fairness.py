@@ -18,9 +18,9 @@ from statistics import quantiles
 from fairlane import Fairlane
 from fairlane.core.clock import SystemClock
 from fairlane.core.ops import SetTenant
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.embedded import EmbeddedWorker
-from fairlane.worker.lanes import ANY, Lane
 from tests.servers.postgres import PostgresServer
 
 clock = SystemClock()

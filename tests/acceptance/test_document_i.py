@@ -8,17 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, JobFailed, QueuePolicy, Retry
+from fairlane import Fairlane, JobFailed, Retry
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Reclaim, Renew, Turn, Want
 from fairlane.core.outcome import Completed
+from fairlane.core.profiles import Lane
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.lanes import Lane
 from tests.support.stores import Ground, open_at
 
 pytestmark = pytest.mark.requirement("I14")
@@ -45,7 +44,7 @@ def store(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Store]:
 
 @pytest.fixture
 def app(store: Store) -> Iterator[Fairlane]:
-    app = Fairlane(store=store, profile="development", routes={FAX: "critical", "*.exports.*": "bulk"})
+    app = Fairlane(store=store, profile="isolation", routes={FAX: "critical", "*.exports.*": "bulk"})
     yield app
     app.close()
 
@@ -174,18 +173,3 @@ def test_worker_scaling_critical_jobs_go_first_through_while_bulk_and_default_ar
             sent.result(timeout=30)
     assert len(waits) == 8
     assert order.count("crunch") < 600
-
-
-def test_the_queues_have_the_document_s_figures(app: Fairlane) -> None:
-    figures = {
-        name: (queue.slots, queue.timeout_s, queue.max_per_tenant, queue.rate_per_minute, queue.retry.delays)
-        for name, queue in app.runtime.settings.queues.items()
-        if queue.retry is not None
-    }
-    expected: dict[str, Any] = {
-        "critical": (4, 60.0, None, None, (10, 30, 60)),
-        "default": (8, 300.0, 500, None, (60, 300, 900)),
-        "bulk": (2, 600.0, 100, 50, (300, 900)),
-    }
-    assert figures == expected
-    assert isinstance(app.runtime.settings.queues["bulk"], QueuePolicy)

@@ -13,12 +13,12 @@ from fairlane.alerts import AlertDuty
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew, Report, Turn, Want
+from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties.table import TABLE, TableDuty
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.heartbeat import Ending, return_leases
-from fairlane.worker.lanes import ANY, Lane
 from fairlane.worker.state import WorkerState
 from tests.alerts.test_sinks import SECRET, Receiver, hooks, receiver as receiver
 from tests.support.samples import NOON

@@ -49,3 +49,42 @@ def test_an_application_shows_the_settings_it_was_made_with(command: Command, tm
     said = command("config", "--changed", FAIRLANE_APP="shop").stdout
     assert "sqlite:///shop.db" in said
     assert "argument" in said
+
+
+@pytest.mark.requirement("D17")
+def test_the_profile_is_shown_with_each_figure_in_full(run: Run, answer: Answer) -> None:
+    for profile, expected in (
+        (
+            "isolation",
+            {
+                "queues.bulk.retry.delays": "300, 900",
+                "queues.default.retry.delays": "60, 300, 900",
+                "queues.default.max_per_tenant": "500",
+                "queues.bulk.rate_per_minute": "50",
+                "queues.critical.timeout_s": "60",
+                "worker.lanes.default.slots": "8",
+                "worker.poll_s": "5",
+            },
+        ),
+        (
+            "development",
+            {
+                "retry.max_attempts": "5",
+                "retry.cap_s": "60",
+                "breaker.threshold": "3",
+                "slow_timeout_s": "1200",
+                "worker.lanes.fast.queues": "critical",
+                "worker.batch": "5",
+            },
+        ),
+    ):
+        told = run("config", env={"FAIRLANE_PROFILE": profile, "COLUMNS": "200"}).stdout
+        rows = {line.split()[0]: " ".join(line.split()[1:]) for line in told.splitlines() if line.split()}
+        for name, figure in expected.items():
+            assert rows[name] == f"{figure} profile {profile}"
+    assert set(answer("config")["worker"]) == {"lanes", "batch", "poll_s"}
+    changed = run("config", "--changed", env={"FAIRLANE_RETRY": '{"cap_s": 9}'}).stdout
+    assert [" ".join(line.split()) for line in changed.splitlines() if "cap_s" in line] == [
+        "retry.cap_s 9 environment FAIRLANE_RETRY"
+    ]
+    assert "poll_s" not in changed

@@ -48,6 +48,7 @@ def test_a_plain_enqueue_has_every_default(app: Fairlane, add: SyncTask[[int, in
     job = handle.job()
     assert (job.type, job.payload, job.tenant, job.queue, job.priority) == ("add", '{"a":1}', "system", "default", 5)
     assert (job.status, job.attempts, job.category) == ("pending", 0, "maintenance")
+    assert (job.max_attempts, job.timeout_s) == (5, None)
     assert job.id.version == 7
     assert job.idempotency_key == job.correlation_id == str(job.id)
     assert job.enqueued_at == job.scheduled_at == clock.now()

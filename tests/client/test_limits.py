@@ -184,7 +184,8 @@ def test_a_payload_may_be_too_large_for_one_tenant(small: Fairlane) -> None:
 
 @pytest.mark.requirement("I1", "I5")
 def test_the_code_s_limits_are_those_of_its_queues_tasks_and_names(make_app: Make) -> None:
-    app = make_app(tenant_running=7, queues={"extra": QueuePolicy(name="extra", running=3, tenant_running=1)})
+    extra = QueuePolicy(name="extra", running=3, tenant_running=1)
+    app = make_app(profile="isolation", tenant_running=7, queues={"extra": extra})
     smtp = app.limits.declare("smtp", rate="100/min")
 
     @app.task(name="mail.send", limit=smtp, running=2)

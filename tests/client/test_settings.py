@@ -81,7 +81,7 @@ def test_every_kind_of_value_can_come_from_the_environment(tmp_path: Path) -> No
     mail, bulk = settings.queues["mail"], settings.queues["bulk"]
     assert mail.retry is not None
     assert (mail.slots, mail.retry.delays, mail.retry.max_attempts) == (3, (1.0, 2.0), 3)
-    assert (bulk.slots, bulk.timeout_s) == (9, 600.0)
+    assert (bulk.slots, bulk.timeout_s) == (9, None)
     assert "critical" in settings.queues
 
 
@@ -110,7 +110,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"FAIRLANE_CAPACITY": "many"}, r"FAIRLANE_CAPACITY: capacity = 'many': Expected `int"),
     ({"FAIRLANE_CAPACITY": "0"}, "Expected `int` >= 1"),
     ({"FAIRLANE_CAPACITY": "1.5"}, "capacity"),
-    ({"FAIRLANE_PROFILE": "staging"}, "expected one of development, production"),
+    ({"FAIRLANE_PROFILE": "staging"}, "expected one of development, production, isolation"),
     ({"FAIRLANE_STRICT_PAYLOAD": "maybe"}, "expected true or false"),
     ({"FAIRLANE_STATEMENT_TIMEOUT_S": "nan"}, "statement_timeout_s"),
     ({"FAIRLANE_STATEMENT_TIMEOUT_S": "-1"}, "statement_timeout_s"),

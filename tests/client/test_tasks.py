@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fairlane import AsyncTask, Fairlane, InvalidOption, Retry, SyncTask, UnknownTask
+from fairlane import AsyncTask, Fairlane, InvalidOption, QueuePolicy, Retry, SyncTask, UnknownTask
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -178,11 +178,12 @@ def test_a_task_routed_to_a_queue_goes_there_unless_it_names_one(make_app: Calla
 
 
 def test_attempts_come_from_the_call_the_task_the_queue(make_app: Callable[..., Fairlane]) -> None:
-    app = make_app()
+    app = make_app(queues={"mine": QueuePolicy(name="mine", retry=Retry(max_attempts=4))})
     plain = app.task(name="plain")(lambda: None)
     patient = app.task(name="patient", retry=Retry(max_attempts=9))(lambda: None)
     stubborn = app.task(name="stubborn", retry=Retry(max_attempts=9), max_attempts=2)(lambda: None)
-    assert plain.enqueue().job().max_attempts == 4
+    assert plain.enqueue().job().max_attempts == 5
+    assert plain.using(queue="mine").enqueue().job().max_attempts == 4
     assert plain.using(queue="unheard.of").enqueue().job().max_attempts == 5
     assert patient.enqueue().job().max_attempts == 9
     assert stubborn.enqueue().job().max_attempts == 2

@@ -19,9 +19,9 @@ from fairlane.client.rights import Right
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
-from fairlane.worker.lanes import ANY, Lane
 from tests.api.house import EVERY_ROLE, ShopHouse
 from tests.faults import canaries as c
 from tests.support.leaks import LEAKS

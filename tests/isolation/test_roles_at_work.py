@@ -12,12 +12,12 @@ from psycopg import sql
 
 from fairlane import Fairlane
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, Op, Purge
+from fairlane.core.profiles import Lane
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.calls import function_of
 from fairlane.stores.postgres.roles import callable_by
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.lanes import Lane
 from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.house import House

@@ -10,9 +10,9 @@ import pytest
 
 from fairlane import Fairlane
 from fairlane.core.ops import ListWorkers
+from fairlane.core.profiles import ANY, Lane
 from fairlane.metrics import exposition
 from fairlane.worker.config import WorkerConfig
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import eventually
 
 CONFIG = WorkerConfig(lanes=(Lane("general", 2, (ANY,)),), lease_s=0.6)

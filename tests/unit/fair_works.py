@@ -13,8 +13,9 @@ from fairlane.core.job import JobSpec, Lease
 from fairlane.core.limits import Limit
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Outcome
+from fairlane.core.profiles import Lane
 from fairlane.stores.sqlite import MemoryStore
-from fairlane.worker.lanes import Lane, LaneState
+from fairlane.worker.lanes import LaneState
 from tests.support.samples import Raw
 
 TURN_S = 0.002

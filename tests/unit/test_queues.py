@@ -6,36 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy, Router
-from fairlane.core.retry import Retry
+from fairlane.core.profiles import PROFILES
+from fairlane.core.queues import CATEGORIES, QueuePolicy, Router
 from fairlane.errors import ConfigError, InvalidOption
 
-
-@pytest.mark.requirement("I1")
-@pytest.mark.parametrize(
-    ("queue", "slots", "timeout_s", "per_tenant", "rate", "delays"),
-    [
-        ("critical", 4, 60, None, None, (10, 30, 60)),
-        ("default", 8, 300, 500, None, (60, 300, 900)),
-        ("bulk", 2, 600, 100, 50, (300, 900)),
-    ],
-)
-def test_the_three_queues_have_the_documents_figures(
-    queue: str, slots: int, timeout_s: float, per_tenant: int | None, rate: float | None, delays: tuple[float, ...]
-) -> None:
-    policy = DEFAULT_QUEUES[queue]
-    assert (policy.slots, policy.timeout_s, policy.max_per_tenant, policy.rate_per_minute) == (
-        slots,
-        timeout_s,
-        per_tenant,
-        rate,
-    )
-    assert policy.retry == Retry(max_attempts=len(delays) + 1, delays=delays)
+QUEUES = PROFILES["production"].queues
 
 
 @pytest.mark.requirement("I1", "I14")
 def test_a_fax_job_goes_to_the_critical_queue_and_an_unknown_type_to_default() -> None:
-    router = Router({"fax.send": "critical", "reports.*": "bulk"})
+    router = Router({"fax.send": "critical", "reports.*": "bulk"}, QUEUES)
     assert router.queue_for("fax.send") == "critical"
     assert router.queue_for("reports.generate") == "bulk"
     assert router.queue_for("reports") == "default"
@@ -43,7 +23,7 @@ def test_a_fax_job_goes_to_the_critical_queue_and_an_unknown_type_to_default() -
 
 
 def test_an_exact_route_wins_over_a_pattern_and_the_first_pattern_over_the_next() -> None:
-    router = Router({"mail.*": "bulk", "mail.s*": "critical", "mail.send": "default"})
+    router = Router({"mail.*": "bulk", "mail.s*": "critical", "mail.send": "default"}, QUEUES)
     assert router.queue_for("mail.send") == "default"
     assert router.queue_for("mail.sort") == "bulk"
 
@@ -59,12 +39,20 @@ def test_every_job_type_can_be_given_a_category() -> None:
 
 def test_a_route_to_a_queue_that_is_not_there_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match='Nearest: "critical"'):
-        Router({"fax.send": "critcal"})
+        Router({"fax.send": "critcal"}, QUEUES)
 
 
 def test_a_queue_nobody_configured_limits_nothing() -> None:
-    assert Router().policy_for("mine") == QueuePolicy(name="mine")
-    assert Router().policy_for("bulk") is DEFAULT_QUEUES["bulk"]
+    assert Router(queues=QUEUES).policy_for("mine") == QueuePolicy(name="mine")
+    assert Router(queues=QUEUES).policy_for("bulk") is QUEUES["bulk"]
+
+
+@pytest.mark.requirement("L2", "D8")
+def test_a_fast_type_without_a_route_joins_the_fast_queue() -> None:
+    router = Router({"mail.*": "bulk"}, QUEUES)
+    assert router.queue_for("sms.send", is_fast=True) == "critical"
+    assert router.queue_for("mail.send", is_fast=True) == "bulk"
+    assert Router().queue_for("sms.send", is_fast=True) == "default"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +61,7 @@ def test_a_queue_nobody_configured_limits_nothing() -> None:
         {"name": "no spaces"},
         {"timeout_s": 0},
         {"slots": -1},
+        {"fast": 1},
         {"max_per_tenant": True},
         {"rate_per_minute": float("nan")},
         {"priority_scope": "galaxy"},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from fairlane.core.retry import DEFAULT_RETRY, DOUBLING, LONGEST_DELAY_S, RATE_LIMITED_RETRY, Retry
+from fairlane.core.retry import LONGEST_DELAY_S, Policy, Retry
 from fairlane.errors import InvalidOption
 
 fractions = st.floats(0.0, 1.0, exclude_max=True)
@@ -23,37 +23,37 @@ policies = st.builds(
 
 @pytest.mark.requirement("W9")
 def test_the_default_delays_double_from_two_seconds() -> None:
-    assert [DEFAULT_RETRY.delay_s(failed, 0.5) for failed in range(1, 6)] == pytest.approx([2, 4, 8, 16, 32])
+    assert [Retry().delay_s(failed, 0.5) for failed in range(1, 6)] == pytest.approx([2, 4, 8, 16, 32])
 
 
 @pytest.mark.requirement("W9")
-def test_rate_limited_delays_double_from_a_minute_up_to_five() -> None:
-    plain = Retry(base_s=RATE_LIMITED_RETRY.base_s, jitter=0.0)
-    assert [plain.delay_s(failed, 0.5) for failed in range(1, 6)] == [60, 120, 240, 300, 300]
-    assert RATE_LIMITED_RETRY.cap_s == 300
-    assert RATE_LIMITED_RETRY.delay_s(2, 0.5) == pytest.approx(120)
+def test_rate_limited_delays_double_from_a_minute_up_to_the_cap_of_the_application() -> None:
+    for cap_s, expected in ((300.0, [60, 120, 240, 300, 300]), (60.0, [60, 60, 60, 60, 60])):
+        slow = Policy(app=Retry(cap_s=cap_s, jitter=0.0)).retry_for(Retry(delays=(1.0,)), "rate_limited")
+        assert [slow.delay_s(failed, 0.5) for failed in range(1, 6)] == expected
 
 
 @pytest.mark.requirement("L7")
 def test_the_doubling_preset_starts_at_one_second_with_a_tenth_of_jitter() -> None:
-    assert [DOUBLING.delay_s(failed, 0.5) for failed in range(1, 5)] == pytest.approx([1, 2, 4, 8])
-    assert DOUBLING.delay_s(3, 0.0) == pytest.approx(3.6)
-    assert DOUBLING.delay_s(3, 0.999999) == pytest.approx(4.4, abs=1e-3)
-    assert 270 <= DOUBLING.delay_s(50, 0.0) <= DOUBLING.delay_s(50, 0.999) <= 300
+    doubling = Retry.doubling()
+    assert [doubling.delay_s(failed, 0.5) for failed in range(1, 5)] == pytest.approx([1, 2, 4, 8])
+    assert doubling.delay_s(3, 0.0) == pytest.approx(3.6)
+    assert doubling.delay_s(3, 0.999999) == pytest.approx(4.4, abs=1e-3)
+    assert 270 <= doubling.delay_s(50, 0.0) <= doubling.delay_s(50, 0.999) <= 300
 
 
 @pytest.mark.requirement("W9")
 @given(failures, fractions)
 def test_jitter_stays_within_a_fifth_and_under_the_cap(failed: int, fraction: float) -> None:
     full = min(2.0 * 2.0 ** min(failed - 1, 60), 300.0)
-    delay = DEFAULT_RETRY.delay_s(failed, fraction)
+    delay = Retry().delay_s(failed, fraction)
     assert full * 0.8 * (1 - 1e-9) <= delay <= min(full * 1.2 * (1 + 1e-9), 300.0)
 
 
 @pytest.mark.requirement("W9")
 def test_jobs_that_fail_together_do_not_come_back_together() -> None:
     for failed in (1, 8, 9, 40):
-        delays = [DEFAULT_RETRY.delay_s(failed, at / 1000) for at in range(1000)]
+        delays = [Retry().delay_s(failed, at / 1000) for at in range(1000)]
         width = (max(delays) - min(delays)) / 10
         fullest = max(sum(low <= delay < low + width for delay in delays) for low in delays)
         assert fullest <= 3 * len(delays) / 10

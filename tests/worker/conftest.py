@@ -14,10 +14,10 @@ from fairlane.client.task import Task
 from fairlane.core.clock import SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Renew
+from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker import shop
 
 GENERAL = Lane("general", 4, (ANY,))

@@ -11,8 +11,8 @@ import pytest
 from fairlane import Breaker, BreakerOpen, Fairlane, MissingData, NonRetryable, RateLimited, Retry
 from fairlane.client.handle import Handle
 from fairlane.core.ops import Op
+from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 ONE = Lane("one", 1, (ANY,))

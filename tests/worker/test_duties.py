@@ -17,6 +17,7 @@ from fairlane import Fairlane, FakeClock, MissingData, NonRetryable
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ReadStats, Renew, StatRow, Turn, Want
+from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.config import WorkerConfig
@@ -24,7 +25,7 @@ from fairlane.worker.duties import StepReport
 from fairlane.worker.duties.loop import DutyLoop
 from fairlane.worker.duties.statistics import FastLane
 from fairlane.worker.duties.table import BATCH, TABLE, TableDuty
-from fairlane.worker.lanes import ANY, Lane, Slot
+from fairlane.worker.lanes import Slot
 from fairlane.worker.state import WorkerState
 from tests.support.samples import NOON, completed
 from tests.worker.conftest import Works, eventually
@@ -172,7 +173,7 @@ def test_a_long_job_on_the_fast_lane_is_reported_once(caplog: pytest.LogCaptureF
         _, leases = yard.claim()
         for lane, lease in zip(("fast", "general"), leases, strict=True):
             slot = Slot()
-            slot.begin(replace(lease, lane=lane), state.monotonic(), 300.0)
+            slot.begin(replace(lease, lane=lane), state.monotonic(), 300.0, 300.0)
             state.slots.append(slot)
         yard.clock.advance(30)
         assert (await watcher.run_once(yard.clock.now())).done == 0

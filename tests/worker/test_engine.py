@@ -10,8 +10,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, Renew, Reset, Turn
+from fairlane.core.profiles import ANY, Lane
 from fairlane.errors import JobFailed
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from fairlane import Breaker, Retry
 from fairlane.core.ops import ALL_TENANTS, Event, ReadEvents, Scope
+from fairlane.core.profiles import ANY, Lane
 from fairlane.errors import StoreUnavailable
 from fairlane.worker import events as buffer
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 ONE = Lane("one", 1, (ANY,))

@@ -8,9 +8,9 @@ import pytest
 
 from fairlane.client.handle import Handle
 from fairlane.core.ops import Reclaim
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker import watchdog
 from fairlane.worker.engine import Engine
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 ONE = Lane("one", 1, (ANY,))

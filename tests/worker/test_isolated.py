@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker import runner
 from fairlane.worker.isolated.children import STARTING, Child, ChildNotStarted, Children
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 APP = "tests.worker.shop:app"

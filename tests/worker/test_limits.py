@@ -10,7 +10,7 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Renew, SetLimit, Turn, Want
-from fairlane.worker.lanes import ANY, Lane
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker.limits import KnownLimits
 from tests.worker.conftest import Works, eventually
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from fairlane.core.profiles import ANY, Lane
 from fairlane.worker import pauses
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 

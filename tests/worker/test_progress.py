@@ -10,9 +10,9 @@ import pytest
 
 from fairlane import AttemptCancelled, Fairlane, LeaseLost, Retry, current_job
 from fairlane.core.ops import LOG_LINES, Note, Op
+from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker import progress
-from fairlane.worker.lanes import ANY, Lane
 from tests.worker import studio
 from tests.worker.conftest import Works, eventually
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from fairlane import NonRetryable, Retry
-from fairlane.worker.lanes import ANY, Lane
+from fairlane.core.profiles import ANY, Lane
 from tests.worker.conftest import Works, eventually
 
 ONCE = Retry(max_attempts=1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from fairlane.client.admin.breakers import PROFILE_POLICIES, Circuits
+from fairlane.client.admin.breakers import Circuits
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.enqueue.quotas import CodeLimits
@@ -97,9 +97,7 @@ class Runtime:
         self.limits = CodeLimits(settings)
         self.schedules: dict[str, ScheduleSpec] = {}
         """Schedules declared by code; workers write them to the store when they start."""
-        self.circuits = Circuits(
-            self.access, self.clock, self.chance, self.classifier, PROFILE_POLICIES[settings.profile]
-        )
+        self.circuits = Circuits(self.access, self.clock, self.chance, self.classifier, settings.breaker)
         self.enqueuer = Enqueuer(self)
         self.last_exceptions = LastExceptions()
         self.has_resources = False

@@ -42,6 +42,9 @@ class TaskOptions(TypedDict, total=False):
     """Default: module and function, as in `mail.send_welcome`."""
     queue: str
     category: str
+    fast: bool
+    """It takes less than 30 s: without a queue or a route it joins the fast queue, and without a timeout it has the
+    fast one; False: the slow one. Default: as its queue."""
     timeout: float | timedelta
     retry: Retry
     priority: str | int
@@ -90,7 +93,13 @@ class Definition(Generic[R]):
         self.signature: Signature[R] = Signature(self.name, function)
         self.is_async = inspect.iscoroutinefunction(function)
 
-        self.queue = check_queue_name(given["queue"]) if "queue" in given else preparer.router.queue_for(self.name)
+        self.fast = _truth(self.name, given["fast"]) if "fast" in given else None
+        router = preparer.router
+        self.queue = (
+            check_queue_name(given["queue"])
+            if "queue" in given
+            else router.queue_for(self.name, is_fast=self.fast is True)
+        )
         settings = preparer.settings
         self.category = given.get("category") or preparer.router.category_for(self.name) or settings.default_category
         if self.category is not None and self.category not in settings.categories:
@@ -147,6 +156,12 @@ class Definition(Generic[R]):
             expected = f"a tuple of argument names out of {', '.join(self.signature.names) or 'none'}"
             raise InvalidOption(f'{option} of task "{self.name}"', names, expected)
         return tuple(names)
+
+
+def _truth(task: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidOption(f'fast of task "{task}"', given, "True or False")
+    return given
 
 
 def name_of(function: Callable[..., Any]) -> str:

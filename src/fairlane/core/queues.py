@@ -37,9 +37,14 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
 
     name: str
     timeout_s: float | None = None
+    """How long an attempt may run. None: the fast or the slow timeout of the settings."""
     retry: Retry | None = None
+    """How often and when failed jobs run again. None: as the error's class or the application says."""
+    fast: bool = False
+    """Its jobs take less than 30 s: without a timeout they get the fast one, and a lane of its own is prompt."""
     slots: int | None = None
-    """Jobs of this queue that run at once."""
+    """Slots of a lane of its own in each worker process: no other queue uses them, and a lane of all queues leaves
+    this one out. `running` counts over all workers."""
     max_per_tenant: int | None = None
     """Pending and running jobs of one tenant."""
     when_full: FullPolicy = "warn"
@@ -51,7 +56,9 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
     tenant_running: int | None = None
     """The same for each tenant."""
     tenant_rate_per_minute: int | None = None
+    """Jobs of each tenant in this queue that start in any minute."""
     priority_scope: PriorityScope = "queue"
+    """Whether a priority orders all jobs of the queue, or those of one tenant among themselves."""
     aging_s: float | None = None
     """After waiting this long a job moves up by one priority, and again after as long; None: never."""
 
@@ -66,6 +73,8 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31):
                 expected = "a whole number above 0, or none for no limit"
                 raise InvalidOption(f"{option} of queue {self.name}", value, expected)
+        if not isinstance(self.fast, bool):
+            raise InvalidOption(f"fast of queue {self.name}", self.fast, "true or false")
         if self.when_full not in ("warn", "reject", "hold"):
             raise InvalidOption(f"when_full of queue {self.name}", self.when_full, '"warn", "reject" or "hold"')
         if self.priority_scope not in ("queue", "tenant"):
@@ -88,30 +97,17 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
             )
 
 
-def retries(*delays: float) -> Retry:
-    """One attempt, and one more after each of the delays."""
-    return Retry(max_attempts=len(delays) + 1, delays=delays)
-
-
-DEFAULT_QUEUES: Mapping[str, QueuePolicy] = {
-    "critical": QueuePolicy(name="critical", slots=4, timeout_s=60.0, retry=retries(10, 30, 60)),
-    "default": QueuePolicy(name="default", slots=8, timeout_s=300.0, max_per_tenant=500, retry=retries(60, 300, 900)),
-    "bulk": QueuePolicy(
-        name="bulk", slots=2, timeout_s=600.0, max_per_tenant=100, rate_per_minute=50, retry=retries(300, 900)
-    ),
-}
-
-
 class Router:
     """Sends job types to queues: by exact name first, then by the first pattern (`mail.*`) that fits."""
 
     def __init__(
         self,
         routes: Mapping[str, str] | None = None,
-        queues: Mapping[str, QueuePolicy] = DEFAULT_QUEUES,
+        queues: Mapping[str, QueuePolicy] | None = None,
         categories: Mapping[str, str] | None = None,
     ) -> None:
-        self._routes, self._queues, self._categories = dict(routes or {}), dict(queues), dict(categories or {})
+        self._routes, self._queues, self._categories = dict(routes or {}), dict(queues or {}), dict(categories or {})
+        self._fast_queue = next((queue.name for queue in self._queues.values() if queue.fast), DEFAULT_QUEUE)
         self._unconfigured: dict[str, QueuePolicy] = {}
         for pattern, queue in self._routes.items():
             if queue not in self._queues and queue != DEFAULT_QUEUE:
@@ -121,9 +117,9 @@ class Router:
                     f"{nearest(queue, self._queues)}"
                 )
 
-    def queue_for(self, task: str) -> str:
-        """The queue of a job type; one that no route knows joins `default`."""
-        return _look_up(task, self._routes) or DEFAULT_QUEUE
+    def queue_for(self, task: str, *, is_fast: bool = False) -> str:
+        """The queue of a job type; one that no route knows joins `default`, or the first fast queue if it is fast."""
+        return _look_up(task, self._routes) or (self._fast_queue if is_fast else DEFAULT_QUEUE)
 
     def category_for(self, task: str) -> str | None:
         return _look_up(task, self._categories)

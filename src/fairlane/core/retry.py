@@ -10,6 +10,7 @@ otherwise                            retried after the first of these delays tha
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -35,11 +36,17 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     """
 
     max_attempts: int | None = None
+    """Failed runs after which a job is dead."""
     delays: tuple[float, ...] | None = None
+    """Exactly these, without jitter; the last one repeats."""
     base_s: float = 2.0
+    """The delay after the first failure."""
     factor: float = 2.0
+    """By how much each delay is longer than the one before."""
     cap_s: float = 300.0
+    """The longest delay."""
     jitter: float = 0.2
+    """How far a delay may be from its figure, as a share of it."""
 
     def __post_init__(self) -> None:
         if self.max_attempts is not None:
@@ -50,6 +57,11 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
         _require_number("factor", self.factor, 1.0, 1e6)
         _require_number("cap_s", self.cap_s, 0.0, LONGEST_DELAY_S)
         _require_number("jitter", self.jitter, 0.0, 1.0)
+
+    @classmethod
+    def doubling(cls, max_attempts: int | None = None) -> Retry:
+        """A preset: 1, 2, 4 … 300 s, ±10 %."""
+        return cls(max_attempts=max_attempts, base_s=1.0, jitter=0.1)
 
     def delay_s(self, failed: int, fraction: float) -> float:
         """Seconds to wait after the `failed`-th failure (from 1); `fraction` in [0, 1) picks the place in the spread.
@@ -102,12 +114,7 @@ def _require_delays(delays: object) -> tuple[float, ...]:
     return tuple(float(delay) for delay in delays)
 
 
-DEFAULT_RETRY = Retry()
-RATE_LIMITED_RETRY = Retry(base_s=60.0)
-DOUBLING = Retry(base_s=1.0, jitter=0.1)
-"""1, 2, 4 … 300 s, ±10 %."""
-
-
+RATE_LIMITED_BASE_S = 60.0
 UNSTORABLE_RESULT = "unstorable_result"
 
 
@@ -116,8 +123,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     task: Retry | None = None
     queue: Retry | None = None
-    by_class: dict[ErrorClass, Retry] = {}
-    app: Retry = DEFAULT_RETRY
+    by_class: Mapping[ErrorClass, Retry] = {}
+    app: Retry = Retry()
     missing_data_s: float = 1_800.0
     """When a job that misses data runs again, unless it says when."""
     retry_after_spread: float = 0.1
@@ -134,7 +141,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     def retry_for(self, call: Retry | None, error_class: ErrorClass) -> Retry:
         """Whose delays a failure takes."""
         if error_class == "rate_limited":
-            return self.by_class.get("rate_limited", RATE_LIMITED_RETRY)
+            slow = self.by_class.get("rate_limited")
+            return slow or Retry(base_s=RATE_LIMITED_BASE_S, cap_s=self.app.cap_s, jitter=self.app.jitter)
         return call or self.task or self.queue or self.by_class.get(error_class, self.app)
 
 

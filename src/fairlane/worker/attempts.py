@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in_force
 from fairlane.client.app import Fairlane
 from fairlane.client.context import NoteTaker, running
+from fairlane.client.enqueue.prepare import JobRules
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import scoped
 from fairlane.client.runtime import CaughtException
 from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
-from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.storable import failure, type_name
-from fairlane.core.retry import Policy, completed, decide
+from fairlane.core.retry import completed, decide
 from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, UnreadablePayload
 
 if TYPE_CHECKING:
@@ -49,12 +50,11 @@ class PreparedTask:
         self.is_async = definition.is_async
         self.isolated = definition.isolated
         self._classifier = definition.classifier
-        self._own_timeout_s = definition.timeout_s
-        self._by_queue: dict[str, tuple[Policy, float]] = {}
+        self._by_queue: dict[str, JobRules] = {}
 
     def timeout_s(self, lease: Lease) -> float:
-        """The job's own timeout, else the task's, the queue's or the default: every attempt has one."""
-        return lease.timeout_s or self._for_queue(lease.queue)[1]
+        """The job's own timeout, else the task's, the queue's, the fast or the slow one: every attempt has one."""
+        return lease.timeout_s or self.rules(lease.queue).timeout_s
 
     def returned(self, lease: Lease, result: object, ran_s: float) -> Outcome:
         return completed(lease, result, ran_s)
@@ -78,23 +78,17 @@ class PreparedTask:
         return decide(
             lease,
             error,
-            self._for_queue(lease.queue)[0],
+            self.rules(lease.queue).policy,
             self._classifier,
             now=self._app.runtime.clock.now(),
             fraction=self._app.runtime.chance.fraction(),
             ran_s=ran_s,
         )
 
-    def _for_queue(self, queue: str) -> tuple[Policy, float]:
+    def rules(self, queue: str) -> JobRules:
         found = self._by_queue.get(queue)
         if found is None:
-            grants = self._app.runtime.settings.queues.get(queue)
-            of_queue = grants.timeout_s if grants is not None else None
-            found = (
-                self._app.runtime.preparer.policy(self._task.definition, queue),
-                self._own_timeout_s or of_queue or DEFAULT_TIMEOUT_S,
-            )
-            self._by_queue[queue] = found
+            found = self._by_queue[queue] = self._app.runtime.preparer.rules(self._task.definition, queue)
         return found
 
 
@@ -159,7 +153,6 @@ class BreakerGuard:
 
     def __init__(self, state: WorkerState) -> None:
         self._state, self._circuits = state, state.app.runtime.circuits
-        self._circuits.policy = state.config.breaker
 
     async def run(self, breaker: str, lease: Lease, attempt: Callable[[], Awaitable[Outcome | None]]) -> Outcome | None:
         try:

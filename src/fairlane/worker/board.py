@@ -51,11 +51,26 @@ class Board:
     """Created by the foreman, written by the worker, and read by the foreman also after the worker's death."""
 
     def __init__(self, fd: int) -> None:
-        """Maps the file and closes its descriptor."""
-        size = os.fstat(fd).st_size
-        self._memory = mmap.mmap(fd, size)
-        self._lines = (size - _HEAD.size) // _LINE.size
-        os.close(fd)
+        """Maps the file, and owns its descriptor until the lines are known."""
+        self._fd: int | None = fd
+        self._memory = mmap.mmap(fd, _HEAD.size)
+        self._lines = 0
+
+    def reserve(self, slots: int) -> None:
+        """Map a line for each slot. The worker knows how many it has; its foreman learns it from the hello."""
+        if self._fd is None:
+            return
+        size = _HEAD.size + slots * _LINE.size
+        if os.fstat(self._fd).st_size < size:
+            os.ftruncate(self._fd, size)
+        self._memory, self._lines = mmap.mmap(self._fd, size), slots
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor; what is mapped stays."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     @property
     def renewed_s(self) -> float:
@@ -81,12 +96,12 @@ class Board:
                 yield RunningAttempt(seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s)
 
 
-def board_file(slots: int) -> int:
-    """An unnamed file for a board with this many slots; the caller owns the descriptor."""
+def board_file() -> int:
+    """An unnamed file for a board; the caller owns the descriptor."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("fairlane-board")
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, _HEAD.size + slots * _LINE.size)
+    os.ftruncate(fd, _HEAD.size)
     return fd

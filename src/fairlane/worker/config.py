@@ -1,26 +1,39 @@
-"""The configuration of a worker: the values of its profile, changed by settings and flags."""
+"""The configuration of a worker process: what its starter asks for, completed by the profile of the application."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from fairlane.core.breaker import BreakerPolicy
-from fairlane.errors import InvalidOption
-from fairlane.worker.lanes import ANY, Lane
+from fairlane.core.profiles import ANY, Lane, lanes_of
+from fairlane.errors import ConfigError, InvalidOption
 
-Profile = Literal["development", "production"]
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
 
 
 class WorkerConfig(Struct, frozen=True, kw_only=True):
     """One worker process. Spans in seconds."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Lane, ...] = ()
+    """Empty: one lane of `slots` and `queues` if either is given, else those of the profile."""
+    slots: int | None = None
+    """Slots of one lane for all `queues`."""
+    queues: tuple[str, ...] = ()
+    """The only queues served, in this order."""
+    fast_slots: int | None = None
+    """Slots of the profile's lane `fast`; 0: without it."""
+    general_slots: int | None = None
+    """Slots of the profile's lane `general`."""
     types: tuple[str, ...] = ()
     """Empty: every registered task."""
-    poll_s: float = 5.0
-    """Seconds between claims of an idle worker that receives no wake-up."""
+    batch: int | None = None
+    """At most this many jobs claimed in one Turn for each lane. None: the profile's for the profile's lanes, else as
+    many as keep the slots busy."""
+    poll_s: float | None = None
+    """Seconds between claims of an idle worker that receives no wake-up. None: the profile's."""
     lease_s: float = 15.0
     grace_s: float = 25.0
     """How long running jobs may take to end after a stop."""
@@ -28,40 +41,61 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
     """Stop when nothing is ready and nothing runs."""
     max_jobs: int | None = None
     max_memory_mb: float | None = None
-    batch: int | None = None
-    """At most this many jobs claimed in one Turn for each lane; None: as many as keep its slots busy."""
     app: str | None = None
     """`module:name` from which a child process loads the application; None: nothing can run isolated."""
     isolated_memory_mb: float = 0.0
     """Address space an isolated attempt may use; 0: no cap."""
-    breaker: BreakerPolicy = BreakerPolicy()
-    retry_cap_s: float = 300.0
 
     def __post_init__(self) -> None:
         names = [lane.name for lane in self.lanes]
-        if not names or len(set(names)) < len(names):
-            raise InvalidOption("lanes", names, "at least one, each with a name of its own")
-        for option in ("poll_s", "lease_s"):
-            if not getattr(self, option) > 0:
-                raise InvalidOption(option, getattr(self, option), "seconds above 0")
+        if len(set(names)) < len(names):
+            raise InvalidOption("lanes", names, "each with a name of its own")
+        if self.poll_s is not None and not self.poll_s > 0:
+            raise InvalidOption("poll_s", self.poll_s, "seconds above 0")
+        if not self.lease_s > 0:
+            raise InvalidOption("lease_s", self.lease_s, "seconds above 0")
         if self.grace_s < 0:
             raise InvalidOption("grace_s", self.grace_s, "seconds, 0 or more")
 
+    def completed(self, app: Fairlane) -> WorkerConfig:
+        """The same with lanes, batch and poll interval, where they are not given, from the application's profile."""
+        settings = app.runtime.settings
+        figures = settings.figures
+        poll_s = figures.poll_s if self.poll_s is None else self.poll_s
+        if self.lanes:
+            return replace(self, poll_s=poll_s)
+        lanes = lanes_of(figures.lanes, settings.queues, known_queues(app, (ANY,)))
+        if self.slots is not None or self.queues:
+            slots = self.slots or sum(lane.slots for lane in lanes)
+            return replace(self, lanes=(Lane("general", slots, self.queues or (ANY,)),), poll_s=poll_s)
+        sized = self._sized(lanes)
+        # The profile's batch fits the profile's slots; with other slots a claim takes as many jobs as fill them.
+        batch = figures.batch if self.batch is None and sized == lanes else self.batch
+        return replace(self, lanes=sized, batch=batch, poll_s=poll_s)
 
-def profile_config(profile: Profile) -> WorkerConfig:
-    """The configuration of a profile: a fast lane that slow jobs never use, and a general one for all queues."""
-    if profile == "development":
-        return WorkerConfig(
-            lanes=(Lane("fast", 1, ("critical",), prompt=True), Lane("general", 2, (ANY,))),
-            batch=5,
-            poll_s=2.0,
-            retry_cap_s=60.0,
-            breaker=BreakerPolicy(threshold=3, cooldown_s=30.0),
+    def _sized(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+        sizes = {"fast": self.fast_slots, "general": self.general_slots}
+        for name, slots in sizes.items():
+            if slots is not None and name not in [lane.name for lane in lanes]:
+                there = ", ".join(lane.name for lane in lanes)
+                raise ConfigError(
+                    f"--{name}-slots {slots}: the profile has no lane {name}, but {there}; set `slots` of a queue, "
+                    "or the lanes by --lane"
+                )
+        return tuple(
+            lane if sizes.get(lane.name) is None else replace(lane, slots=sizes[lane.name])
+            for lane in lanes
+            if sizes.get(lane.name) != 0
         )
-    return WorkerConfig(
-        lanes=(Lane("fast", 3, ("critical",), prompt=True), Lane("general", 5, (ANY,))),
-        batch=20,
-        poll_s=1.0,
-        retry_cap_s=300.0,
-        breaker=BreakerPolicy(threshold=5, cooldown_s=60.0),
-    )
+
+
+def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:
+    """A lane's queues by name: `*` stands for all queues of settings and tasks, behind the ones named explicitly."""
+    named = [queue for queue in queues if queue != ANY]
+    if ANY in queues:
+        named += [
+            *app.runtime.settings.queues,
+            *app.runtime.settings.routes.values(),
+            *(task.definition.queue for task in app.tasks.values()),
+        ]
+    return tuple(dict.fromkeys(named))

@@ -22,10 +22,9 @@ from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import WorkerId
 from fairlane.errors import StoreClosed
-from fairlane.worker.config import WorkerConfig, profile_config
+from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
 from fairlane.worker.heartbeat import FIGURES_S, HeartbeatThread, WorkerFigures
-from fairlane.worker.lanes import ANY, Lane
 from fairlane.worker.services import keep
 from fairlane.worker.shutdown import run_to_end
 
@@ -43,10 +42,9 @@ def running(
     config: WorkerConfig | None = None,
 ) -> EmbeddedWorker:
     """A worker to be entered; with `drain`, leaving waits until nothing is ready and nothing runs."""
-    base = config or profile_config(app.runtime.settings.profile)
+    base = config or WorkerConfig()
     if slots is not None or queues is not None:
-        lane = Lane("general", slots or sum(lane.slots for lane in base.lanes), tuple(queues or (ANY,)))
-        base = replace(base, lanes=(lane,), batch=None)
+        base = replace(base, lanes=(), slots=slots, queues=tuple(queues or ()), batch=None)
     for name in types or ():
         app.tasks.require(name)
     base = replace(

@@ -13,10 +13,10 @@ from fairlane.core.clock import Clock
 from fairlane.core.ops import Renew, Retire
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Migrator
+from fairlane.worker.config import known_queues
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.health import trusted_s
 from fairlane.worker.process_memory import own_memory_mb
-from fairlane.worker.state import known_queues
 
 log = GuardedLogger("fairlane.worker")
 

@@ -9,17 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from fairlane.client.context import CurrentJob, Stopping as Reason
 from fairlane.core.fairness.plan import ClaimPlanner
-from fairlane.core.job import Lease
-from fairlane.core.names import check_queue_name
-from fairlane.errors import InvalidOption
+from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.profiles import Lane
 from fairlane.worker.board import BoardLine
-
-ANY = "*"
-"""In a lane's queues: every queue this application knows."""
 
 PREFETCH_S = 0.05
 """A lane holds at most this much measured work beyond its slots."""
@@ -29,31 +23,15 @@ ORDER_S = 0.005
 """The order of held jobs depends on how long others have run: it is recomputed after this long."""
 
 
-class Lane(Struct, frozen=True):
-    """Runs up to `slots` jobs of these queues at once, in the order of the queues; other queues never use the slots."""
-
-    name: str
-    slots: int
-    queues: tuple[str, ...] = (ANY,)
-    prompt: bool = False
-    """Never claim ahead of a free slot: a job waits for a slot, not behind another one here."""
-
-    def __post_init__(self) -> None:
-        if not self.name or not 1 <= self.slots <= 10_000:
-            raise InvalidOption(f'lane "{self.name}"', self.slots, "a name, and 1 to 10,000 slots")
-        for queue in self.queues:
-            if queue != ANY:
-                check_queue_name(queue)
-        if not self.queues:
-            raise InvalidOption(f'queues of lane "{self.name}"', self.queues, f"queue names, or {ANY} for all")
-
-
 class LaneState:
     """One lane in one process: the jobs it holds, the slots that wait for one, and how busy it is."""
 
-    def __init__(self, config: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
-        self.config, self.queues = config, queues
-        self.planner = ClaimPlanner(config.name, queues, types)
+    def __init__(
+        self, config: Lane, queues: tuple[str, ...], types: tuple[str, ...], timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        self.config, self.queues, self.timeout_s = config, queues, timeout_s
+        """`timeout_s`: the longest timeout of its jobs that carry none."""
+        self.planner = ClaimPlanner(config.name, queues, types, timeout_s)
         self._accounts = self.planner.accounts
         self.held: deque[Lease] = deque()
         """Claimed and not begun, in the order in which they begin."""
@@ -175,15 +153,18 @@ class Slot:
         self.timeout_s = 0.0
         self.stopping: Reason | None = None
         self.reported = True
-        """The store knows that this attempt has begun."""
+        """The store knows that this attempt has begun, and its deadline."""
         self.waits = False
         """Waits for a process of its own: nothing has run yet."""
         self.unsettled: Lease | None = None
         """Begun here, and not yet handed over with its outcome."""
 
-    def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
+    def begin(self, lease: Lease, began_s: float, timeout_s: float, claimed_with_s: float) -> None:
+        """`claimed_with_s`: the timeout that the claim gave to jobs that carry none."""
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
-        self.stopping, self.reported, self.waits = None, lease.started, False
+        # A start with another timeout than the claim's is reported: it sets the deadline in the store.
+        has_deadline = lease.timeout_s is not None or timeout_s == claimed_with_s
+        self.stopping, self.reported, self.waits = None, lease.started and has_deadline, False
         if self.line is not None:
             self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
 

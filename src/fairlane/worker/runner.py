@@ -195,7 +195,7 @@ class SlotRunner:
 
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._state.tasks[lease.type]
-        slot.begin(lease, began_s, task.timeout_s(lease))
+        slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
         slot.job = current = CurrentJob(lease, self._progress, self._clock, began_s + slot.timeout_s)
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         is_context_lost = False
@@ -236,7 +236,7 @@ class SlotRunner:
     def _begin_isolated(self, slot: Slot, lease: Lease) -> None:
         """Restart the clock of an attempt that waited for its process, and report the start to the store anew."""
         stopping = slot.stopping
-        slot.begin(lease, self._state.monotonic(), slot.timeout_s)
+        slot.begin(lease, self._state.monotonic(), slot.timeout_s, self._lane.timeout_s)
         slot.stopping, slot.reported = stopping, False
 
     def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease) -> Outcome | None:

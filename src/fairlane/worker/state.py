@@ -9,13 +9,13 @@ from datetime import datetime
 
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import Seq, WorkerId
-from fairlane.core.job import Lease
+from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
 from fairlane.worker.attempts import PreparedTask
-from fairlane.worker.config import WorkerConfig
+from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.events import EventBuffer
-from fairlane.worker.lanes import ANY, LaneState, Slot
+from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.limits import KnownLimits
 from fairlane.worker.statistics import AttemptStatistics
 
@@ -28,7 +28,10 @@ class WorkerState:
     """Slots add outcomes, the turn loop takes them. Used on the engine's loop only."""
 
     def __init__(self, app: Fairlane, config: WorkerConfig, worker: WorkerId) -> None:
-        self.app, self.config, self.worker = app, config, worker
+        self.app, self.worker = app, worker
+        self.config = config = config.completed(app)
+        assert config.poll_s is not None
+        self.poll_s: float = config.poll_s
         self.monotonic: Callable[[], float] = app.runtime.clock.monotonic
         self.tasks = {
             name: PreparedTask(app, task)
@@ -36,7 +39,10 @@ class WorkerState:
             if not config.types or name in config.types
         }
         self.lanes = tuple(
-            LaneState(lane, known_queues(app, lane.queues), tuple(sorted(self.tasks))) for lane in config.lanes
+            LaneState(
+                lane, queues := known_queues(app, lane.queues), tuple(sorted(self.tasks)), self._longest_s(queues)
+            )
+            for lane in config.lanes
         )
         self.limits = KnownLimits(app.limits.declared, (queue for lane in self.lanes for queue in lane.queues))
         self.slots: list[Slot] = []
@@ -56,6 +62,10 @@ class WorkerState:
         self.ended = 0
         self.is_woken_reliably = False
         """A wake-up has been received here: they do reach this process."""
+
+    def _longest_s(self, queues: tuple[str, ...]) -> float:
+        timeouts = [task.rules(queue).timeout_s for task in self.tasks.values() for queue in queues]
+        return max(timeouts, default=DEFAULT_TIMEOUT_S)
 
     def on_wake_up(self) -> None:
         self.is_woken_reliably = True
@@ -137,15 +147,3 @@ class WorkerState:
         lane.release(lease)
         self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
         self.limits.end(lease)
-
-
-def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:
-    """A lane's queues by name: `*` stands for all queues of settings and tasks, behind the ones named explicitly."""
-    named = [queue for queue in queues if queue != ANY]
-    if ANY in queues:
-        named += [
-            *app.runtime.settings.queues,
-            *app.runtime.settings.routes.values(),
-            *(task.definition.queue for task in app.tasks.values()),
-        ]
-    return tuple(dict.fromkeys(named))

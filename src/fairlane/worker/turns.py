@@ -191,7 +191,7 @@ class TurnLoop:
         state.kick.clear()
         if state.outcomes or state.woken or state.stopping:
             return
-        pause_s = state.config.poll_s
+        pause_s = state.poll_s
         if state.is_woken_reliably and self._idle > QUIET_CLAIMS:
             pause_s = max(pause_s, min(QUIET_FACTOR * pause_s, LONGEST_POLL_S))
         if state.busy():

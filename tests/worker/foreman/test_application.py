@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane import Fairlane
+from fairlane.core.profiles import Lane
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreUnavailable, UnknownTask
-from fairlane.worker.config import profile_config
+from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.main import check_application
-from fairlane.worker.lanes import Lane
 from tests.support.stores import Ground
 
 Shop = Callable[..., Fairlane]
@@ -32,7 +32,7 @@ def shop(tmp_path: Path) -> Shop:
     return make
 
 
-CONFIG = replace(profile_config("production"), app="shop")
+CONFIG = WorkerConfig(app="shop")
 
 
 def test_an_application_with_tasks_and_a_store_that_answers_may_run(shop: Shop) -> None:
@@ -70,3 +70,11 @@ def test_a_database_without_the_schema_is_to_be_migrated_first(shop: Shop, groun
     url = ground.server.create_database("unmigrated")
     with shop(url) as app, pytest.raises(SchemaOutOfDate, match="fairlane migrate up"):
         check_application(app, CONFIG)
+
+
+def test_slots_of_a_lane_that_the_profile_does_not_have_are_a_slip(shop: Shop) -> None:
+    with (
+        shop(profile="isolation") as app,
+        pytest.raises(ConfigError, match="no lane fast, but critical, default, bulk"),
+    ):
+        check_application(app, replace(CONFIG, fast_slots=2))

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from fairlane import Fairlane
 from fairlane.cli.commands.worker import worker as command
 from fairlane.core.ops import ListWorkers
-from fairlane.worker.lanes import ANY, Lane
+from fairlane.core.profiles import ANY, Lane
 from tests.worker.foreman.crew import Crew, ForemanProcess
 
 QUICK = ("-p", "1", "-s", "2")
@@ -103,7 +104,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_claimed(crew: Crew) -> No
     assert handle.status() == "pending"
 
 
-@pytest.mark.requirement("L11")
+@pytest.mark.requirement("L2", "L11")
 @pytest.mark.parametrize(
     ("flags", "env", "lanes", "batch"),
     [
@@ -119,6 +120,18 @@ def test_a_mistake_ends_in_one_line_before_anything_is_claimed(crew: Crew) -> No
         (("--queues", "bulk,default"), {}, (Lane("general", 8, ("bulk", "default")),), None),
         (("--lane", "a:1:bulk", "--lane", "b:2"), {}, (Lane("a", 1, ("bulk",)), Lane("b", 2)), None),
         (("--slots", "4", "--batch", "9"), {}, (Lane("general", 4),), 9),
+        (
+            ("--profile", "isolation"),
+            {},
+            (
+                Lane("critical", 4, ("critical",), prompt=True),
+                Lane("default", 8, ("default",)),
+                Lane("bulk", 2, ("bulk",)),
+            ),
+            20,
+        ),
+        (("--lane", "fast:3:critical:prompt"), {}, (Lane("fast", 3, ("critical",), prompt=True),), None),
+        (("--lane", "quick:2::prompt"), {}, (Lane("quick", 2, (ANY,), prompt=True),), None),
     ],
 )
 def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
@@ -134,7 +147,8 @@ def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
     started = []
 
     async def remember(self: foreman.Foreman) -> None:
-        started.append(self.config)
+        app = Fairlane("memory://", profile=self.settings.profile or "production")
+        started.append(self.config.completed(app))
 
     monkeypatch.setattr(foreman.Foreman, "run", remember)
     monkeypatch.chdir(tmp_path)
@@ -149,6 +163,8 @@ def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
     [
         (("--lane", "fast"), "NAME:SLOTS:QUEUE"),
         (("--lane", "a:0"), "1 to 10,000 slots"),
+        (("--lane", "fast:3:critical:promt"), "for a prompt lane"),
+        (("--lane", "fast:3:critical:prompt:prompt"), "for a prompt lane"),
         (("--lane", "a:1", "--slots", "2"), "omit --slots"),
         (("--max-memory", "lots"), "512MB or 2GB"),
         (("--grace", "soon"), "90s, 5m"),

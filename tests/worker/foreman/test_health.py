@@ -82,7 +82,8 @@ def test_the_first_death_is_answered_at_once_and_a_series_ever_later() -> None:
 
 
 def test_a_board_shows_what_runs_to_whoever_has_the_same_memory() -> None:
-    board = Board(board_file(3))
+    board = Board(board_file())
+    board.reserve(3)
     lines = [board.line(number) for number in range(3)]
     lines[0].begin(Seq(7), 2, 1.5, 60.0)
     lines[2].begin(Seq(9), 1, 2.5, 30.0)

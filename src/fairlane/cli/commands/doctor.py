@@ -104,7 +104,7 @@ def _settings_in_force(settings: Settings) -> Iterator[Finding]:
         settings.alerts.require_extra()
     except MissingExtra as error:
         yield Finding("alerts", "fail", f"{error.purpose} needs {error.package}, which is not installed", error.remedy)
-    if settings.profile != "production":
+    if settings.profile == "development":
         yield Finding(
             "profile", "warn", "development: purge() is allowed", 'set profile = "production" on production systems'
         )

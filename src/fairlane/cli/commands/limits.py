@@ -68,6 +68,8 @@ def list_limits(at: At, out: Printer) -> None:
         given = (app or client).limits.declared
     if out.as_json:
         out.data({"kept": kept, "code": given})
+    elif not kept and not given:
+        out.note("no limit is set")
     else:
         out.records(COLUMNS, [*kept, *map(DeclaredLimit, given)])
 

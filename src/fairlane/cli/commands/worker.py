@@ -15,12 +15,13 @@ from fairlane.cli.options import read_span
 from fairlane.cli.output import UNREACHABLE, USAGE, Failed
 
 if TYPE_CHECKING:
+    from fairlane.core.profiles import Lane
     from fairlane.worker.config import WorkerConfig
-    from fairlane.worker.lanes import Lane
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX = "FAIRLANE_WORKER_"
+PROMPT = "prompt"
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(|m|mb|mib|g|gb|gib)", re.ASCII | re.IGNORECASE)
 
 
@@ -45,16 +46,16 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def lane(text: str) -> Lane:
-    """`NAME:SLOTS:QUEUE,QUEUE`; without queues, all of them."""
+    """`NAME:SLOTS:QUEUE,QUEUE:prompt`; without queues, all of them."""
+    from fairlane.core.profiles import ANY, Lane
     from fairlane.errors import BadInput
-    from fairlane.worker.lanes import ANY, Lane
 
-    name, _, rest = text.partition(":")
-    slots, _, queues = rest.partition(":")
-    if not slots.isdecimal():
-        raise click.BadParameter(f"{text!r}: expected NAME:SLOTS:QUEUE,QUEUE as in fast:3:critical")
+    name, slots, queues, *words = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
+    if not slots.isdecimal() or words not in ([], [PROMPT]):
+        expected = f"NAME:SLOTS:QUEUE,QUEUE as in fast:3:critical, and :{PROMPT} behind it for a prompt lane"
+        raise click.BadParameter(f"{text!r}: expected {expected}")
     try:
-        return Lane(name, int(slots), names(queues) or (ANY,))
+        return Lane(name, int(slots), names(queues) or (ANY,), prompt=bool(words))
     except BadInput as error:
         raise click.BadParameter(str(error)) from error
 
@@ -68,8 +69,9 @@ def lane(text: str) -> Lane:
     "lanes",
     type=lane,
     multiple=True,
-    metavar="NAME:SLOTS:QUEUES",
-    help="Slots kept for certain queues, as in fast:3:critical; may be repeated.",
+    metavar="NAME:SLOTS:QUEUES[:prompt]",
+    help="Slots kept for certain queues, as in fast:3:critical:prompt; may be repeated. A prompt lane claims no job "
+    "ahead of a free slot, and jobs over 30 s on it are reported.",
 )
 @option(
     "--fast-slots",
@@ -87,8 +89,8 @@ def lane(text: str) -> Lane:
 @option("--types", "-t", type=names, metavar="A,B", help="Run only these tasks.")
 @option(
     "--profile",
-    type=click.Choice(["development", "production"]),
-    help="Default figures; the settings' profile if omitted.",
+    type=click.Choice(["development", "production", "isolation"]),
+    help="The profile, for an application that names none in its code.",
 )
 @option("--batch", type=click.IntRange(1, 10_000), help="Most jobs claimed at once for a lane.")
 @option(
@@ -137,7 +139,8 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
     logging.basicConfig(format=LOG_FORMAT, level=level, stream=sys.stderr)
     config = ForemanConfig(
         app=reference,
-        worker=chosen(reference, options.pop("profile") or settings.profile, options),
+        worker=chosen(reference, options),
+        profile=options["profile"],
         processes=processes or cores(),
         reload=options["reload"],
         probe_host=options["probe_host"],
@@ -155,57 +158,33 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
         raise Failed(str(error), UNREACHABLE if error.code == "store_unavailable" else USAGE) from error
 
 
-def chosen(reference: str, profile: Any, options: dict[str, Any]) -> WorkerConfig:
-    """The profile's figures, with the given options applied."""
-    from msgspec.structs import replace
+def chosen(reference: str, options: dict[str, Any]) -> WorkerConfig:
+    """What the options ask for; the application's profile decides the rest."""
+    from fairlane.worker.config import WorkerConfig
 
-    from fairlane.worker.config import profile_config
-
-    base = profile_config(profile)
-    lanes = chosen_lanes(base.lanes, options)
-    given = {
-        "batch": options["batch"],
-        "poll_s": _seconds(options["poll"]),
-        "lease_s": _seconds(options["lease"]),
-        "grace_s": _seconds(options["grace"]),
-        "types": options["types"],
-        "max_jobs": options["max_jobs"],
-        "max_memory_mb": options["max_memory"],
-        "isolated_memory_mb": options["isolated_memory"],
-    }
-    if lanes != base.lanes and options["batch"] is None:
-        # The profile's batch fits the profile's slots; with other slots a claim takes as many jobs as fill them.
-        base = replace(base, batch=None)
-    return replace(
-        base,
-        app=reference,
-        lanes=lanes,
-        drain=options["drain"],
-        **{name: value for name, value in given.items() if value is not None},
-    )
-
-
-def chosen_lanes(profile: tuple[Lane, ...], options: dict[str, Any]) -> tuple[Lane, ...]:
-    """The lanes named, else one lane of the slots or queues named, else the profile's with its slots changed."""
-    from msgspec.structs import replace
-
-    from fairlane.worker.lanes import ANY, Lane
-
-    slots, queues = options["slots"], options["queues"]
     if options["lanes"]:
         for name in ("slots", "queues"):
             if options[name]:
                 raise click.UsageError(
                     f"--lane sets slots and queues itself; omit --{name}", click.get_current_context()
                 )
-        return tuple(options["lanes"])
-    if slots or queues:
-        return (Lane("general", slots or sum(lane.slots for lane in profile), queues or (ANY,)),)
-    sizes = {"fast": options["fast_slots"], "general": options["general_slots"]}
-    return tuple(
-        lane if sizes.get(lane.name) is None else replace(lane, slots=sizes[lane.name])
-        for lane in profile
-        if sizes.get(lane.name) != 0
+    given = {
+        "lanes": options["lanes"],
+        "slots": options["slots"],
+        "queues": options["queues"],
+        "fast_slots": options["fast_slots"],
+        "general_slots": options["general_slots"],
+        "types": options["types"],
+        "batch": options["batch"],
+        "poll_s": _seconds(options["poll"]),
+        "lease_s": _seconds(options["lease"]),
+        "grace_s": _seconds(options["grace"]),
+        "max_jobs": options["max_jobs"],
+        "max_memory_mb": options["max_memory"],
+        "isolated_memory_mb": options["isolated_memory"],
+    }
+    return WorkerConfig(
+        app=reference, drain=options["drain"], **{name: value for name, value in given.items() if value is not None}
     )
 
 

@@ -10,10 +10,8 @@ import asyncio
 import logging
 import sys
 
-from msgspec.structs import replace
-
 from fairlane.cli.demo.crew import GRACE_S, PROCESSES
-from fairlane.worker.config import profile_config
+from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.foreman import CannotRun, Foreman, ForemanConfig
 from fairlane.worker.foreman.messages import LOG_FORMAT
 from fairlane.worker.isolated.child import die_with
@@ -21,8 +19,8 @@ from fairlane.worker.isolated.child import die_with
 
 async def work(app: str) -> None:
     # The profile's lanes: each process has one slot for urgent jobs and two for all.
-    worker = replace(profile_config("development"), app=app, grace_s=GRACE_S)
-    await Foreman(ForemanConfig(app=app, worker=worker, processes=PROCESSES)).run()
+    worker = WorkerConfig(app=app, grace_s=GRACE_S)
+    await Foreman(ForemanConfig(app=app, worker=worker, profile="development", processes=PROCESSES)).run()
 
 
 def main() -> None:

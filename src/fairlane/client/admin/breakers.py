@@ -33,14 +33,8 @@ if TYPE_CHECKING:
     from fairlane.client.store_access import StoreAccess
 
 
-PROFILE_POLICIES = {
-    "development": BreakerPolicy(threshold=3, cooldown_s=30.0),
-    "production": BreakerPolicy(threshold=5, cooldown_s=60.0),
-}
-
-
 class Breaker(Struct, frozen=True):
-    """A circuit breaker by name, with figures that override the profile's.
+    """A circuit breaker by name, with figures that override the settings'.
 
     For instance `Breaker("smtp", threshold=3, cooldown=30)`.
     """

@@ -10,13 +10,18 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
-from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter, page_size, seq_before
+from fairlane.client.admin.filters import (
+    DeadLetterFilters,
+    dead_letter_filter,
+    page_size,
+    seq_before,
+)
 from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds
 from fairlane.client.handle import ScopedActOptions, audited_in_scope
 from fairlane.client.rights import Right
-from fairlane.client.steps import Steps, Verbs, ask, both, compute
+from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
 from fairlane.core.names import BUILT_IN_TASKS
@@ -212,8 +217,7 @@ class DeadLetterAdmin(Verbs):
         if task.version != job.payload_version:
             state = f"of payload version {job.payload_version}, its task is at {task.version}: reprocess it unedited"
             raise InvalidState("edit the payload of", f"dead letter {id}", state)
-        preparer = self._runtime.preparer
-        return (yield from compute(lambda: preparer.payload(task, task.signature.bind((), dict(payload)))))
+        return self._runtime.preparer.payload(task, task.signature.bind((), dict(payload)))
 
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:

@@ -216,10 +216,11 @@ class JobAdmin(Verbs):
         raise InvalidOption("act", verb, "one of cancel, retry, fail, bury, reset")
 
     def _purge(self) -> Steps[int]:
-        """Remove all jobs of all tenants and return their number. For tests: refused in the production profile."""
+        """Remove all jobs of all tenants and return their number. For tests: development profile only."""
         require_all_tenants("purge")
         if self._runtime.settings.profile != "development":
-            raise InvalidState("purge", "the store", 'in the production profile; set profile = "development" for tests')
+            where = f'in the profile "{self._runtime.settings.profile}"; set profile = "development" for tests'
+            raise InvalidState("purge", "the store", where)
         return (yield from ask(Purge())).jobs
 
     get, aget = both(_get, Right.READ)

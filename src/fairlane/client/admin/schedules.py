@@ -205,7 +205,7 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
         queue=queue,
         priority=task.priority if options.priority is None else options.priority,
         category=task.category,
-        max_attempts=options.max_attempts or task.max_attempts or runtime.preparer.policy(task, queue).max_attempts(),
+        max_attempts=options.max_attempts or runtime.preparer.rules(task, queue).max_attempts,
         timeout_s=options.timeout or task.timeout_s,
         catch_up=_one_of("catch_up", given.get("catch_up") or "latest", get_args(CatchUp)),
         catch_up_limit=_limit(10 if given.get("catch_up_limit") is None else given["catch_up_limit"]),

@@ -6,7 +6,6 @@ The command line calls tasks by name, because it may have neither the function n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import msgspec
@@ -19,7 +18,7 @@ from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.handle import Handle
 from fairlane.client.rights import Right
 from fairlane.client.signature import Signature
-from fairlane.client.steps import Steps, both, compute
+from fairlane.client.steps import Steps, both
 from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
 from fairlane.core.job import DEFAULT_PRIORITY
 from fairlane.core.names import BUILT_IN_TASKS, check_task_name
@@ -58,7 +57,7 @@ class TaskByName(Definition[Any]):
         self.category = preparer.router.category_for(name) or settings.default_category
         self.priority = DEFAULT_PRIORITY
         self.version = 1
-        self.timeout_s = self.retry = self.max_attempts = self.sensitive = None
+        self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
         self.required = self.refs = ()
         self.is_large = False
 
@@ -123,8 +122,8 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
 
         The job follows the `rules` of the application and goes to this one's store.
         """
-        call = yield from compute(partial(self.call, name, arguments, rules=rules, **options))
-        return (yield from Enqueuer(self._runtime, rules).prepared(call))
+        call = self.call(name, arguments, rules=rules, **options)
+        return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
 
     enqueue, aenqueue = both(_enqueue, Right.ACT)
 

@@ -110,11 +110,12 @@ EnqueueHook = Callable[[Draft], Draft | None]
 """Receives each job before it is enqueued and may change its priority and delay; None leaves it unchanged."""
 
 
-class _QueueRules(NamedTuple):
-    """The settings of a queue as applied to one task."""
+class JobRules(NamedTuple):
+    """What one task's jobs get in one queue, unless their call says otherwise."""
 
     policy: Policy
     max_attempts: int
+    timeout_s: float
     priority_scope: PriorityScope
 
 
@@ -131,7 +132,7 @@ class Preparer:
         self.uses_tenants = False
         """Whether a job was given to a tenant here: `using(tenant=None)` is a mistake from then on."""
         self._limits = settings.limits
-        self._rules: dict[tuple[str, str], _QueueRules] = {}
+        self._rules: dict[tuple[str, str], JobRules] = {}
         self._envelope: Envelope | None = None
         if settings.strict_payload or validator is not None:
             self._envelope = Envelope(settings, validator)
@@ -139,17 +140,26 @@ class Preparer:
     def new_id(self) -> JobId:
         return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))
 
-    def policy(self, task: Definition[Any], queue: str) -> Policy:
-        """The retry policy of a job of this task in this queue."""
-        return self._rules_in(task, queue).policy
-
-    def _rules_in(self, task: Definition[Any], queue: str) -> _QueueRules:
+    def rules(self, task: Definition[Any], queue: str) -> JobRules:
+        """The rules for a job of this task in this queue: the task's own, else the queue's, else the settings'."""
         found = self._rules.get((task.name, queue))
         if found is None:
-            settings = self.router.policy_for(queue)
-            policy = Policy(task=task.retry, queue=settings.retry, missing_data_s=self.settings.missing_data_retry_s)
-            found = _QueueRules(policy, policy.max_attempts(), settings.priority_scope)
-            self._rules[task.name, queue] = found
+            settings, grants = self.settings, self.router.policy_for(queue)
+            policy = Policy(
+                task=task.retry,
+                queue=grants.retry,
+                by_class=settings.retry_by_class,
+                app=settings.retry,
+                missing_data_s=settings.missing_data_retry_s,
+            )
+            is_fast = grants.fast if task.fast is None else task.fast
+            timeout_s = task.timeout_s or grants.timeout_s
+            found = self._rules[task.name, queue] = JobRules(
+                policy=policy,
+                max_attempts=task.max_attempts or policy.max_attempts(),
+                timeout_s=timeout_s or (settings.fast_timeout_s if is_fast else settings.slow_timeout_s),
+                priority_scope=grants.priority_scope,
+            )
         return found
 
     def job(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> JobSpec:
@@ -195,7 +205,7 @@ class Preparer:
         around = job_in_force.get()
         tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
-        rules = self._rules_in(task, queue)
+        rules = self.rules(task, queue)
         priority = task.priority if options.priority is None else options.priority
         delay_s, run_at = options.delay, options.run_at
         if self.hooks:
@@ -227,12 +237,7 @@ class Preparer:
             created_by=options.created_by,
             refs=refs_of(task, options, args),
             headers=self._headers(task, options.headers) if options.headers else {},
-            max_attempts=(
-                options.max_attempts
-                or (options.retry and options.retry.max_attempts)
-                or task.max_attempts
-                or rules.max_attempts
-            ),
+            max_attempts=(options.max_attempts or (options.retry and options.retry.max_attempts) or rules.max_attempts),
             timeout_s=options.timeout or task.timeout_s,
             retry=None if options.retry is None else Raw(options.retry.to_json()),
             run_at=run_at,

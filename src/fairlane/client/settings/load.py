@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
-from fairlane.client.settings.model import NAMES, Settings
+from fairlane.client.settings.model import DEFAULT_PROFILE, NAMES, Settings
+from fairlane.core.job import ERROR_CLASSES
 from fairlane.core.limits import read_rate
 from fairlane.core.names import check_queue_name, check_tenant
-from fairlane.core.queues import DEFAULT_QUEUES, QueuePolicy
+from fairlane.core.profiles import PROFILES, Profile, ProfileName
+from fairlane.core.queues import QueuePolicy
+from fairlane.core.retry import RATE_LIMITED_BASE_S, Retry
 from fairlane.errors import ConfigError, FairlaneError, nearest, shown
 from fairlane.stores.url import redacted, store_named_by
 
 PREFIX = "FAIRLANE_"
 CONFIG_VARIABLE = "FAIRLANE_CONFIG"
-_TABLES = frozenset({"alerts", "priorities", "queues", "routes", "category_routes"})
+_TABLES = frozenset(
+    {"alerts", "breaker", "category_routes", "priorities", "queues", "retry", "retry_by_class", "routes"}
+)
 
 
 class Given(NamedTuple):
@@ -51,12 +57,13 @@ def load(
     ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    profile = _profile(layers)
     for given in layers:
         if given.name not in NAMES:
             problems.append(f'{given.where}: there is no setting "{given.name}".{nearest(given.name, NAMES)}')
             continue
         try:
-            values[given.name] = _converted(given)
+            values[given.name] = _converted(given, profile)
             sources[given.name] = given.where
         except (msgspec.ValidationError, msgspec.DecodeError, FairlaneError) as error:
             problems.append(_problem(given, error))
@@ -65,6 +72,11 @@ def load(
     if problems:
         raise ConfigError("settings were not accepted: " + "; ".join(problems))
     return Settings(**values, sources=sources)
+
+
+def use_profile(profile: ProfileName) -> None:
+    """Set the profile of applications that this process and its children load later and that name none in code."""
+    os.environ[PREFIX + "PROFILE"] = profile
 
 
 def _from_file(config: str | os.PathLike[str] | None, directory: Path, problems: list[str]) -> Iterator[Given]:
@@ -134,7 +146,13 @@ def _truth(text: str) -> bool:
     raise ValueError(text)
 
 
-def _converted(given: Given) -> Any:
+def _profile(layers: Sequence[Given]) -> Profile:
+    """The profile whose figures the tables change: the last one given."""
+    names = [given.value for given in layers if given.name == "profile"]
+    return PROFILES[names[-1] if names and names[-1] in PROFILES else DEFAULT_PROFILE]
+
+
+def _converted(given: Given, profile: Profile) -> Any:
     kind, value = _kinds()[given.name], given.value
     if given.is_text:
         if kind in (bool, bool | None):
@@ -147,7 +165,11 @@ def _converted(given: Given) -> Any:
         elif given.name == "categories":
             value = tuple(part.strip() for part in value.split(",") if part.strip())
     if given.name == "queues":
-        return _queues(value)
+        return _queues(value, profile)
+    if given.name in ("retry", "breaker"):
+        return _changed(getattr(profile, given.name), value)
+    if given.name == "retry_by_class":
+        return _retry_by_class(value, profile)
     converted = msgspec.convert(value, kind, strict=not given.is_text, str_keys=True)
     if given.name == "url":
         store_named_by(converted)
@@ -158,11 +180,42 @@ def _converted(given: Given) -> Any:
     return converted
 
 
-def _queues(value: Any) -> dict[str, QueuePolicy]:
-    """Queues by name, over the default ones: a table need only name what it changes."""
+def _changed(base: Any, value: Any) -> Any:
+    """A value as given, or a table over the figures that it changes."""
+    if isinstance(value, type(base)):
+        return value
+    if not isinstance(value, Mapping):
+        raise msgspec.ValidationError("expected a table")
+    fields = type(base).__struct_fields__
+    unknown = [key for key in value if key not in fields]
+    if unknown:
+        raise msgspec.ValidationError(f'there is no "{unknown[0]}".{nearest(unknown[0], fields)}')
+    return msgspec.convert({**msgspec.to_builtins(base), **value}, type(base))
+
+
+def _retry_by_class(value: Any, profile: Profile) -> dict[str, Retry]:
+    if not isinstance(value, Mapping):
+        raise msgspec.ValidationError("expected a table of policies by error class")
+    classes = [kind for kind in ERROR_CLASSES if kind != "non_retryable"]
+    found = {}
+    for kind, given in value.items():
+        if kind not in classes:
+            near = nearest(str(kind), classes)
+            raise msgspec.ValidationError(f'"{kind}": expected one of {", ".join(classes)}.{near}')
+        base_s = RATE_LIMITED_BASE_S if kind == "rate_limited" else profile.retry.base_s
+        found[kind] = _changed(replace(profile.retry, max_attempts=None, base_s=base_s), given)
+        if found[kind].max_attempts is not None:
+            raise msgspec.ValidationError(
+                f"{kind}.max_attempts: a job has its attempts before it fails; set them in retry, a queue or a task"
+            )
+    return found
+
+
+def _queues(value: Any, profile: Profile) -> dict[str, QueuePolicy]:
+    """Queues by name, over the profile's: a table need only name what it changes."""
     if not isinstance(value, Mapping):
         raise msgspec.ValidationError("expected a table of queues by name")
-    queues = dict(DEFAULT_QUEUES)
+    queues = dict(profile.queues)
     for name, policy in value.items():
         check_queue_name(name)
         if not isinstance(policy, QueuePolicy):

@@ -13,49 +13,78 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 from fairlane.client.settings.alerts import AlertSettings
+from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import SYSTEM_TENANT
-from fairlane.core.job import DEFAULT_LABELS
+from fairlane.core.job import DEFAULT_LABELS, ErrorClass
 from fairlane.core.ops.enqueue import Notify
 from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.secrets import SensitivePolicy
-from fairlane.core.queues import CATEGORIES, DEFAULT_QUEUES, QueuePolicy
+from fairlane.core.profiles import PROFILES, Profile, ProfileName
+from fairlane.core.queues import CATEGORIES, QueuePolicy
+from fairlane.core.retry import Retry
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.url import redacted
 
-Profile = Literal["development", "production"]
 Fallback = Literal["refuse", "memory"]
 
 DEFAULT_URL = "sqlite:///fairlane.db"
+DEFAULT_PROFILE: ProfileName = "production"
 
 _Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
 _Days = Annotated[float, Meta(gt=0, le=36_500)]
 _Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
 
+_OF_PROFILE: Any = None
+"""Stands for the profile's figure until the settings are made."""
+FROM_PROFILE = ("retry", "fast_timeout_s", "slow_timeout_s", "breaker", "queues")
+"""Settings whose default is a figure of the profile."""
+
 
 class Settings(Struct, frozen=True, kw_only=True):
     """How this application uses Fairlane. Shows itself without the password in its URL."""
 
     url: str = DEFAULT_URL
+    """Where jobs are kept: `sqlite:///fairlane.db`, `postgresql://user@host/database`, `memory://`."""
     app: Annotated[str, Meta(min_length=1)] | None = None
     """Where the command line finds the application, `module:name`; only the command line imports it."""
     schema: _Name = "fairlane"
     """PostgreSQL: where Fairlane's tables and functions live."""
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "fairlane"
     """Redis: what every key begins with."""
-    profile: Profile = "production"
-    """`development` allows `purge()`."""
+    profile: ProfileName = DEFAULT_PROFILE
+    """Which set of defaults applies: `development`, which also allows `purge()`, `production` or `isolation`."""
     fallback: Fallback = "refuse"
     """When the store cannot be opened at start: refuse, or continue in memory with a warning."""
     sqlite_library: SqliteLibrary = "apsw"
     """Which SQLite library a process uses; two of them on one file can corrupt it."""
     statement_timeout_s: _Span = 10.0
+    """PostgreSQL: how long one statement may take."""
     redis_health_check_timeout_s: _Span = 2.0
+    """Redis: how long the check at start may take; also `REDIS_HEALTH_CHECK_TIMEOUT`."""
     notify: Notify = "if_waiting"
+    """When an enqueue wakes workers: `if_waiting`, if one waits; `always`; `never`, they poll."""
+
+    retry: Retry = _OF_PROFILE
+    """How often and when failed jobs run again, unless their call, task, queue or error class says so. A table changes
+    single figures of the profile's: `max_attempts`, `delays`, `base_s`, `factor`, `cap_s`, `jitter`."""
+    retry_by_class: Mapping[ErrorClass, Retry] = {}
+    """Delays by the class of the error, `transient`, `retryable` or `rate_limited`, where neither the call, the task
+    nor the queue has a policy; `rate_limited` goes before those. Without one `rate_limited` waits 60, 120, 240 s, up to
+    the cap of `retry`."""
+    fast_timeout_s: _Span = _OF_PROFILE
+    """How long an attempt of a fast task, or in a fast queue, may run unless call, task or queue sets a timeout."""
+    slow_timeout_s: _Span = _OF_PROFILE
+    """The same for all others."""
+    breaker: BreakerPolicy = _OF_PROFILE
+    """For breakers without figures of their own: `threshold` failures in a row open it for `cooldown_s` seconds, then
+    `probes` calls are tried. A table changes single figures of the profile's."""
 
     default_tenant: str = SYSTEM_TENANT
+    """The tenant of jobs for which none is given."""
     require_tenant: bool | None = None
     """Refuse a job without a tenant. Not set: refuse `using(tenant=None)` once a tenant has been used; false: never."""
     require_principal: bool = True
@@ -63,15 +92,24 @@ class Settings(Struct, frozen=True, kw_only=True):
     strict_payload: bool = False
     """Require tenant, correlation id (a UUID), idempotency key and category on every job."""
     sensitive: SensitivePolicy = "refuse"
+    """What happens to payloads that hold passwords, tokens or card numbers: `refuse`, `redact` or `allow`."""
     payload_warn_bytes: _Count = 10_240
+    """Payload size from which a warning is logged."""
     payload_max_bytes: _Count = 1_048_576
+    """Payload size past which an enqueue is refused."""
     payload_max_depth: Annotated[int, Meta(ge=1, le=512)] = 64
+    """How deep objects and lists of a payload may be nested."""
     payload_max_keys: _Count = 10_000
+    """How many keys one object of a payload may have."""
     payload_max_digits: Annotated[int, Meta(ge=16, le=4_000)] = 300
+    """How many digits a number of a payload may have."""
 
     priorities: Mapping[str, Annotated[int, Meta(ge=0, le=32_767)]] = field(default_factory=lambda: DEFAULT_LABELS)
+    """Labels for priorities; lower numbers run first."""
     categories: tuple[str, ...] = CATEGORIES
-    queues: Mapping[str, QueuePolicy] = field(default_factory=lambda: DEFAULT_QUEUES)
+    """The categories a task may have."""
+    queues: Mapping[str, QueuePolicy] = _OF_PROFILE
+    """What each queue grants its jobs. A table changes and adds single figures and queues; the fields are below."""
     routes: Mapping[str, str] = {}
     """Task name, exact or with `*`, to the queue its jobs go to."""
     category_routes: Mapping[str, str] = {}
@@ -91,11 +129,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     tenant_payload_bytes: _Count | None = None
     """The largest payload of a tenant's job; `payload_max_bytes` holds for everybody."""
     missing_data_retry_s: _Span = 1_800.0
+    """When a job that raised `MissingData` runs again, unless it says when."""
     retain_completed_days: _Days = 7.0
     """How long completed and cancelled jobs are kept, and their idempotency keys with them."""
     retain_dead_letter_days: _Days = 7.0
     """How long dead letters are kept once closed; those pending review stay."""
     retain_stats_days: _Days = 30.0
+    """How long statistics by minute are kept."""
     prune_schedules: bool = False
     """A starting worker removes schedules its code no longer declares: only where all workers run the same code."""
 
@@ -106,6 +146,17 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     sources: Mapping[str, str] = {}
     """The source of each value, by name; values not listed are defaults."""
+
+    def __post_init__(self) -> None:
+        figures = self.figures
+        for name in FROM_PROFILE:
+            if getattr(self, name) is None:
+                force_setattr(self, name, getattr(figures, name))
+
+    @property
+    def figures(self) -> Profile:
+        """The profile's own figures."""
+        return PROFILES[self.profile]
 
     @property
     def limits(self) -> ScanLimits:
@@ -118,7 +169,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
     def source(self, name: str) -> str:
-        return self.sources.get(name, "default")
+        """Where a value is from: the place that gave it, else the profile or `default`."""
+        return self.sources.get(name) or (f"profile {self.profile}" if name in FROM_PROFILE else "default")
 
     def shown(self) -> Iterator[tuple[str, Any, str]]:
         """Name, printable value and source of each setting."""
@@ -131,7 +183,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             yield name, value, self.source(name)
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value, source in self.shown() if source != "default")
+        given = ", ".join(f"{name}={value!r}" for name, value, _ in self.shown() if name in self.sources)
         return f"Settings({given})"
 
 
@@ -144,12 +196,17 @@ class SettingArguments(TypedDict, total=False):
     app: str | None
     schema: str
     key_prefix: str
-    profile: Profile
+    profile: ProfileName
     fallback: Fallback
     sqlite_library: SqliteLibrary
     statement_timeout_s: float
     redis_health_check_timeout_s: float
     notify: Notify
+    retry: Retry | Mapping[str, Any]
+    retry_by_class: Mapping[ErrorClass, Retry]
+    fast_timeout_s: float
+    slow_timeout_s: float
+    breaker: BreakerPolicy | Mapping[str, Any]
     default_tenant: str
     require_tenant: bool | None
     require_principal: bool

@@ -20,7 +20,7 @@ from collections import Counter
 
 from fairlane.core.fairness.accounts import FOLLOW, Accounts
 from fairlane.core.fairness.skipped import Line, Rests, Searcher
-from fairlane.core.job import Lease
+from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 
 PAUSE_PER_LOOK = 4.0
@@ -38,8 +38,14 @@ NAME_S = 5e-6
 class ClaimPlanner:
     """Remembers one lane's lines, and shares each claim fairly over them."""
 
-    def __init__(self, lane: str, queues: tuple[str, ...], types: tuple[str, ...] | None = None) -> None:
-        self._lane, self._queues, self._types = lane, queues, types
+    def __init__(
+        self,
+        lane: str,
+        queues: tuple[str, ...],
+        types: tuple[str, ...] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._lane, self._queues, self._types, self._timeout_s = lane, queues, types, timeout_s
         self._urgency = {queue: place for place, queue in enumerate(queues)}
         self.accounts = Accounts()
         self._place: tuple[str, int] | None = None
@@ -100,6 +106,7 @@ class ClaimPlanner:
             cursor=cursor,
             look=self._searcher.look,
             survey=SURVEY,
+            timeout_s=self._timeout_s,
         )
 
     def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float) -> None:

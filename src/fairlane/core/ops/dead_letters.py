@@ -12,7 +12,13 @@ from typing import ClassVar
 from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import Attempt, DeadLetter, DeadLetterStatus, ErrorClass, Job
+from fairlane.core.job import (
+    Attempt,
+    DeadLetter,
+    DeadLetterStatus,
+    ErrorClass,
+    Job,
+)
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
 
 

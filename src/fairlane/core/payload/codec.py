@@ -13,14 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from fairlane.core.payload.json_scan import (
-    LIMITS,
-    MOST_PROBLEMS,
-    ScanLimits,
-    is_too_deep_or_wide,
-    scan,
-    shown_key,
-)
+from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, ScanLimits, scan, shown_key
 from fairlane.errors import InvalidPayload, shown
 
 _Waiting = list[tuple[str, object, int]]
@@ -218,10 +211,8 @@ def may_break(text: bytes, limits: ScanLimits = LIMITS) -> bool:
     return (
         size > limits.max_bytes
         or b"\\u0000" in text
-        or (
-            (text.count(b"[") + text.count(b"{") > limits.max_depth or text.count(b":") > limits.max_keys)
-            and is_too_deep_or_wide(text, limits)
-        )
+        or text.count(b"[") + text.count(b"{") > limits.max_depth
+        or text.count(b":") > limits.max_keys
         or (size > limits.max_digits and re.search(rb"[0-9.eE+-]{%d}" % (limits.max_digits + 1), text) is not None)
     )
 

@@ -14,6 +14,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
+from fairlane.core.profiles import ProfileName
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
@@ -32,6 +33,8 @@ RETIRE_S = 5.0
 class ForemanConfig(Struct, frozen=True, kw_only=True):
     app: str
     worker: WorkerConfig
+    profile: ProfileName | None = None
+    """For an application that names none itself."""
     processes: int = 1
     reload: bool = False
     probe_host: str = "127.0.0.1"
@@ -117,6 +120,7 @@ class Foreman:
             worker=worker,
             app=self.settings.app,
             config=self.config,
+            profile=self.settings.profile,
             reports_files=self.settings.reload,
             log_level=self.settings.log_level,
         )

@@ -18,14 +18,16 @@ from typing import Literal
 
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
+from fairlane.client.settings.load import use_profile
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check
 from fairlane.core.payload.storable import format_traceback
+from fairlane.core.profiles import ANY
 from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
 from fairlane.worker.board import Board
-from fairlane.worker.config import WorkerConfig
+from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.code_changes import loaded_files
 from fairlane.worker.foreman.link import BROKEN, ForemanLink
@@ -44,10 +46,8 @@ from fairlane.worker.foreman.messages import (
 )
 from fairlane.worker.heartbeat import WorkerFigures
 from fairlane.worker.isolated.child import die_with
-from fairlane.worker.lanes import ANY
 from fairlane.worker.process_memory import write_dump
 from fairlane.worker.shutdown import run_to_end
-from fairlane.worker.state import known_queues
 
 
 def check_application(app: Fairlane, config: WorkerConfig) -> None:
@@ -60,7 +60,7 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
         if name not in app.tasks:
             raise UnknownTask(name, app.tasks)
     known = known_queues(app, (ANY,))
-    for lane in config.lanes:
+    for lane in config.completed(app).lanes:
         for queue in lane.queues:
             if queue != ANY and queue not in known:
                 raise ConfigError(
@@ -164,6 +164,8 @@ class WorkerMain:
         return code
 
     def _application(self) -> Fairlane:
+        if self._setup.profile is not None:
+            use_profile(self._setup.profile)
         app = load_application(self._setup.app)
         gc.collect()
         gc.freeze()  # loaded code stays: collections need not scan it again
@@ -174,13 +176,17 @@ class WorkerMain:
     async def _run(self, app: Fairlane) -> None:
         setup, link, loop = self._setup, self._link, asyncio.get_running_loop()
         self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
+        config, state = engine.state.config, engine.state
+        link.board.reserve(sum(lane.slots for lane in config.lanes))
         loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
-        link.watch(setup.config.lease_s, self._forward(loop), engine.state.busy)
+        link.watch(config.lease_s, self._forward(loop), engine.state.busy)
         link.send(
             Hello(
                 store=store_address(app),
-                queues=known_queues(app, tuple(queue for lane in setup.config.lanes for queue in lane.queues)),
-                types=tuple(sorted(engine.state.tasks)),
+                queues=known_queues(app, tuple(queue for lane in config.lanes for queue in lane.queues)),
+                types=tuple(sorted(state.tasks)),
+                slots=sum(lane.slots for lane in config.lanes),
+                poll_s=state.poll_s,
                 files=loaded_files() if setup.reports_files else (),
             )
         )

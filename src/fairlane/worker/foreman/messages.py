@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from fairlane.core.ids import WorkerId
+from fairlane.core.profiles import ProfileName
 from fairlane.stores import SqliteLibrary
 from fairlane.worker.config import WorkerConfig
 
@@ -22,6 +23,8 @@ class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
     worker: WorkerId
     app: str
     config: WorkerConfig
+    profile: ProfileName | None = None
+    """For an application that names none itself."""
     reports_files: bool = False
     """Report with the hello which files the application was loaded from."""
     log_level: int = 20
@@ -42,6 +45,9 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     store: StoreAddress
     queues: tuple[str, ...]
     types: tuple[str, ...]
+    slots: int
+    """Of all lanes together."""
+    poll_s: float
     files: tuple[str, ...] = ()
 
 

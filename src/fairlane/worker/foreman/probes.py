@@ -62,16 +62,16 @@ class ProbeServer:
         return ["stopping"] if self._foreman.is_stopping else list(self._unready())
 
     def _unready(self) -> Iterator[str]:
-        now_s, config = self._foreman.clock.monotonic(), self._foreman.config
+        now_s, lease_s = self._foreman.clock.monotonic(), self._foreman.config.lease_s
         for number, supervisor in enumerate(self._foreman.supervisors, 1):
             process = supervisor.process
             if process is None:
                 yield f"worker {number}: being restarted"
-            elif process.renewed_s is None or process.ticked_s is None:
+            elif process.renewed_s is None or process.ticked_s is None or process.hello is None:
                 yield f"worker {number}: still starting"
-            elif now_s - process.renewed_s > config.lease_s:
+            elif now_s - process.renewed_s > lease_s:
                 yield f"worker {number}: the store has not received its heartbeat for {now_s - process.renewed_s:.0f} s"
-            elif process.tick.answered_ago_s > config.poll_s + ANSWER_S:
+            elif process.tick.answered_ago_s > process.hello.poll_s + ANSWER_S:
                 yield f"worker {number}: the store has not answered it for {process.tick.answered_ago_s:.0f} s"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

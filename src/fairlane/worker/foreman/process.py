@@ -86,7 +86,7 @@ class WorkerProcess:
     async def start(cls, setup: Setup, clock: Clock) -> WorkerProcess:
         """Start a new interpreter, not a fork: it shares only the socket and the board with the foreman."""
         ours, theirs = socket.socketpair()
-        memory = board_file(sum(lane.slots for lane in setup.config.lanes))
+        memory = board_file()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -186,6 +186,7 @@ class WorkerProcess:
         if self._listening is not None:
             await asyncio.wait({self._listening}, timeout=1.0)
             self._listening.cancel()
+        self.board.close()
         if self._writer is not None:
             self._writer.close()
         if self.ending is not None:
@@ -211,6 +212,7 @@ class WorkerProcess:
                 self.tick = message
             case Hello():
                 self.hello, self.ticked_s = message, self._clock.monotonic()
+                self.board.reserve(message.slots)
                 self.news.set()
             case StartRefusal():
                 self.refused = message

@@ -144,7 +144,7 @@ class Supervisor:
             self._recycle_if_worn(process, now_s)
 
     def _recycle_if_worn(self, process: WorkerProcess, now_s: float) -> None:
-        if (reason := recycle_reason(process.tick, process.setup.config.poll_s)) is not None:
+        if process.hello is not None and (reason := recycle_reason(process.tick, process.hello.poll_s)) is not None:
             self.recycle(reason)
         cap_mb = process.setup.config.max_memory_mb
         if cap_mb is not None and process.is_registered and (used_mb := process.memory_mb() or 0.0) > cap_mb:

@@ -1,0 +1,76 @@
+"""No figure is there for show: something in the source reads each field of settings, profiles, queues and workers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from msgspec import Struct
+
+from fairlane.client.settings.model import FROM_PROFILE, Settings
+from fairlane.core.breaker import BreakerPolicy
+from fairlane.core.profiles import Lane, Profile
+from fairlane.core.queues import QueuePolicy
+from fairlane.core.retry import Policy, Retry
+from fairlane.worker.config import WorkerConfig
+
+SRC = Path(__file__).parents[2] / "src" / "fairlane"
+
+RECEIVERS: dict[type[Struct], set[str]] = {
+    Settings: {"settings", "_settings", "Settings()"},
+    Profile: {"figures", "profile"},
+    QueuePolicy: {"policy", "grants", "queue"},
+    WorkerConfig: {"config", "_config"},
+    Lane: {"lane", "config"},
+    Retry: {"retry", "app"},
+    Policy: {"policy"},
+    BreakerPolicy: {"policy", "changed", "figures"},
+}
+"""What holds a value of each class where the source reads it: `settings.url`, `self._settings.url`, `lane.config.slots`.
+Reads of `self` count in the class's own methods, except in the checks of its constructor."""
+
+TO_COME = {"Settings.key_prefix": "the Redis store", "Settings.redis_health_check_timeout_s": "the Redis store"}
+"""Read by parts that are not built yet."""
+
+
+class Read(NamedTuple):
+    receiver: str
+    field: str
+    owner: str | None
+    """The class around it, if it reads `self`."""
+
+
+def reads(tree: ast.Module) -> Iterator[Read]:
+    for owner, node in walk(tree, None):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            holder = node.value
+            name = (
+                holder.id if isinstance(holder, ast.Name) else holder.attr if isinstance(holder, ast.Attribute) else ""
+            )
+            yield Read(name, node.attr, owner if name == "self" else None)
+
+
+def walk(node: ast.AST, owner: str | None) -> Iterator[tuple[str | None, ast.AST]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef) and child.name == "__post_init__":
+            continue
+        inside = child.name if isinstance(child, ast.ClassDef) else owner
+        yield inside, child
+        yield from walk(child, inside)
+
+
+READS = {read for path in SRC.rglob("*.py") for read in reads(ast.parse(path.read_text("utf-8")))}
+
+
+@pytest.mark.requirement("D17")
+@pytest.mark.parametrize("kind", RECEIVERS, ids=lambda kind: kind.__name__)
+def test_every_field_is_read_by_something(kind: type[Struct]) -> None:
+    read = {read.field for read in READS if read.receiver in RECEIVERS[kind] or read.owner == kind.__name__}
+    if kind is Profile:
+        read |= set(FROM_PROFILE)  # by name, into the settings, whose readers count
+    unread = {f"{kind.__name__}.{field}" for field in kind.__struct_fields__ if field not in read}
+    expected = {name for name in TO_COME if name.startswith(f"{kind.__name__}.")}
+    assert unread == expected
