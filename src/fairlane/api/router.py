@@ -156,7 +156,7 @@ class Routes:
         def declare(endpoint: F) -> F:
             given = {"status_code": 200, **attributes}
             answer = given.pop("answer", None) or _answer_of(endpoint)
-            problems = _problems_of(method, self.base + path, right)
+            problems = _problems_of(method, right)
             given["responses"] = {**problems, **attributes.get("responses", {})}
             given["response_model"] = None
             given.setdefault("operation_id", endpoint.__name__)
@@ -206,12 +206,10 @@ def gated_routes(api: FastAPI) -> list[GatedRoute]:
     return found
 
 
-def _problems_of(method: str, path: str, right: Right) -> dict[int | str, dict[str, Any]]:
+def _problems_of(method: str, right: Right) -> dict[int | str, dict[str, Any]]:
     statuses = {422, 429, 503}
     if right is not Right.OPEN:
-        statuses |= {401, 403}
-    if "{" in path:
-        statuses.add(404)
+        statuses |= {401, 403, 404}  # a listing may name another tenant, too
     if method != "GET":
         statuses |= {400, 404, 409, 413, 415}
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
