@@ -155,7 +155,11 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             r.suspect = False
         if kind == "retried" or (kind == "died" and outcome.charged):
             r.attempts += 1
-        if is_recorded or lease.cancel:
+        series = [t for t in r.tries if t.outcome != "released"][-1:] if kind == "snoozed" and failure else []
+        since = [t.ended_at for t in series if t.outcome == "snoozed" and t.failure_type == failure.error_type]
+        if since and outcome.give_up_s is not None and since[0] + span(outcome.give_up_s) <= now and not lease.cancel:
+            kind = "died"
+        if is_recorded or lease.cancel or kind == "died" or (failure and not since):
             r.end_try(RECORDED_AS[kind], ended_at, failure)
         else:
             r.lease = None
@@ -167,6 +171,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
             r.place = "ready"
         else:
             r.place, r.due, r.awaits_retry = "scheduled", now + span(outcome.delay_s), kind == "retried"
+            r.put_off = kind == "snoozed" and failure is not None
         return True
 
     def _promote(self, limit, now):

@@ -40,6 +40,7 @@ class Claiming:
                 looks[line], last[line] = looks.get(line, 0) + 1, r.key
                 marks[line] = r.key
                 wanted = want.types is None or r.spec.type in want.types
+                wanted = wanted and not (r.put_off and r.spec.type in want.leaves)
                 if wanted and not self._is_paused("type", r.spec.type) and type_has_room(r):
                     return r
             return None
@@ -48,7 +49,7 @@ class Claiming:
             started = len(leases) < want.start
             timeout_s = want.timeout_s if r.spec.timeout_s is None else r.spec.timeout_s
             deadline_at = now + span(2 * timeout_s if started else want.start_by_s)
-            r.place, r.attempt = "leased", r.attempt + 1
+            r.place, r.attempt, r.put_off = "leased", r.attempt + 1, False
             self.last_claimed += 1
             begun = now if started else None
             r.lease = Try(r.attempt, op.worker, now, deadline_at, op.claim_no, self.last_claimed, want.lane, begun)

@@ -30,6 +30,10 @@ class Try:
     failure: Failure | None = None
     note: str | None = None
 
+    @property
+    def failure_type(self) -> str | None:
+        return self.failure.error_type if self.failure else None
+
 
 @dataclass
 class Record:
@@ -44,6 +48,7 @@ class Record:
     crashes: int = 0
     suspect: bool = False
     awaits_retry: bool = False
+    put_off: bool = False
     lease: Try | None = None
     tries: list[Try] = field(default_factory=list)
     last: Try | None = None  # the attempt that ended the job, if one did
@@ -95,6 +100,7 @@ class Record:
 
     def end_try(self, outcome: str, at: datetime, failure: Failure | None = None) -> None:
         """Record how its attempt ended; one that only waited takes the next number for the record."""
+        self.put_off = False
         if self.lease is None:
             self.attempt += 1
         ended = self.lease or Try(self.attempt, None, leased_at=at)

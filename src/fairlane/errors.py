@@ -25,6 +25,7 @@
       BreakerOpen                a guarded call may not begin now; inside a job it is a Snooze, too
       StillRunning               drained, but not in time
       UnreadablePayload          a stored payload that today's code cannot take; nothing ran
+        NeedsNewerCode             newer code wrote it: it waits for a worker that has it
       StoreError
         StoreUnavailable         not reachable, busy or not usable now; nothing is known to be wrong with the request
         StoreClosed
@@ -277,9 +278,15 @@ class StillRunning(FairlaneError, TimeoutError):
 
 
 class UnreadablePayload(FairlaneError):
+    verdict: ClassVar[str] = "cannot be taken"
+
     def __init__(self, task: str, problems: Sequence[str]) -> None:
         self.task, self.problems = task, tuple(problems)
-        super().__init__(f'the stored payload of "{task}" cannot be taken, nothing ran: {"; ".join(self.problems)}')
+        super().__init__(f'the stored payload of "{task}" {self.verdict}, nothing ran: {"; ".join(self.problems)}')
+
+
+class NeedsNewerCode(UnreadablePayload):
+    verdict = "needs newer code"
 
 
 class StoreError(FairlaneError):
@@ -391,8 +398,8 @@ class MissingData(TaskSignal):
         super().__init__(message)
 
 
-class MissingPrincipal(MissingData):
-    """The tenant has nobody its jobs can act as: they run again by themselves later."""
+class MissingPrincipal(TaskSignal):
+    """The tenant has nobody its jobs can act as: they are put off, uncharged, until there is somebody."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant

@@ -11,6 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from fairlane import Fairlane
+from fairlane.testing import run_due
 from tests.cli.conftest import Run, Scene
 from tests.servers.postgres import shared_server
 
@@ -109,6 +111,23 @@ def test_types_the_application_does_not_know_are_named(run: Run, scene: Scene, t
     assert found["application"]["says"] == "1 task registered"
     assert found["unknown type"]["state"] == "warn"
     assert '1 unfinished of type "crm.sync"' in found["unknown type"]["says"]
+
+
+@pytest.mark.requirement("L17")
+def test_jobs_that_wait_for_newer_code_are_listed(run: Run, scene: Scene, tmp_path: Path) -> None:
+    module = f"rolled_back_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(
+        f"from fairlane import Fairlane\napp = Fairlane('{scene.url}')\n@app.task(name='pack')\ndef pack() -> None: ...\n"
+    )
+    with Fairlane(scene.url) as newer:
+        newer.task(name="pack")(lambda gift: None).enqueue(True)
+    with Fairlane(scene.url) as older:
+        older.task(name="pack")(lambda: None)
+        run_due(older)
+    found = findings(run, "--app", f"{module}:app")["newer code"]
+    assert found["state"] == "warn"
+    assert found["says"].startswith('1 of type "pack" put off, such as ')
+    assert "it takes no argument 'gift'" in found["says"]
 
 
 def test_a_server_that_would_lose_jobs_in_a_crash_fails(run: Run, database: str) -> None:

@@ -10,10 +10,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from fairlane import Fairlane, InvalidOption, InvalidPayload, PayloadValidator, tenant
+from fairlane import Fairlane, FakeClock, InvalidOption, InvalidPayload, PayloadValidator, tenant
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue
+from fairlane.core.outcome import Snoozed
 from fairlane.testing import run_due
 
 CORRELATION = UUID("550e8400-e29b-41d4-a716-446655440000")
@@ -161,13 +162,18 @@ def test_an_old_job_still_runs_after_its_shape_changed(make_app: Callable[..., F
 BAD_ROWS: list[tuple[str, int, str]] = [
     ('{"a": "x"}', 1, "a: Expected `int`, got `str`"),
     ("{}", 1, "missing required field `a`"),
-    ('{"a": 1, "os": "system"}', 1, "unknown field `os`"),
     ("[1]", 1, "expected one object"),
     ("not json", 1, "expected a value"),
     ("[" * 5000, 1, "nested deeper"),
     ('{"a": 1' + "0" * 5000 + "}", 1, "digits"),
     ('{"a": 1, "a": 2}', 1, "twice"),
-    ('{"a": 1}', 7, "payload version 7 is newer"),
+    ('{"b": 1', 1, "expected"),
+]
+NEWER_ROWS: list[tuple[str, int, str]] = [
+    ('{"a": 1, "os": "system"}', 1, "it takes no argument 'os'"),
+    ('{"b": 1}', 1, "it takes no argument 'b'"),
+    ('{"a": 1}', 7, "payload version 7 is newer than 1"),
+    ('{"a": {"b": ' + "[" * 100 + "]" * 100 + "}}", 2, "payload version 2 is newer than 1"),
 ]
 
 
@@ -188,3 +194,48 @@ def test_a_row_that_breaks_the_rules_goes_to_the_dead_letters_uncharged(
     [letter] = app.dead_letters.list().dead_letters
     assert problem in letter.reason
     assert (letter.job.attempts, letter.error_type.rpartition(".")[2]) == (0, "UnreadablePayload")
+
+
+@pytest.mark.requirement("L17")
+@pytest.mark.parametrize("needs_all", [True, False])
+@pytest.mark.parametrize(("text", "version", "problem"), NEWER_ROWS, ids=[problem for _, _, problem in NEWER_ROWS])
+def test_a_row_of_newer_code_is_put_off_uncharged_and_dead_after_a_day(
+    app: Fairlane, clock: FakeClock, text: str, version: int, problem: str, needs_all: bool
+) -> None:
+    if needs_all:
+        app.task(name="t")(lambda a: None)
+    else:
+        app.task(name="t")(lambda a=0: None)
+    foreign = JobSpec(id=JobId(CORRELATION), type="t", payload=msgspec.Raw(text.encode()), payload_version=version)
+    app.runtime.store.run(Enqueue(jobs=(foreign,)))
+    delays = []
+    for _ in range(10):
+        [ran] = run_due(app)
+        assert isinstance(ran.outcome, Snoozed)
+        delays.append(ran.outcome.delay_s)
+        job = app.jobs.get(foreign.id)
+        assert (job.status, job.attempts, job.error_type) == ("pending", 0, "NeedsNewerCode")
+        clock.advance(ran.outcome.delay_s)
+    assert delays[:5] == sorted(delays[:5])
+    assert 0.5 < delays[0] < 2
+    assert 20 < delays[-1] <= 30, "newer code finds it soon"
+    [reason, *_] = app.jobs.why(foreign.id).reasons
+    assert reason.startswith("it needs newer code and is put off, uncharged, for 3 min: ")
+    assert problem in reason
+    clock.advance(86_400)
+    run_due(app)
+    [letter] = app.dead_letters.list().dead_letters
+    assert problem in letter.reason
+    assert (letter.job.attempts, letter.error_type) == (0, "NeedsNewerCode")
+    assert [attempt.outcome for attempt in app.jobs.detail(foreign.id).attempts] == ["snoozed", "dead"]
+
+
+@pytest.mark.requirement("L17")
+def test_how_long_a_job_waits_for_newer_code_is_a_setting(make_app: Callable[..., Fairlane], clock: FakeClock) -> None:
+    app = make_app(newer_code_wait_s=60.0)
+    app.task(name="t")(lambda: None)
+    app.runtime.store.run(Enqueue(jobs=(JobSpec(id=JobId(CORRELATION), type="t", payload=msgspec.Raw(b'{"n":1}')),)))
+    run_due(app)
+    clock.advance(60)
+    run_due(app)
+    assert app.jobs.get(CORRELATION).status == "dead"

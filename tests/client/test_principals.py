@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, FakeClock, InvalidOption, current_job, tenant
+from fairlane.core.outcome import Snoozed
 from fairlane.testing import run_due
 
 ADMINS = {"acme": "anna@acme"}
@@ -50,18 +51,40 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
     def work() -> None:
         app.tenants.principal()
 
-    handle = work.using(tenant="globex").enqueue()
-    run_due(app)
-    job = handle.job()
-    assert job.status in ("pending", "failed")
-    assert job.run_at > clock.now()
+    handle = work.using(tenant="globex", max_attempts=1).enqueue()
+    waited_s = 0.0
+    while waited_s < 30 * 86_400:
+        [ran] = run_due(app)
+        assert isinstance(ran.outcome, Snoozed)
+        job = handle.job()
+        assert (job.status, job.attempts, job.error_type) == ("pending", 0, "MissingPrincipal")
+        assert job.run_at > clock.now()
+        assert ran.outcome.delay_s <= 1_800
+        clock.advance(ran.outcome.delay_s)
+        waited_s += ran.outcome.delay_s
+    [reason, *_] = app.jobs.why(handle).reasons
+    assert reason.startswith("it needs a principal and is put off, uncharged, for 720")
     ADMINS["globex"] = "gus@globex"
     try:
-        clock.advance(1_800)
         run_due(app)
     finally:
         del ADMINS["globex"]
-    assert handle.status() == "completed"
+    job = handle.job()
+    assert (job.status, job.attempts) == ("completed", 0)
+    outcomes = [attempt.outcome for attempt in app.jobs.detail(handle).attempts]
+    assert outcomes == ["snoozed", "completed"], "one record of a month's waiting"
+
+
+@pytest.mark.requirement("I10")
+def test_an_admin_who_is_appointed_at_once_is_found_at_once(
+    acting: tuple[Fairlane, list[Any]], clock: FakeClock
+) -> None:
+    app, _ = acting
+    app.task(name="work")(app.tenants.principal)
+    app.tasks["work"].using(tenant="globex").enqueue()
+    [ran] = run_due(app)
+    assert isinstance(ran.outcome, Snoozed)
+    assert ran.outcome.delay_s < 2
 
 
 @pytest.mark.requirement("I10")

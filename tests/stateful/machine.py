@@ -46,7 +46,7 @@ from fairlane.core.ops import (
 from fairlane.core.outcome import Outcome
 from tests.stateful.side_by_side import SideBySide
 from tests.stateful.strategies import bounds, job_filters, scopes, spans, specs, wants
-from tests.support.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making
+from tests.support.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making, failure
 from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
@@ -187,6 +187,9 @@ class Lives(RuleBasedStateMachine):
             options["delay_s"] = data.draw(st.sampled_from((0.0, 3.0, 60.0)))
         if kind == "snoozed":
             options["recorded"] = data.draw(st.booleans())
+            if kept := data.draw(st.sampled_from((None, None, "NeedsNewerCode", "MissingPrincipal")), label="put off"):
+                options["failure"] = failure("not here", error_type=kept)
+                options["give_up_s"] = data.draw(st.sampled_from((None, 0.0, 60.0)))
         if kind == "died":
             options["charged"] = data.draw(st.booleans())
         outcome: Outcome = OUTCOMES[kind](lease, **options)

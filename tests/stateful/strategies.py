@@ -71,6 +71,7 @@ def wants(marks: list[Mark]) -> st.SearchStrategy[Want]:
         limit=st.sampled_from((6, 3, 2, 1, 20, 0)),
         start=st.sampled_from((0, 1, 2, 20)),
         types=st.sampled_from((None, None, None, None, TYPES, TYPES[:1], TYPES[1:], ())),
+        leaves=st.sampled_from(((), (), TYPES[:1], TYPES)),
         takes=st.lists(takes(marks), max_size=2, unique_by=lambda take: (take.queue, take.band, take.tenant)).map(
             tuple
         ),

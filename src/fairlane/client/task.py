@@ -28,7 +28,7 @@ from fairlane.core.payload.secrets import SensitivePolicy
 from fairlane.core.payload.versions import Upcast, Upcasters, check_version
 from fairlane.core.retry import Retry
 from fairlane.core.schedules import CatchUp, Overlap
-from fairlane.errors import InvalidOption, InvalidPayload, UnreadablePayload, nearest
+from fairlane.errors import InvalidOption, InvalidPayload, NeedsNewerCode, UnreadablePayload, nearest, shown
 
 if TYPE_CHECKING:
     from fairlane.client.enqueue.prepare import Preparer
@@ -129,7 +129,10 @@ class Definition(Generic[R]):
         self._payload_limits = settings.limits
 
     def decode(self, lease: Lease) -> dict[str, Any]:
-        """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again."""
+        """The keyword arguments of one attempt: upcast from the version they were stored in, and checked again.
+
+        A newer version, or an argument that is not known here, raises `NeedsNewerCode`: newer code wrote it.
+        """
         signature, payload = self.signature, lease.payload
         if lease.unreadable is not None:
             raise UnreadablePayload(self.name, (lease.unreadable,))
@@ -142,9 +145,14 @@ class Definition(Generic[R]):
                 return signature.read(payload)
             except InvalidPayload:
                 pass  # The checks below report every problem.
+        if lease.payload_version > self.version:
+            newer = f"payload version {lease.payload_version} is newer than {self.version}, the newest known here"
+            raise NeedsNewerCode(self.name, [newer])
         try:
             stored = decode(payload, task=self.name, limits=self._payload_limits)
             if lease.payload_version == self.version:
+                if unknown := [name for name in stored if name not in signature.names]:
+                    raise NeedsNewerCode(self.name, [f"it takes no argument {shown(name)}" for name in unknown[:10]])
                 return signature.read(payload)
             current = self.upcasters.upcast(self.name, stored, lease.payload_version, self.version)
             return signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))

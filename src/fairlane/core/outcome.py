@@ -62,6 +62,10 @@ class Snoozed(_Outcome, frozen=True, kw_only=True, tag="snoozed"):
     delay_s: float
     recorded: bool = True
     """False where nothing ran: its breaker is open, or no process could be started for it. No attempt is kept of it."""
+    failure: Failure | None = None
+    """What it waits for. If not `recorded`, the first snooze of a series for this error type is kept all the same."""
+    give_up_s: float | None = None
+    """The job is dead of `failure`, uncharged, once its series of such snoozes is this old; None: it waits on."""
 
 
 class Released(_Outcome, frozen=True, kw_only=True, tag="released"):

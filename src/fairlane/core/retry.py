@@ -1,6 +1,8 @@
 """Decides how an attempt ends, and when a failed job runs again: the one place where an exception becomes an outcome.
 
 Snooze, Cancel, a requested cancel   as they say, uncharged
+needs newer code, has no principal   put off, uncharged, until a worker can run it
+an unreadable payload                died, uncharged
 non_retryable, or the last attempt   died
 otherwise                            retried after the first of these delays that is given: the other side's
                                      retry-after, the missing data's own time, the slow list if rate-limited, the
@@ -21,7 +23,17 @@ from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, ErrorClass, Lease
 from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.storable import UnstorableResult, encode_result, failure, fingerprint, safe_str
-from fairlane.errors import AttemptCancelled, Cancel, InvalidOption, LeaseLost, MissingData, Snooze
+from fairlane.errors import (
+    AttemptCancelled,
+    Cancel,
+    InvalidOption,
+    LeaseLost,
+    MissingData,
+    MissingPrincipal,
+    NeedsNewerCode,
+    Snooze,
+    UnreadablePayload,
+)
 
 MAX_ATTEMPTS = 32_767
 LONGEST_DELAY_S = 10 * 365 * 86_400.0
@@ -116,6 +128,8 @@ def _require_delays(delays: object) -> tuple[float, ...]:
 
 RATE_LIMITED_BASE_S = 60.0
 UNSTORABLE_RESULT = "unstorable_result"
+NEWER_CODE = Retry(base_s=1.0, cap_s=30.0)
+"""How long a job waits that newer code has to run. A worker that has it finds the job within the cap."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -126,7 +140,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     by_class: Mapping[ErrorClass, Retry] = {}
     app: Retry = Retry()
     missing_data_s: float = 1_800.0
-    """When a job that misses data runs again, unless it says when."""
+    """When a job that misses data runs again, unless it says when; the longest pause of one without a principal."""
+    newer_code_s: float = 86_400.0
+    """How long a job waits for newer code before it is dead."""
     retry_after_spread: float = 0.1
     """How much later than asked, at most: jobs that are given the same instant must not all return in it."""
     longest_retry_after_s: float = 86_400.0
@@ -168,6 +184,14 @@ def decide(
         if math.isfinite(exc.seconds):
             return Snoozed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, delay_s=_storable_delay_s(exc.seconds))
         exc = InvalidOption("Snooze", exc.seconds, "a number of seconds")
+    if isinstance(exc, NeedsNewerCode):
+        return _put_off(lease, exc, NEWER_CODE.delay_s(lease.attempt, fraction), give_up_s=policy.newer_code_s)
+    if isinstance(exc, MissingPrincipal):
+        pause = Retry(base_s=1.0, cap_s=policy.missing_data_s)
+        return _put_off(lease, exc, pause.delay_s(lease.attempt, fraction), ran_s=ran_s)
+    if isinstance(exc, UnreadablePayload):
+        unreadable = failure(exc, "non_retryable", lease.type)
+        return Died(seq=lease.seq, attempt=lease.attempt, failure=unreadable, charged=False)
     error_class = classifier.classify(exc)
     what = failure(exc, error_class, lease.type)
     failed = lease.attempts + 1
@@ -177,6 +201,21 @@ def decide(
     if delay_s is None:
         delay_s = policy.retry_for(_given_at_enqueue(lease), error_class).delay_s(failed, fraction)
     return Retried(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what, delay_s=_storable_delay_s(delay_s))
+
+
+def _put_off(
+    lease: Lease, exc: BaseException, delay_s: float, *, give_up_s: float | None = None, ran_s: float | None = None
+) -> Snoozed:
+    """Nothing is wrong with the job: what it needs is not here. The pauses grow with the number of its claims."""
+    return Snoozed(
+        seq=lease.seq,
+        attempt=lease.attempt,
+        ran_s=ran_s,
+        delay_s=delay_s,
+        recorded=False,
+        failure=failure(exc, "retryable", lease.type),
+        give_up_s=give_up_s,
+    )
 
 
 def completed(lease: Lease, result: object, ran_s: float | None, *, limits: ScanLimits = LIMITS) -> Outcome:

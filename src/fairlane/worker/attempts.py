@@ -22,10 +22,10 @@ from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
-from fairlane.core.outcome import Completed, Died, Outcome, Released, Retried, Snoozed
-from fairlane.core.payload.storable import failure, type_name
+from fairlane.core.outcome import Completed, Died, Failure, Outcome, Released, Retried, Snoozed
+from fairlane.core.payload.storable import type_name
 from fairlane.core.retry import completed, decide
-from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, UnreadablePayload
+from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, NeedsNewerCode
 
 if TYPE_CHECKING:
     from fairlane.worker.state import WorkerState
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 log = GuardedLogger("fairlane.jobs")
 
 FAILED = (Retried, Died)
+
+LEFT_S = 30.0
+"""A worker that met a job of newer code leaves jobs of that task alone that were put off, for as long. Then it claims
+one lot of them again: they may need other code, or have waited for too long."""
 
 
 class PreparedTask:
@@ -70,11 +74,6 @@ class PreparedTask:
             return self._decided(lease, RuntimeError(what), ran_s)
 
     def _decided(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
-        if isinstance(error, UnreadablePayload):
-            # Written by newer code or directly by SQL: dead-lettered with the reason.
-            return Died(
-                seq=lease.seq, attempt=lease.attempt, failure=failure(error, "non_retryable", lease.type), charged=False
-            )
         return decide(
             lease,
             error,
@@ -146,6 +145,31 @@ def log_failure(lease: Lease, outcome: Retried | Died) -> None:
             "fingerprint": failure.fingerprint,
         },
     )
+
+
+class PutOffs:
+    """Remembers tasks whose newer jobs this worker cannot run, and logs the first job of each task that is put off."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._left_until_s: dict[str, float] = {}
+        self._logged: set[tuple[str, str]] = set()
+
+    def add(self, lease: Lease, reason: Failure) -> None:
+        if reason.error_type == NeedsNewerCode.__name__:
+            self._left_until_s[lease.type] = self._monotonic() + LEFT_S
+        if (lease.type, reason.error_type) not in self._logged:
+            self._logged.add((lease.type, reason.error_type))
+            said = "job %s (%s) is put off, uncharged: %s; others of this task are not logged"
+            log.warning(said, lease.id, lease.type, reason.message)
+
+    def left(self) -> tuple[str, ...]:
+        """Tasks whose jobs, once put off, are left to other workers for now."""
+        if not self._left_until_s:
+            return ()
+        now_s = self._monotonic()
+        self._left_until_s = {task: until_s for task, until_s in self._left_until_s.items() if until_s > now_s}
+        return tuple(sorted(self._left_until_s))
 
 
 class BreakerGuard:

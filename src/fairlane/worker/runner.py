@@ -151,6 +151,8 @@ class SlotRunner:
             finally:
                 now_s = state.monotonic()
                 lane.end(lease, began_s, now_s - began_s)
+            if isinstance(outcome, Snoozed) and outcome.failure is not None:
+                state.put_offs.add(lease, outcome.failure)
             state.put(outcome, lease, now_s - began_s)
             if isinstance(outcome, FAILED):
                 record_failure(state.app, lease, outcome)

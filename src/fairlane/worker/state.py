@@ -12,7 +12,7 @@ from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
-from fairlane.worker.attempts import PreparedTask
+from fairlane.worker.attempts import PreparedTask, PutOffs
 from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import LaneState, Slot
@@ -47,6 +47,7 @@ class WorkerState:
         self.limits = KnownLimits(app.limits.declared, (queue for lane in self.lanes for queue in lane.queues))
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
+        self.put_offs = PutOffs(self.monotonic)
         self.statistics = AttemptStatistics()
         self.events = EventBuffer(app.runtime.access, worker, {lane.name: lane.slots for lane in config.lanes})
         self.kick = asyncio.Event()

@@ -150,7 +150,7 @@ class TurnLoop:
         state = self._state
         woken, state.woken = state.woken, False
         asked, is_partial = [], False
-        left = state.jobs_left()
+        left, leaves = state.jobs_left(), state.put_offs.left()
         all_queues = self._is_counted or woken or self._is_owed or state.monotonic() - self._all_queues_s > ALL_QUEUES_S
         self._is_owed = False
         for lane in state.lanes:
@@ -175,7 +175,12 @@ class TurnLoop:
             if room > 0:
                 limit = room if state.config.batch is None else min(room, state.config.batch)
                 want = lane.planner.want(
-                    limit, state.monotonic(), start=min(limit, lane.free_slots()), woken=woken, queues=queues
+                    limit,
+                    state.monotonic(),
+                    start=min(limit, lane.free_slots()),
+                    woken=woken,
+                    queues=queues,
+                    leaves=leaves,
                 )
                 asked.append((lane, want))
                 is_partial = is_partial or queues is not None

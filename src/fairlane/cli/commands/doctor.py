@@ -16,12 +16,21 @@ from fairlane.cli.options import at_store, prints
 from fairlane.cli.output import FAILED, Printer, one_line, plural
 from fairlane.cli.target import At, isolator_of, schema_of, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
-from fairlane.errors import ConfigError, FairlaneError, MissingExtra, SchemaOutOfDate, StoreError, nearest
+from fairlane.errors import (
+    ConfigError,
+    FairlaneError,
+    MissingExtra,
+    NeedsNewerCode,
+    SchemaOutOfDate,
+    StoreError,
+    nearest,
+)
 from fairlane.stores.migrations import require
 from fairlane.stores.url import redacted, store_named_by
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings
+    from fairlane.core.job import Job
 
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
@@ -216,13 +225,16 @@ def _health(client: Fairlane) -> Iterator[Finding]:
 
 
 def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
-    """Unfinished jobs whose type the application does not register."""
+    """Unfinished jobs whose type the application does not register, or that no worker that met them could read."""
     types: dict[str, int] = {}
+    too_new: dict[str, list[Job]] = {}
     before: int | None = None
     for _ in range(PAGES):
         page = client.jobs.list(status=("pending", "processing", "failed"), limit=200, before=before)
         for job in page.jobs:
             types[job.type] = types.get(job.type, 0) + 1
+            if job.status == "pending" and job.error_type == NeedsNewerCode.__name__:
+                too_new.setdefault(job.type, []).append(job)
         before = page.next
         if before is None:
             break
@@ -235,6 +247,9 @@ def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]
             f"{nearest(name, application.tasks)}",
             "deploy the code that defines it, or cancel them",
         )
+    for name, jobs in sorted(too_new.items()):
+        says = f'{len(jobs)} of type "{name}" put off, such as {jobs[0].id}: {jobs[0].last_error}'
+        yield Finding("newer code", "warn", says, "start workers with the newer code, or cancel them")
     if not unknown:
         looked = "all unfinished jobs" if before is None else f"the newest {PAGES * 200} unfinished jobs"
         yield Finding("unknown type", "ok", f"none among {looked}")

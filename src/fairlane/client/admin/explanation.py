@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from fairlane.core.limits import Limit
 
 
+PUT_OFF = {"NeedsNewerCode": "needs newer code", "MissingPrincipal": "needs a principal"}
+"""What a job waits for that was put off, by the error type of its last record."""
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Why a job waits."""
 
@@ -75,6 +79,9 @@ def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
             if waiting.waiting_limit is not None
             else "it was held at its tenant's limit, which is lifted: it continues within seconds"
         )
+    if job.status == "pending" and job.error_type in PUT_OFF and job.last_error is not None:
+        since = "" if job.last_error_at is None else f", for {_span(now, job.last_error_at)}"
+        yield f"it {PUT_OFF[job.error_type]} and is put off, uncharged{since}: {job.last_error}"
     if waiting.place == "scheduled" and job.run_at > now:
         what = "it failed and is tried again" if job.status == "failed" else "it is scheduled"
         yield f"{what} in {_span(job.run_at, now)}"

@@ -151,6 +151,7 @@ class Preparer:
                 by_class=settings.retry_by_class,
                 app=settings.retry,
                 missing_data_s=settings.missing_data_retry_s,
+                newer_code_s=settings.newer_code_wait_s,
             )
             is_fast = grants.fast if task.fast is None else task.fast
             timeout_s = task.timeout_s or grants.timeout_s

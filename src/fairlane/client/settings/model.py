@@ -129,7 +129,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     tenant_payload_bytes: _Count | None = None
     """The largest payload of a tenant's job; `payload_max_bytes` holds for everybody."""
     missing_data_retry_s: _Span = 1_800.0
-    """When a job that raised `MissingData` runs again, unless it says when."""
+    """When a job that raised `MissingData` runs again, unless it says when; the longest pause without a principal."""
+    newer_code_wait_s: _Span = 86_400.0
+    """How long a job that newer code wrote waits, uncharged, for a worker that has it; then it is a dead letter."""
     retain_completed_days: _Days = 7.0
     """How long completed and cancelled jobs are kept, and their idempotency keys with them."""
     retain_dead_letter_days: _Days = 7.0
@@ -230,6 +232,7 @@ class SettingArguments(TypedDict, total=False):
     tenant_enqueue_rate: str | None
     tenant_payload_bytes: int | None
     missing_data_retry_s: float
+    newer_code_wait_s: float
     retain_completed_days: float
     retain_dead_letter_days: float
     retain_stats_days: float

@@ -76,8 +76,9 @@ class ClaimPlanner:
         start: int = 0,
         woken: bool = False,
         queues: tuple[str, ...] | None = None,
+        leaves: tuple[str, ...] = (),
     ) -> Want:
-        """The next Want. `now_s` is monotonic; `queues`: of the lane's, only these for once."""
+        """The next Want. `now_s` is monotonic; `queues`: of the lane's, only these for once; `leaves`: see Want."""
         if queues is not None and self._place is not None and self._place[0] not in queues:
             self._forget_lines()
         if queues is None and self._is_partial:
@@ -102,6 +103,7 @@ class ClaimPlanner:
             # Lines are given one after the other: of several, those to begin first are not the first ones.
             start=start if start >= limit or len(picked) <= 1 else 0,
             types=self._types,
+            leaves=leaves,
             takes=takes,
             cursor=cursor,
             look=self._searcher.look,

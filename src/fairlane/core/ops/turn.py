@@ -82,6 +82,8 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many of the claimed begin at once, the first ones; the rest is prefetched."""
     types: tuple[str, ...] | None = None
     """None: any. A worker names the types it knows and never gets another."""
+    leaves: tuple[str, ...] = ()
+    """Jobs of these types that were put off are left for others: passed over like those of a type not wanted."""
     takes: tuple[Take, ...] = ()
     discover: bool = True
     cursor: str = ""
@@ -178,6 +180,7 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
       completed  done(completed)
       retried    attempts + 1, scheduled at now + delay
       snoozed    scheduled at now + delay
+                 with a failure, given up `give_up_s` after its series began: done(dead) as if died, uncharged
       died       attempts + 1 if charged, done(dead) and a dead letter pending review
       cancelled  done(cancelled)
       released   ready again, with the due time it had; if a cancel was asked for: done(cancelled)
@@ -192,6 +195,11 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     A completed, retried, died or snoozed attempt clears `suspect`. A snooze that is not `recorded` leaves no record,
     unless the job ends cancelled by it: `suspect` stays, and the attempt's number is skipped in the history. Such a
     snooze is never refused, whoever holds the lease by now: nothing ran, so nothing is lost.
+
+    Put off: a snooze with a `failure` is recorded with it; one that is not `recorded` only if it begins a series. The
+    series of an error type lasts while the job's newest record, those `released` left out, is a snooze of that type,
+    and began when that ended. The snooze that begins a series never gives up. The job counts as put off until it is
+    claimed, or acted on by hand.
 
     Rates: an attempt that goes back without ever having started gives back what it counted against rates. These are
     `released` with neither a start nor `ran_s`, a snooze that is not `recorded`, and an unstarted lease that is past

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Mark, Survey, Want
+from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.sqlite.limits.room import ENDLESS, Room, are_leases_counted
 from fairlane.stores.sqlite.lines import BEFORE_ALL, Line, LineName, Position, Wanted
@@ -27,7 +28,7 @@ select tenant from line where tenant is not null limit ?4
 _NO_TENANT = ""
 # The heads of many lines in one statement: with a hundred tenants a fifth less than line by line.
 _HEADS = """
-select r.rank, r.due_at, r.seq, r.type, r.tenant
+select r.rank, r.due_at, r.seq, r.type, r.put_off, r.tenant
 from json_each(?1) t cross join fairlane_ready r on r.seq in (
   select seq from fairlane_ready where queue = ?2 and band = ?3 and tenant = t.value order by rank, due_at, seq
     limit ?4)
@@ -185,7 +186,7 @@ class Choice:
             rows = line.take(self._tx, self._is_wanted, 1, page or count, after)
             if not rows:
                 return number
-            [(_, _, seq, task)] = rows
+            [(_, _, seq, task, _)] = rows
             room.claim(queue, tenant, task, seq)
             self._seqs.append(seq)
         return count
@@ -225,7 +226,7 @@ def _filter(want: Want, limits: ClaimLimits) -> Wanted | None:
         return types.__contains__ if room is None else lambda task: task in types and room.has_for(task)
     if room is not None:
         return lambda task: task not in paused and room.has_for(task)
-    return (lambda task: task not in paused) if paused else None
+    return (lambda task: task not in paused) if paused or want.leaves else None
 
 
 def _tenants(
@@ -248,12 +249,10 @@ def _tenants(
             last, wrapped = _NO_TENANT, True
 
 
-def _heads(
-    tx: Transaction, tenants: list[str], queue: str, band: int, page: int
-) -> dict[str, list[tuple[int, int, int, str]]]:
-    heads: dict[str, list[tuple[int, int, int, str]]] = {}
-    for rank, due_at, seq, job_type, tenant in tx.db.execute(_HEADS, (as_list(tenants), queue, band, page)):
-        heads.setdefault(tenant, []).append((rank, due_at, seq, job_type))
+def _heads(tx: Transaction, tenants: list[str], queue: str, band: int, page: int) -> dict[str, list[Row]]:
+    heads: dict[str, list[Row]] = {}
+    for *row, tenant in tx.db.execute(_HEADS, (as_list(tenants), queue, band, page)):
+        heads.setdefault(tenant, []).append(tuple(row))
     return heads
 
 

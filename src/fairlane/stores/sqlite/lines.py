@@ -17,7 +17,7 @@ Wanted = Callable[[str], bool]
 BEFORE_ALL: Position = (-1, 0, 0)
 # The rows behind a position are read in three steps that each seek. With (rank, due_at, seq) > (?, ?, ?) SQLite walks
 # every job of that rank and instant: 9 ms behind 100,000 jobs of one enqueue. (tests/unit/test_sqlite_plans.py)
-_LINE = "select rank, due_at, seq, type from fairlane_ready where queue = ? and band = ? and tenant = ?"
+_LINE = "select rank, due_at, seq, type, put_off from fairlane_ready where queue = ? and band = ? and tenant = ?"
 _SAME_INSTANT = f"{_LINE} and rank = ? and due_at = ? and seq > ? order by seq limit ?"
 _LATER_INSTANTS = f"{_LINE} and rank = ? and due_at > ? order by due_at, seq limit ?"
 _NEXT_RANKS = f"{_LINE} and rank > ? order by rank, due_at, seq limit ?"
@@ -69,7 +69,7 @@ class Line:
             while self._at < end and len(found) < count:
                 row = self._rows[self._at]
                 self._at += 1
-                if is_wanted(row[3]):
+                if is_wanted(row[3]) and not (row[4] and row[3] in self._want.leaves):
                     found.append(row)
         self.looked += self._at - begin
         self._position = self.last_looked = self._rows[self._at - 1][:3]

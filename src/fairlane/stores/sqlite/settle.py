@@ -12,6 +12,7 @@ from fairlane.core.outcome import (
     Completed,
     Crashed,
     Died,
+    Failure,
     Outcome,
     Released,
     Retried,
@@ -77,6 +78,11 @@ _RECORDED = """
 select 1 from fairlane_attempt where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
 union all
 select 1 from fairlane_done where seq = ?1 and attempt = ?2 and worker = ?3 and outcome = ?4
+"""
+# A series of snoozes for one reason has one record: the newest of the job, apart from attempts that were given back.
+_PUT_OFF_AT = """
+select iif(outcome = 'snoozed' and error_type = ?2, ended_at, null) from fairlane_attempt
+where seq = ?1 and outcome <> 'released' order by attempt desc limit 1
 """
 
 
@@ -164,8 +170,9 @@ class Ends:
         self.attempts: list[tuple[int, Ended]] = []
         self.ready: list[WaitingJob] = []
         self.snoozed: list[WaitingJob] = []
+        self.put_off: list[WaitingJob] = []
         self.retried: list[WaitingJob] = []
-        self.died: list[tuple[Died, int]] = []
+        self.died: list[tuple[int, Failure, int]] = []
         self.crashed: list[tuple[Held, Crashed]] = []
         self.unstarted: list[int] = []
 
@@ -189,19 +196,36 @@ class Ends:
         suspect = lease.suspect if is_unrecorded or isinstance(outcome, Released | Cancelled) else 0
         counters = Counters(lease.attempt, lease.attempts + charged, lease.crashes, suspect, lease.aged)
         ended = Ended(lease.attempt, RECORDED_AS[type(outcome)], lease.worker, lease.leased_at, started_at, ended_at)
-        if isinstance(outcome, Retried | Died):
+        if isinstance(outcome, Retried | Died | Snoozed) and outcome.failure is not None:
             ended = ended.because(outcome.failure)
         elif isinstance(outcome, Cancelled):
             ended = ended._replace(error_message=outcome.reason)
         if isinstance(outcome, Died):
-            self.died.append((outcome, ended_at))
-            self.done.append(done_by(ended, lease.seq, "dead", lease.due_at, counters, lease.cancel_requested))
+            self._die(lease, ended, counters, outcome.failure)
         elif isinstance(outcome, Cancelled) or lease.cancel_requested:
             self.done.append(done_by(ended, lease.seq, "cancelled", lease.due_at, counters, lease.cancel_requested))
+        elif isinstance(outcome, Snoozed) and outcome.failure is not None:
+            self._put_off(tx, lease, outcome, outcome.failure, ended, counters)
         else:
             if not is_unrecorded:
                 self.attempts.append((lease.seq, ended))
             self._put_back(tx, lease, outcome, counters)
+
+    def _die(self, lease: Held, ended: Ended, counters: Counters, failure: Failure) -> None:
+        self.died.append((lease.seq, failure, ended.ended_at))
+        self.done.append(done_by(ended, lease.seq, "dead", lease.due_at, counters, lease.cancel_requested))
+
+    def _put_off(
+        self, tx: Transaction, lease: Held, outcome: Snoozed, failure: Failure, ended: Ended, counters: Counters
+    ) -> None:
+        found = tx.db.execute(_PUT_OFF_AT, (lease.seq, failure.error_type))
+        since = found[0][0] if found else None
+        if since is not None and outcome.give_up_s is not None and after(since, outcome.give_up_s) <= tx.now:
+            self._die(lease, ended._replace(outcome="dead"), counters, failure)
+            return
+        if outcome.recorded or since is None:
+            self.attempts.append((lease.seq, ended))
+        self.put_off.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
         if isinstance(outcome, Retried):
@@ -224,11 +248,12 @@ class Ends:
         make_ready(tx, self.ready)
         tx.gave_back = tx.gave_back or bool(self.ready)
         schedule(tx, self.snoozed, failed=False)
+        schedule(tx, self.put_off, failed=False, put_off=True)
         schedule(tx, self.retried, failed=True)
         for lease, crash in self.crashed:
             self._crash(tx, lease, crash)
-        for outcome, died_at in self.died:
-            open_dead_letter(tx, outcome.seq, outcome.failure, died_at)
+        for seq, failure, died_at in self.died:
+            open_dead_letter(tx, seq, failure, died_at)
 
     def _crash(self, tx: Transaction, lease: Held, crash: Crashed) -> None:
         """As if its worker were gone, with nothing but this attempt in it."""

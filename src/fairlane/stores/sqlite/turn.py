@@ -152,9 +152,9 @@ def _lease(row: Row) -> Lease:
 
 _DUE = "select seq from fairlane_scheduled where due_at <= ? order by due_at, seq limit ?"
 _PROMOTE = f"""
-insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
+insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, put_off)
 select s.seq, j.queue, {BAND.format(aged="s.aged")}, j.tenant, {RANK.format(aged="s.aged")}, s.due_at, j.type,
-  s.attempt, s.attempts, s.crashes, s.suspect
+  s.attempt, s.attempts, s.crashes, s.suspect, s.put_off
 from json_each(?) c cross join fairlane_scheduled s on s.seq = c.value cross join fairlane_job j on j.seq = s.seq
 """  # noqa: S608
 _UNSCHEDULE = "delete from fairlane_scheduled where seq in (select value from json_each(?))"

@@ -2,7 +2,7 @@
 create type lane_claim as (
   worker uuid, claim_no bigint, now timestamptz,
   active xid[], newer integer,            -- sessions beside this one: see is_taken
-  paused_queues text[], paused_types text[],
+  paused_queues text[], paused_types text[],  -- and ~type where only jobs that were put off are unwanted
   tenants_paused boolean,                 -- some are; there may be thousands
   lane text,                              -- this and what follows: of the Want at hand
   types text[],                           -- null: any
@@ -55,6 +55,9 @@ declare
 begin
   _c.lane := _want->>'lane';
   _c.types := case when _want->>'types' is not null then array(select json_array_elements_text(_want->'types')) end;
+  if _want->'leaves' is not null then
+    _c.paused_types := _c.paused_types || array(select '~' || t from json_array_elements_text(_want->'leaves') t);
+  end if;
   _c.look := coalesce((_want->>'look')::integer, 1000);
   _c.start := p.nth + coalesce((_want->>'start')::integer, 0);
   _c.timeout_s := coalesce((_want->>'timeout_s')::double precision, 300);

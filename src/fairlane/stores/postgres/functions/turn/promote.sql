@@ -16,10 +16,10 @@ begin
   ), moved as (
     delete from scheduled s using due where s.ctid = due.tid
     returning s.seq, s.queue, s.band, s.tenant, s.rank, s.due_at, s.type, s.attempt, s.attempts, s.crashes, s.suspect,
-      s.deduped, s.timeout_s
+      s.deduped, s.timeout_s, s.put_off
   )
   insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-    timeout_s)
+    timeout_s, put_off)
   select * from moved;
   get diagnostics _count = row_count;
   return _count;

@@ -18,6 +18,20 @@ return json_build_object(
 create or replace function recorded_as(_kind text) returns text language sql immutable parallel safe
 return case _kind when 'retried' then 'failed' when 'died' then 'dead' when 'crashed' then 'lost' else _kind end;
 
+-- put_off_at: when a series of snoozes for one reason began; null: none has. A series has one record, the newest of the
+--         job, apart from attempts that were given back.
+-- uses:   attempt_pkey
+create or replace function put_off_at(_seq bigint, _error_type text) returns timestamptz
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return (
+    select case when a.outcome = 'snoozed' and a.error_type = _error_type then a.ended_at end from attempt a
+    where a.seq = _seq and a.outcome <> 'released' order by a.attempt desc limit 1);
+end
+$$;
+
 -- settle: end attempts whose lease is still this worker's. `refused`: the others; `freed`: places under running limits.
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
@@ -41,11 +55,15 @@ begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
       kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
-      delay_s double precision, failure json, charged boolean, reason text, recorded boolean)
+      delay_s double precision, failure json, charged boolean, reason text, recorded boolean,
+      give_up_s double precision)
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
     returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason,
+      o.give_up_s,
+      case when o.kind = 'snoozed' and o.failure is not null
+           then put_off_at(l.seq, o.failure->>'error_type') end as put_off_at,
       l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
       l.attempts + case when o.kind = 'retried' or (o.kind = 'died' and coalesce(o.charged, true))
                         then 1 else 0 end as charged,
@@ -55,12 +73,17 @@ begin
         else case when l.cancel_requested_at is not null then 'cancelled'
                   when o.kind = 'crashed' and l.crashes + 1 >= _max_crashes then 'dead' end end as status,
       recorded_as(o.kind) as outcome
+  ), judged as (
+    select *, case when status is null and put_off_at + give_up_s * interval '1 second' <= _now then 'dead' end
+      as given_up
+    from ended_here
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
            timeout_s, kind, recorded, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at,
-           status, outcome,
+           coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
+           recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
-    from ended_here
+    from judged
   ), ended as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes, outcome, worker, leased_at,
                       deadline_at, started_at, error_class, error_type, error_message, traceback, result)
@@ -73,12 +96,12 @@ begin
                          error_class, error_type, error_message, traceback, due_at)
     select seq, attempt, outcome, worker, leased_at, deadline_at, began_at, ended_at,
            failure->>'error_class', failure->>'error_type', failure->>'message', failure->>'traceback', due_at
-    from gone where status is null and recorded
+    from gone where status is null and kept
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed)
+      timeout_s, failed, put_off)
     select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed,
-           suspect and not recorded, deduped, timeout_s, kind = 'retried'
+           suspect and not recorded, deduped, timeout_s, kind = 'retried', kind = 'snoozed' and failure is not null
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,

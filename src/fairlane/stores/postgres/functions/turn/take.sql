@@ -65,16 +65,17 @@ begin
     cross join lateral (
       select locked.tid, w.place, w.type  -- older servers lock a row that has moved meanwhile where it is now
       from (
-        select r.tid, r.type, row_number() over () as place
+        select r.tid, r.type, r.put_off, row_number() over () as place
         from (
-          select r.ctid as tid, r.type from ready r
+          select r.ctid as tid, r.type, r.put_off from ready r
           where r.queue = l.queue and r.band = l.band and r.tenant = l.tenant
             and (r.rank, r.due_at, r.seq) > (l.rank, l.due_at, l.seq) and not is_taken(r.xmax, _active, _newer)
           order by r.rank, r.due_at, r.seq limit greatest(_look - l.looked, 0)
         ) r
       ) w
       cross join lateral (select y.ctid as tid from ready y where y.ctid = w.tid for update skip locked) locked
-      where (_types is null or w.type = any(_types)) and (_unwanted is null or w.type <> all(_unwanted))
+      where (_types is null or w.type = any(_types))
+        and (_unwanted is null or w.type <> all(_unwanted) and not (w.put_off and '~' || w.type = any(_unwanted)))
       limit least(_rounds, l.share, l.room)
     ) t
     limit _most
