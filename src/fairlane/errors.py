@@ -18,7 +18,7 @@
       RoleMissing                a caller of the API lacks the role that a verb requires
       NoTransaction              a tenant to be set on a connection that would forget it at once
       NotFound                   no such thing here, or another tenant's
-        JobNotFound  DeadLetterNotFound  ScheduleNotFound  CredentialNotFound
+        JobNotFound  DeadLetterNotFound  ScheduleNotFound  BreakerNotFound  CredentialNotFound
       InvalidState               the thing is not in a state this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       NoCurrentJob               asked for the running job where none runs
@@ -235,6 +235,15 @@ class ScheduleNotFound(NotFound):
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(f'no schedule "{name}" here; `fairlane schedules list` shows them all.{nearest(name, known)}')
+
+
+class BreakerNotFound(NotFound):
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        self.name = name
+        super().__init__(
+            f'no breaker "{name}" guards a task or has been used; `fairlane breakers list` shows those used.'
+            f"{nearest(name, known)}"
+        )
 
 
 class CredentialNotFound(NotFound):

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from fairlane.api import Person, sse
 from fairlane.api.sse import EventFeed
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, RevokeCredential
 from tests.api.asgi import Stream
-from tests.api.house import CANARY, EVERY_ROLE, FOREIGN, OWN, ShopHouse
+from tests.api.house import CANARY, EVERY_ROLE, FOREIGN, OWN, ShopHouse, shop
 
 PATH = "/api/jobs/events/stream/"
 
@@ -117,7 +118,7 @@ def test_a_slow_reader_is_kept_within_bounds_and_misses_nothing(house: ShopHouse
     async def story() -> None:
         begin = last_id(house)
         stream = sse.lines(
-            house.app, feed, None, after=begin, kinds=frozenset(), roles=EVERY_ROLE, is_still_good=always, beat_s=0.01
+            house.app, feed, feed.enter(None), after=begin, roles=EVERY_ROLE, is_still_good=always, beat_s=0.01
         )
         await anext(stream)
         tell(house, "first")
@@ -155,9 +156,8 @@ def test_silence_is_broken_by_a_comment_and_a_revoked_credential_ends_the_stream
         stream = sse.lines(
             house.app,
             feed,
-            OWN,
+            feed.enter(OWN),
             after=None,
-            kinds=frozenset(),
             roles=EVERY_ROLE,
             is_still_good=is_still_good,
             beat_s=0.001,
@@ -185,7 +185,7 @@ def test_a_revoked_credential_ends_a_stream_that_is_never_silent(house: ShopHous
         for _ in range(many if is_late else 1):
             tell(house, "before")
         stream = sse.lines(
-            house.app, feed, None, after=begin, kinds=frozenset(), roles=EVERY_ROLE, is_still_good=is_still_good
+            house.app, feed, feed.enter(None), after=begin, roles=EVERY_ROLE, is_still_good=is_still_good
         )
         await _until(stream, b"before")
         for _ in range(0 if is_late else many):
@@ -286,7 +286,9 @@ def test_the_store_is_asked_once_however_many_watch(house: ShopHouse, monkeypatc
     monkeypatch.setattr(house.app.runtime.access, "arun", counting)
 
     async def story() -> None:
-        watchers = [await feed.join(None) for _ in range(20)]
+        watchers = [feed.enter(None) for _ in range(20)]
+        for watcher in watchers:
+            await feed.join(watcher)
         assert asked == 1
         for watcher in watchers:
             feed.leave(watcher)
@@ -340,3 +342,51 @@ def test_a_real_server_streams_and_stops(house: ShopHouse, served: str, viewer: 
         assert next(lines).startswith(":")
         tell(house, "live")
         assert next(line for line in lines if line.startswith("event:")) == "event: live"
+
+
+def test_a_credential_and_a_tenant_hold_a_bounded_number_of_streams(house: ShopHouse) -> None:
+    """One viewer that opens streams without end takes no other's place."""
+    settings = house.app.runtime.settings
+    busy, same_tenant, root = (house.token(("viewer",), tenant) for tenant in (OWN, OWN, None))
+    path, feed = "/api/jobs/events/stream/", house.api.state.fairlane.feed
+
+    async def opened(stack: AsyncExitStack, token: str) -> int:
+        stream = Stream(house.api, path, authorization=f"Bearer {token}")
+        await stack.enter_async_context(stream)
+        if stream.status != 200:
+            assert "too_many_watchers" in await stream.text()
+        return stream.status
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            at_once = await asyncio.gather(*(opened(stack, busy) for _ in range(settings.api_streams + 5)))
+            assert sorted(at_once) == [200] * settings.api_streams + [429] * 5
+            others = [house.app.tokens.create(f"v{n}", ["viewer"], tenant=OWN).secret for n in range(5)]
+            statuses = [await opened(stack, token) for token in others for _ in range(settings.api_streams)]
+            most = settings.api_tenant_streams - settings.api_streams
+            assert statuses == [200] * most + [429] * (len(statuses) - most)
+            assert await opened(stack, same_tenant) == 429
+            assert await opened(stack, root) == 200
+
+    run(house, story())
+    assert not feed._watchers
+    assert house.call("HEAD", path, busy).status_code == 200
+    assert not feed._watchers, "an answer without a body holds no place"
+
+
+def test_a_user_of_the_host_application_holds_a_bounded_number_of_streams() -> None:
+    house = ShopHouse(
+        shop(api_streams=2), users=lambda _: Person(name="heidi", roles=("viewer",), tenant=OWN)
+    ).furnish()
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            streams = [Stream(house.api, "/api/jobs/events/stream/") for _ in range(3)]
+            for stream in streams:
+                await stack.enter_async_context(stream)
+            assert [stream.status for stream in streams] == [200, 200, 429]
+
+    try:
+        run(house, story())
+    finally:
+        house.close()

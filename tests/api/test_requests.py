@@ -322,3 +322,77 @@ def test_a_rule_that_heeds_no_silence_cannot_be_silenced(house: ShopHouse, rule:
     assert answer.status_code == 422
     assert hint in answer.json()["detail"]
     assert house.call("GET", "/api/jobs/alerts/", token).json()["silences"] == []
+
+
+def bound(house: ShopHouse, **body: Any) -> Any:
+    given = {"type": "mail.send", "payload": {"user_id": 1}, **body}
+    return house.call("POST", "/api/jobs/", house.token(("operator",), OWN), json=given)
+
+
+@pytest.mark.parametrize(
+    ("body", "option", "expected"),
+    [
+        ({"priority": 0}, "priority", "5 or a higher number"),
+        ({"priority": 4}, "priority", "5 or a higher number"),
+        ({"priority": "high"}, "priority", "5 or a higher number"),
+        ({"queue": "critical"}, "queue", '"default"'),
+        ({"queue": "made-up"}, "queue", '"default"'),
+        ({"max_attempts": 11}, "max_attempts", "at most 10"),
+    ],
+)
+def test_a_tenants_caller_goes_before_no_other_tenant(
+    house: ShopHouse, body: dict[str, Any], option: str, expected: str
+) -> None:
+    before = house.app.jobs.list(limit=200)
+    answer = bound(house, **body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+    assert answer.json()["detail"].startswith(f"{option}: expected {expected}")
+    assert "api_tenant_" in answer.json()["detail"]
+    assert house.app.jobs.list(limit=200) == before
+    assert enqueue(house, payload={"user_id": 1}, **body).status_code == 201, "one who is bound to no tenant may"
+
+
+def test_a_tenants_caller_may_give_what_settings_and_task_allow() -> None:
+    house = ShopHouse(shop(api_tenant_priority=3, api_tenant_queues=("bulk",), api_tenant_max_attempts=2))
+    urgent = house.app.task(name="mail.urgent", queue="critical", priority=1, max_attempts=7)(lambda: None)
+    try:
+        assert urgent.name == "mail.urgent"
+        for body in (
+            {"priority": 3},
+            {"priority": "low"},
+            {"queue": "bulk"},
+            {"queue": "default"},
+            {"max_attempts": 2},
+        ):
+            assert bound(house, **body).status_code == 201, body
+        for body in ({"priority": 2}, {"queue": "critical"}, {"max_attempts": 3}):
+            assert bound(house, **body).status_code == 422, body
+        own = {"type": "mail.urgent", "payload": {}}
+        for body in ({}, {"priority": 1}, {"queue": "critical"}, {"max_attempts": 7}):
+            assert bound(house, **own, **body).status_code == 201, body
+        for body in ({"priority": 0}, {"queue": "default"}, {"max_attempts": 8}):
+            assert bound(house, **own, **body).status_code == 422, body
+    finally:
+        house.close()
+
+
+@pytest.mark.requirement("L8")
+def test_a_breaker_that_does_not_exist_is_neither_opened_nor_reset(house: ShopHouse) -> None:
+    operator = house.token(("operator",))
+    before = house.facts()
+    for act in ("open", "reset"):
+        answer = house.call("POST", f"/api/jobs/breakers/smtq/{act}/", operator)
+        assert (answer.status_code, answer.json()["code"]) == (404, "breaker_not_found")
+        assert 'Nearest: "smtp"' in answer.json()["detail"]
+    assert house.facts() == before
+    assert house.call("POST", "/api/jobs/breakers/smtp/reset/", operator).json()["state"] == "closed"
+
+
+def test_the_breaker_of_a_task_is_opened_before_its_first_use() -> None:
+    house = ShopHouse(shop())
+    house.app.task(name="mail.guarded", breaker="imap")(lambda: None)
+    try:
+        answer = house.call("POST", "/api/jobs/breakers/imap/open/", house.token(("operator",)))
+        assert (answer.status_code, answer.json()["state"]) == (200, "open")
+    finally:
+        house.close()

@@ -34,8 +34,8 @@ BEYOND = 2**62
 class Watcher:
     """The events that one reader has not received yet."""
 
-    def __init__(self, tenant: str | None, kinds: frozenset[str], most: int) -> None:
-        self._tenant, self._kinds, self._most = tenant, kinds, most
+    def __init__(self, tenant: str | None, kinds: frozenset[str], owner: str, most: int) -> None:
+        self.tenant, self.kinds, self.owner, self._most = tenant, kinds, owner, most
         self._waiting: deque[Event] = deque()
         self._woken = asyncio.Event()
         self.is_behind = False
@@ -74,9 +74,9 @@ class Watcher:
         return taken
 
     def _wants(self, event: Event) -> bool:
-        if self._tenant is not None and event.tenant != self._tenant:
+        if self.tenant is not None and event.tenant != self.tenant:
             return False
-        return not self._kinds or event.kind in self._kinds
+        return not self.kinds or event.kind in self.kinds
 
 
 class EventFeed:
@@ -88,14 +88,24 @@ class EventFeed:
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._watchers) >= MOST_WATCHERS
+    def is_full(self, owner: str, tenant: str | None) -> str | None:
+        """What keeps this owner from one more stream; None if nothing does."""
+        settings = self._app.runtime.settings
+        if sum(watcher.owner == owner for watcher in self._watchers) >= settings.api_streams:
+            return f"this credential already holds its {settings.api_streams} streams"
+        of_tenant = sum(watcher.tenant == tenant for watcher in self._watchers)
+        if tenant is not None and of_tenant >= settings.api_tenant_streams:
+            return f"this tenant already holds its {settings.api_tenant_streams} streams"
+        return "this process already serves its maximum of streams" if len(self._watchers) >= MOST_WATCHERS else None
 
-    async def join(self, tenant: str | None, kinds: frozenset[str] = frozenset()) -> Watcher:
-        """A watcher that receives every event committed from now on; read earlier ones from the store."""
-        watcher = Watcher(tenant, kinds, self._most_buffered)
+    def enter(self, tenant: str | None, kinds: frozenset[str] = frozenset(), owner: str = "") -> Watcher:
+        """A watcher, counted from here on: `join` starts it, `leave` removes it."""
+        watcher = Watcher(tenant, kinds, owner, self._most_buffered)
         self._watchers.add(watcher)
+        return watcher
+
+    async def join(self, watcher: Watcher) -> None:
+        """Start a watcher: it receives every event committed from now on; read earlier ones from the store."""
         if self._task is None or self._task.done():
             self._ready = asyncio.Event()
             # A task keeps the context it is created in; this one reads for callers of all tenants and roles.
@@ -106,7 +116,6 @@ class EventFeed:
         except BaseException:
             self.leave(watcher)
             raise
-        return watcher
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
@@ -153,16 +162,16 @@ STREAM_PAGE = 200
 async def lines(
     app: Fairlane,
     feed: EventFeed,
-    tenant: str | None,
+    watcher: Watcher,
     *,
     after: int | None,
-    kinds: frozenset[str],
     roles: Iterable[str],
     is_still_good: Callable[[], Awaitable[bool]],
     beat_s: float = BEAT_S,
 ) -> AsyncIterator[bytes]:
     """Events after `after` (None: from now on), each once and in order, as these roles may see them."""
-    watcher = await feed.join(tenant, kinds)
+    tenant = watcher.tenant
+    await feed.join(watcher)
     asked_s = app.runtime.clock.monotonic()
 
     async def may_go_on(*, is_silent: bool = False) -> bool:
@@ -179,7 +188,7 @@ async def lines(
         last = after if after is not None else (await app.events.alist(after=BEYOND, limit=1, tenant=tenant)).last
         while not watcher.is_over:
             watcher.catch_up()
-            while page := await _behind(app, tenant, last, kinds):
+            while page := await _behind(app, tenant, last, watcher.kinds):
                 if not await may_go_on():
                     return
                 for event in page:

@@ -10,17 +10,18 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fairlane.api.fields import Key, Name, TenantName, accepting
-from fairlane.api.request import Context
+from fairlane.api.request import Context, RequestContext
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import Options
-from fairlane.errors import JobNotFound
+from fairlane.errors import InvalidOption, JobNotFound
 
 routes = Routes("jobs", "/api/jobs/")
 
 _RENAMED = {"delay_s": "delay", "timeout_s": "timeout", "parent_id": "parent"}
 """Fields that are options of `using(…)` under another name."""
+_SETTINGS = {"priority": "priority", "queue": "queues", "max_attempts": "max_attempts"}
 _ACCEPTED = ("queue", "run_at", "dedup_key", "correlation_id", "max_attempts")
 
 
@@ -61,9 +62,37 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     tenant = in_scope(body.tenant).tenant
     if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
         raise JobNotFound(body.parent_id)
+    _refuse_beyond_caps(ctx, body)
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_RENAMED.get(name, name): value for name, value in given.items()}
     options |= {"created_by": ctx.caller.name, "tenant": tenant}
     handle = await ctx.app.tasks.aenqueue(body.type, body.payload, rules=ctx.app.runtime, **options)
     enqueued = EnqueuedJob(id=handle.id, duplicate=handle.duplicate)
     return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued
+
+
+def _refuse_beyond_caps(ctx: RequestContext, body: JobBody) -> None:
+    """Refuse options by which a caller bound to a tenant would run before or beside the jobs of other tenants.
+
+    What the task itself declares is always allowed.
+    """
+    task, settings = ctx.app.tasks.get(body.type), ctx.app.runtime.settings
+    if ctx.caller.tenant is None or task is None:
+        return
+    own = task.definition
+    if body.priority is not None:
+        highest = min(settings.api_tenant_priority, own.priority)
+        if ctx.app.runtime.preparer.priorities.resolve(body.priority) < highest:
+            raise _beyond("priority", body.priority, f"{highest} or a higher number, which is less urgent")
+    if body.queue is not None and body.queue not in (own.queue, *settings.api_tenant_queues):
+        queues = sorted({own.queue, *settings.api_tenant_queues})
+        raise _beyond("queue", body.queue, " or ".join(f'"{queue}"' for queue in queues))
+    highest = max(settings.api_tenant_max_attempts, own.max_attempts or 0)
+    if (body.max_attempts or 0) > highest:
+        raise _beyond("max_attempts", body.max_attempts, f"at most {highest}")
+
+
+def _beyond(option: str, given: object, expected: str) -> InvalidOption:
+    return InvalidOption(
+        option, given, f"{expected}: you are bound to a tenant; the setting api_tenant_{_SETTINGS[option]} allows more"
+    )

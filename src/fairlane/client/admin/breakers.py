@@ -84,6 +84,12 @@ class BreakerAdmin(Verbs):
         """Every breaker that has been used, by name, as all processes see it."""
         return (yield from ask(ListBreakers())).breakers
 
+    def _names(self) -> Steps[frozenset[str]]:
+        """The breakers that have been used, and those of this application's tasks."""
+        guarding = (task.definition.breaker for task in self._runtime.tasks.values())
+        used = yield from self._list()
+        return frozenset({record.name for record in used} | {one.name for one in guarding if one is not None})
+
     def _reset(self, breaker: str | Breaker, **about: Unpack[ActOptions]) -> Steps[BreakerRecord]:
         """Close a breaker by hand. Processes notice within two seconds; postponed jobs run at their scheduled time."""
         require_all_tenants("closing a breaker by hand")
@@ -97,6 +103,7 @@ class BreakerAdmin(Verbs):
         return (yield from ask(op)).breaker
 
     list, alist = both(_list, Right.READ)
+    names, anames = both(_names, Right.READ)
     reset, areset = both(_reset, Right.ACT)
     open, aopen = both(_open, Right.ACT)
 

@@ -146,6 +146,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
     """How many tenants, the busiest, have their own labels in `/metrics`; the rest are counted as `other`."""
 
+    api_tenant_priority: Annotated[int, Meta(ge=0, le=32_767)] = 5
+    """The most urgent priority (the lowest number) that a caller of the API bound to a tenant may give."""
+    api_tenant_queues: tuple[str, ...] = ()
+    """Queues that a caller of the API bound to a tenant may name, beside the task's own."""
+    api_tenant_max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    """The highest `max_attempts` that a caller of the API bound to a tenant may give; a task's own may be higher."""
+    api_streams: Annotated[int, Meta(ge=1, le=200)] = 10
+    """Event streams that one credential may hold open in one process of the API."""
+    api_tenant_streams: Annotated[int, Meta(ge=1, le=200)] = 50
+    """Event streams that all callers bound to one tenant may hold open in one process of the API."""
+
     sources: Mapping[str, str] = {}
     """The source of each value, by name; values not listed are defaults."""
 
@@ -239,3 +250,8 @@ class SettingArguments(TypedDict, total=False):
     prune_schedules: bool
     alerts: AlertSettings | Mapping[str, Any]
     metrics_tenants: int
+    api_tenant_priority: int
+    api_tenant_queues: tuple[str, ...]
+    api_tenant_max_attempts: int
+    api_streams: int
+    api_tenant_streams: int
