@@ -221,7 +221,14 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         else:
             r.finish(place, now)
         return ops.Reclaimed(
-            seq=r.seq, id=r.spec.id, attempt=lease.attempt, worker=lease.worker, cause=cause, became=place
+            seq=r.seq,
+            id=r.spec.id,
+            attempt=lease.attempt,
+            worker=lease.worker,
+            cause=cause,
+            became=place,
+            type=r.spec.type,
+            tenant=r.spec.tenant,
         )
 
     def reclaim(self, op, now):

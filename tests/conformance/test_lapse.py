@@ -27,6 +27,7 @@ def test_the_jobs_of_a_worker_seen_dying_come_back_at_once(scene: Scene) -> None
     [gone] = lapse(scene, worker)
     assert (gone.seq, gone.id, gone.attempt, gone.worker) == (lease.seq, lease.id, 1, worker)
     assert (gone.cause, gone.became) == ("worker_gone", "ready")
+    assert (gone.type, gone.tenant) == (lease.type, lease.tenant)
     job = scene.see(lease.id)
     assert (job.status, job.attempts, job.crashes, job.run_at) == ("pending", 0, 0, lease.due_at)
     [attempt] = scene.attempts(lease.id)

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fairlane.core.ops import Check, ListWorkers
+from fairlane.core.ops import ALL_TENANTS, Check, ListWorkers, ReadEvents
 from tests.faults.places import Place
 from tests.servers.proxy import BLACKHOLE, PASS, Proxy
 from tests.support.stores import Ground
@@ -157,3 +157,38 @@ def test_cut_off_from_its_store_a_foreman_ends_what_runs_before_anybody_else_may
         assert [outcome for outcome, _ in crew.attempts(handle)] in (["released", "completed"], ["lost", "completed"])
         assert "could not be renewed in time" in cut_off.log()
         assert cut_off.stop() == 0
+
+
+@pytest.mark.requirement("I12")
+def test_jobs_that_keep_crashing_processes_run_isolated_and_the_other_tenant_hardly_notices(crew: Crew) -> None:
+    bad, good = crew.task("moody").using(tenant="bad"), crew.task("work").using(tenant="good")
+    foreman = crew.start("-p", "2", "-s", "2")
+    crew.eventually(lambda: foreman.log().count("is ready") == 2)
+    first = bad.enqueue("bad")
+    steady = [good.enqueue(0.01) for _ in range(40)]
+    crew.eventually(lambda: first.status() == "dead", 40)
+    crew.eventually(lambda: "run isolated until they behave" in foreman.log())
+    deaths = foreman.log().count("exited with code 3; another is started at once")
+    workers = set(foreman.workers())
+    following = [bad.enqueue("bad") for _ in range(3)]
+    steady += [good.enqueue(0.01) for _ in range(40)]
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in steady), 40)
+    crew.eventually(lambda: all(handle.status() == "dead" for handle in following), 60)
+    assert foreman.log().count("another is started") == deaths <= 2, "no process that others share crashes any more"
+    assert set(foreman.workers()) == workers
+    assert "another is started in" not in foreman.log(), "a worker that has worked is replaced at once"
+    assert sum(attempt[0] == "lost" for handle in steady for attempt in crew.attempts(handle)) <= 2 * 2 * 6
+    assert {e.kind for e in crew.app.runtime.store.run(ReadEvents(scope=ALL_TENANTS)).events} >= {"task_isolated"}
+
+    os.kill(foreman.workers()[0], signal.SIGKILL)  # what is known outlives the workers
+    crew.eventually(lambda: foreman.log().count("is ready") == 3 + deaths)
+    calm = [bad.enqueue("good") for _ in range(2)]
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in calm), 40)
+    assert not {handle.result() for handle in calm} & set(foreman.workers()), "still isolated"
+    calm = [bad.enqueue("good") for _ in range(80)]
+    crew.eventually(lambda: "share processes again" in foreman.log(), 60)
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in calm), 40)
+    trusted = bad.enqueue("good")
+    crew.eventually(lambda: trusted.status() == "completed")
+    assert trusted.result() in foreman.workers()
+    assert foreman.stop() == 0

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fairlane.core.ops import ListWorkers
 from tests.worker.foreman.conftest import crew, ground, postgres_crew
 from tests.worker.foreman.crew import Crew
 
@@ -63,3 +66,49 @@ def test_a_second_signal_ends_it_at_once_and_what_ran_is_given_back_uncharged(cr
     assert handle.status() == "pending"
     assert crew.attempts(handle) == [("released", None)]
     assert handle.job().attempts == 0
+
+
+@pytest.mark.requirement("L17")
+def test_a_hang_up_replaces_one_worker_after_the_other_and_claims_never_stop(postgres_crew: Crew) -> None:
+    crew = postgres_crew
+    foreman = crew.start("-p", "2", "-s", "2")
+    registered = lambda: {worker.id for worker in crew.app.runtime.store.run(ListWorkers()).workers}  # noqa: E731
+    crew.eventually(lambda: len(registered()) == 2)
+    first, before = registered(), set(foreman.workers())
+    long = [crew.task("work").enqueue(2.0) for _ in range(2)]
+    for handle in long:
+        crew.began(handle)
+    counts: list[int] = []
+    short: list[Any] = []
+
+    def replaced() -> bool:
+        now = registered()
+        counts.append(len(now))
+        short.append(crew.task("work").enqueue(0.0))
+        return len(now) == 2 and not now & first and not before & set(foreman.workers())
+
+    foreman.signal(signal.SIGHUP)
+    crew.eventually(replaced, 40)
+    assert set(counts) <= {2, 3}, "never fewer than before, and one at a time"
+    crew.eventually(lambda: all(handle.status() == "completed" for handle in (*long, *short)))
+    assert {crew.attempts(handle)[0][0] for handle in long} == {"completed"}, "nobody was interrupted"
+    assert foreman.stop() == 0
+    assert "is killed" not in foreman.log()
+
+
+def test_a_hang_up_leaves_the_workers_alone_when_the_code_can_no_longer_be_loaded(crew: Crew, tmp_path: Path) -> None:
+    source = "from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'])\n@app.task(name='yard.work')\nasync def f(seconds: float) -> int:\n    return 1\n"
+    (tmp_path / "shed.py").write_text(source)
+    foreman = crew.start("-p", "2", "-s", "2", app="shed", cwd=tmp_path)
+    crew.eventually(lambda: foreman.log().count("is ready") == 2)
+    before = set(foreman.workers())
+    (tmp_path / "shed.py").write_text("this is no Python")
+    foreman.signal(signal.SIGHUP)
+    crew.eventually(lambda: "the one it was to replace goes on" in foreman.log())
+    handle = crew.task("work").enqueue(0.0)
+    crew.eventually(lambda: handle.status() == "completed")
+    assert before <= set(foreman.workers())
+    (tmp_path / "shed.py").write_text(source)
+    foreman.signal(signal.SIGHUP)
+    crew.eventually(lambda: not before & set(foreman.workers()), 40)
+    assert foreman.stop() == 0

@@ -202,7 +202,9 @@ class SlotRunner:
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         is_context_lost = False
         try:
-            if (task.isolated or lease.suspect) and self._children is not None:
+            isolated = self._state.isolated
+            is_alone = task.isolated or lease.suspect or (isolated and (lease.type, lease.tenant) in isolated)
+            if is_alone and self._children is not None:
                 slot.waits = True
                 return await self._children.run(lease, self._progress, partial(self._begin_isolated, slot, lease))
             arguments = task.decode(lease)
@@ -220,6 +222,7 @@ class SlotRunner:
             return _put_off(lease, str(reason))
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
+            self._state.on_child_crash(lease)
             return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._state.monotonic() - slot.began_s)
         except BaseException as error:  # a runner: whatever a task raises becomes an outcome
             if slot.task is not None and not is_current(slot.task):

@@ -61,6 +61,11 @@ class WorkerState:
         """The store's time, and the earliest it can have been on our clock."""
         self.started = 0
         self.ended = 0
+        self.isolated: frozenset[tuple[str, str]] = frozenset()
+        """Tasks and tenants whose jobs run in processes of their own, because they crash the one they run in."""
+        self.watched: dict[tuple[str, str], int] = {}
+        """Successes of tasks and tenants that crashed a process lately."""
+        self.on_child_crash: Callable[[Lease], None] = lambda _: None
         self.is_woken_reliably = False
         """A wake-up has been received here: they do reach this process."""
 
@@ -84,6 +89,8 @@ class WorkerState:
             self.outcomes.append(outcome)
             self.limits.end(lease)
             self.statistics.add(lease, outcome, ran_s)
+            if self.watched and type(outcome) is Completed and (kind := (lease.type, lease.tenant)) in self.watched:
+                self.watched[kind] += 1
             if type(outcome) is not Completed and leaves_no_record(outcome):
                 self.started -= 1  # put off: it runs another time
             if self.events.is_watched or type(outcome) is not Completed:

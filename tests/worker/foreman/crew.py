@@ -137,3 +137,5 @@ class Crew:
                     continue
             foreman.process.wait()
         self.app.close()
+        for foreman in self._foremen:
+            assert "Unknown child process" not in foreman.log()

@@ -75,10 +75,11 @@ def test_trust_ends_before_the_lease_the_foremans_first(lease_s: float) -> None:
     assert 0 < trusted_s(lease_s) < self_trusted_s(lease_s) < lease_s
 
 
-def test_the_first_death_is_answered_at_once_and_a_series_ever_later() -> None:
+def test_workers_that_die_while_they_start_are_followed_ever_later_and_those_that_have_worked_at_once() -> None:
     delay = RestartDelay()
-    assert [delay.died_after(5.0) for _ in range(9)] == [0, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert delay.died_after(61.0) == 0
+    assert [delay.died(has_worked=False) for _ in range(9)] == [0, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert [delay.died(has_worked=True) for _ in range(9)] == [0] * 9
+    assert [delay.died(has_worked=False) for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_board_shows_what_runs_to_whoever_has_the_same_memory() -> None:

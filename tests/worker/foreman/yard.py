@@ -93,6 +93,15 @@ async def exit_() -> None:
     os._exit(3)
 
 
+@app.task(name="yard.moody", timeout=60)
+def moody(mood: str) -> int:
+    """Ends its process, or does not."""
+    diary("began")
+    if mood == "bad":
+        os._exit(3)
+    return os.getpid()
+
+
 @app.task(name="yard.fail", retry=Retry(max_attempts=2, delays=(0.0,)))
 async def fail() -> None:
     diary("began")

@@ -137,6 +137,9 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
     worker: WorkerId
     cause: ReclaimCause
     became: Literal["ready", "dead", "cancelled"]
+    type: str = ""
+    """Of the job, like `tenant`; empty in answers of functions that were made before this."""
+    tenant: str = ""
 
 
 class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

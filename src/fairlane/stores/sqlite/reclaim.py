@@ -26,8 +26,8 @@ from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.transaction import Transaction, change
 
 _LEASE = """
-select l.seq, j.id, j.type, l.worker, l.attempt, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
-  l.alone, l.cancel_requested, l.aged
+select l.seq, j.id, j.type, j.tenant, l.worker, l.attempt, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at,
+  l.started_at, l.alone, l.cancel_requested, l.aged
 from fairlane_lease l cross join fairlane_job j on j.seq = l.seq
 """
 _LAPSED = "select id from fairlane_worker where expires_at <= ? order by expires_at, id"
@@ -40,6 +40,7 @@ class Abandoned(NamedTuple):
     seq: int
     id: bytes
     type: str
+    tenant: str
     worker: bytes
     attempt: int
     attempts: int
@@ -141,4 +142,6 @@ def take_back(
         worker=WorkerId(UUID(bytes=lease.worker)),
         cause=cause,
         became="ready" if status is None else "dead" if status == "dead" else "cancelled",
+        type=lease.type,
+        tenant=lease.tenant,
     )

@@ -257,12 +257,15 @@ class Ends:
 
     def _crash(self, tx: Transaction, lease: Held, crash: Crashed) -> None:
         """As if its worker were gone, with nothing but this attempt in it."""
-        [(job_id, job_type)] = tx.db.execute("select id, type from fairlane_job where seq = ?", (lease.seq,))
+        [(job_id, job_type, tenant)] = tx.db.execute(
+            "select id, type, tenant from fairlane_job where seq = ?", (lease.seq,)
+        )
         started_at, ended_at = _instants(tx, lease.started_at, crash)
         gone = Abandoned(
             lease.seq,
             job_id,
             job_type,
+            tenant,
             lease.worker,
             lease.attempt,
             lease.attempts,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -14,14 +15,18 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
+from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.profiles import ProfileName
+from fairlane.errors import FairlaneError
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.code_changes import FileWatcher
-from fairlane.worker.foreman.messages import Dump, Hello, Setup, StartRefusal
+from fairlane.worker.foreman.crashes import Crashes
+from fairlane.worker.foreman.messages import ChildCrash, Dump, Hello, JobKind, Setup, StartRefusal, Successes, ToWorker
 from fairlane.worker.foreman.probes import ProbeServer
 from fairlane.worker.foreman.supervisor import Supervisor
+from fairlane.worker.services import keep
 
 log = GuardedLogger("fairlane.foreman")
 
@@ -63,6 +68,11 @@ class Foreman:
         self.checked_s = self.clock.monotonic()
         """When this loop last ran; the liveness probe reads it."""
         self.supervisors = [Supervisor(self) for _ in range(config.processes)]
+        self._replacing: list[Supervisor] = []
+        """The successor that starts a worker, then the supervisor whose worker leaves."""
+        self._outdated: asyncio.Queue[tuple[Supervisor, str]] = asyncio.Queue()
+        """Supervisors whose workers are to be replaced, one after the other, and why."""
+        self.crashes = Crashes(self.clock)
         self.probes = ProbeServer(self)
         self._store: Store | None = None
         self._opening = asyncio.Lock()
@@ -79,14 +89,20 @@ class Foreman:
         signals = self._signals() if handles_signals else {}
         for number, act in signals.items():
             loop.add_signal_handler(number, act)
-        checking = asyncio.create_task(self._check(), name="foreman")
+        helpers: list[asyncio.Task[None]] = []
         try:
             serving = self.probes.serving(self.settings.probe_host, self.settings.probe_port)
             async with serving, asyncio.TaskGroup() as group:
                 for supervisor in self.supervisors:
                     group.create_task(supervisor.run())
+                for name, run in (("checks", self._check), ("replacements", partial(self._replace_outdated, group))):
+                    kept = keep(f"the foreman's loop of {name}", run, is_ending=lambda: self.is_stopping, log=log)
+                    helpers.append(loop.create_task(kept, name=name))
         finally:
-            checking.cancel()
+            self.is_stopping = True
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
             await self._retire_workers()
             for number in signals:
                 loop.remove_signal_handler(number)
@@ -100,18 +116,33 @@ class Foreman:
             "stopping at once" if now else "stopping: running jobs have %g s; a second signal ends it at once",
             *(() if now else (self.config.grace_s,)),
         )
-        for supervisor in self.supervisors:
+        for supervisor in self._all():
             supervisor.stop(now=now)
 
     def replace_all(self, why: str) -> None:
-        """Replace every worker, each once it has finished its running jobs."""
-        for supervisor in self.supervisors:
-            supervisor.recycle(why)
+        """Replace every worker, one after the other: each stops when its successor runs jobs."""
+        for supervisor in self._all():
+            self._outdated.put_nowait((supervisor, why))
 
     def dump(self) -> None:
-        for supervisor in self.supervisors:
-            if supervisor.process is not None:
-                supervisor.process.send(Dump())
+        self._send(Dump())
+
+    def learn(self, report: ChildCrash | Successes) -> None:
+        """What a worker reports of jobs that crash processes, or no longer do."""
+        if isinstance(report, ChildCrash):
+            self.crashed((report.kind,), alone=True)
+            return
+        trusted = tuple(kind for kind, count in report.counts if self.crashes.succeed(kind, count))
+        self._trust(trusted)
+
+    def crashed(self, kinds: tuple[JobKind, ...], *, alone: bool) -> None:
+        """A process died that ran these kinds of jobs."""
+        if not kinds:
+            return
+        isolated = self.crashes.add(kinds, alone=alone)
+        said = 'task "%s" of tenant "%s" keeps crashing processes: its jobs run isolated until they behave'
+        self._publish(isolated, "task_isolated", said)
+        self._send(self.crashes.suspects())
 
     def new_setup(self) -> Setup:
         entropy = self._chance.entropy(10)
@@ -123,6 +154,7 @@ class Foreman:
             profile=self.settings.profile,
             reports_files=self.settings.reload,
             log_level=self.settings.log_level,
+            suspects=self.crashes.suspects(),
         )
 
     async def store_for(self, hello: Hello) -> Store:
@@ -141,8 +173,11 @@ class Foreman:
                 )
             return self._store
 
-    def refused(self, refusal: StartRefusal) -> bool:
+    def refused(self, refusal: StartRefusal, *, is_last_try: bool) -> bool:
         """A worker refused to start; whether to try again later."""
+        if is_last_try:
+            log.error("a worker could not start, the one it was to replace goes on: %s", refusal.message)
+            return False
         if self._store is not None:
             # It ran before: broken code may be fixed, an unreachable store may return.
             log.error("a worker could not start, another is tried later: %s", refusal.message)
@@ -150,7 +185,7 @@ class Foreman:
         if self._refusal is None:
             self._refusal = refusal
             self.is_stopping = True
-            for supervisor in self.supervisors:
+            for supervisor in self._all():
                 supervisor.stop(now=True)
         return False
 
@@ -166,9 +201,60 @@ class Foreman:
             signal.SIGUSR1: self.dump,
         }
 
+    def _all(self) -> list[Supervisor]:
+        return [*self.supervisors, *self._replacing]
+
+    def _send(self, message: ToWorker) -> None:
+        for supervisor in self._all():
+            if supervisor.process is not None:
+                supervisor.process.send(message)
+
+    def _trust(self, kinds: tuple[JobKind, ...]) -> None:
+        said = 'task "%s" of tenant "%s" crashes nothing any more: its jobs share processes again'
+        self._publish(kinds, "task_trusted", said)
+
+    def _publish(self, kinds: tuple[JobKind, ...], event: str, said: str) -> None:
+        """Log it and write it to the event stream."""
+        if not kinds:
+            return
+        for kind in kinds:
+            log.warning(said, kind.type, kind.tenant)
+        self._send(self.crashes.suspects())
+        events = tuple(EventDraft(kind=event, tenant=kind.tenant, data={"type": kind.type}) for kind in kinds)
+        self.await_at_end(asyncio.create_task(self._add(events), name=event))
+
+    async def _add(self, events: tuple[EventDraft, ...]) -> None:
+        try:
+            if self._store is not None:
+                await self._store.arun(AddEvents(events=events))
+        except FairlaneError as error:
+            log.warning("the event %s was not written: %s", events[0].kind, error)
+
+    async def _replace_outdated(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            old, why = await self._outdated.get()
+            if old not in self.supervisors or old.ended.is_set() or self.is_stopping:
+                continue
+            log.info("worker %s is replaced: %s", "?" if old.process is None else old.process.pid, why)
+            successor = Supervisor(self, is_successor=True)
+            self._replacing = [successor]
+            running = group.create_task(successor.run())
+            ready = asyncio.create_task(successor.ready.wait())
+            await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            if running.done():
+                while not self._outdated.empty():
+                    self._outdated.get_nowait()  # they would fare no better
+            else:
+                self.supervisors[self.supervisors.index(old)], self._replacing = successor, [old]
+                old.retire()
+                await old.ended.wait()
+            self._replacing = []
+
     async def _check(self) -> None:
         while True:
             self.checked_s = self.clock.monotonic()
+            self._trust(self.crashes.forget_old())
             if self.settings.reload and (changed := await asyncio.to_thread(self._watcher.changed)):
                 self.replace_all(f"{changed[0]} has changed")
             await asyncio.sleep(CHECK_S)

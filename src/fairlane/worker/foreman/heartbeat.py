@@ -13,7 +13,9 @@ from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
 from fairlane.worker.board import RunningAttempt
 from fairlane.worker.events import loss_events
+from fairlane.worker.foreman.crashes import Crashes
 from fairlane.worker.foreman.health import Ending, stuck
+from fairlane.worker.foreman.messages import JobKind
 from fairlane.worker.foreman.process import WorkerProcess
 
 log = GuardedLogger("fairlane.foreman")
@@ -26,8 +28,8 @@ CRASHES: frozenset[Ending] = frozenset({"crashed", "silent", "broken"})
 class HeartbeatSender:
     """Renews one worker every third of its lease, and at once when its heartbeat has changed."""
 
-    def __init__(self, store: Store, clock: Clock, process: WorkerProcess) -> None:
-        self._store, self._clock, self._process = store, clock, process
+    def __init__(self, store: Store, clock: Clock, process: WorkerProcess, crashes: Crashes) -> None:
+        self._store, self._clock, self._process, self._crashes = store, clock, process, crashes
         self._every_s = process.setup.config.lease_s / 3
         self._has_failed = False
         self._is_ended = False
@@ -80,23 +82,26 @@ class HeartbeatSender:
             queues=process.hello.queues,
             types=process.hello.types,
             wake_address=process.tick.wake_address,
-            figures=process.tick.figures,
+            figures=process.tick.figures | self._crashes.figures(),
         )
 
 
 async def return_leases(
     store: Store, clock: Clock, worker: WorkerId, ending: Ending, running: tuple[RunningAttempt, ...], within_s: float
-) -> None:
+) -> tuple[JobKind, ...]:
     """Return an ended worker's leases, so that its jobs run again at once; retried for `within_s` until the store
-    answers.
+    answers. Returns the kinds of jobs that ran in a process that crashed.
 
     The process must have ended: its jobs may run elsewhere from here on.
     """
-    until_s = clock.monotonic() + within_s
+    until_s, kinds = clock.monotonic() + within_s, set[JobKind]()
     while True:
         try:
             if ending == "crashed":
-                await store.arun(Lapse(worker=worker, starts=tuple(_start(attempt) for attempt in running)))
+                starts = tuple(_start(attempt) for attempt in running)
+                lost = (await store.arun(Lapse(worker=worker, starts=starts))).reclaimed
+                began = {attempt.seq for attempt in running}
+                kinds |= {JobKind(lease.type, lease.tenant) for lease in lost if lease.type and lease.seq in began}
             else:
                 if ending == "stuck":
                     await bury_stuck(store, worker, stuck(running, clock.monotonic()))
@@ -104,13 +109,13 @@ async def return_leases(
             if ending in CRASHES:
                 data = {"worker": str(worker), "why": ending, "jobs": len(running)}
                 await store.arun(AddEvents(events=(EventDraft(kind="worker_crashed", data=data),)))
-            return
+            return tuple(kinds)
         except FairlaneError as error:
             if clock.monotonic() >= until_s:
                 log.warning(
                     "worker %s could not be retired, its jobs wait for its heartbeat to lapse: %s", worker, error
                 )
-                return
+                return tuple(kinds)
         await asyncio.sleep(RETRY_S)
 
 

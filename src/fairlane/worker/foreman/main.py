@@ -33,14 +33,18 @@ from fairlane.worker.foreman.code_changes import loaded_files
 from fairlane.worker.foreman.link import BROKEN, ForemanLink
 from fairlane.worker.foreman.messages import (
     LOG_FORMAT,
+    ChildCrash,
     Dump,
     Hello,
+    JobKind,
     Left,
     Registered,
     Setup,
     StartRefusal,
     Stop,
     StoreAddress,
+    Successes,
+    Suspects,
     Tick,
     ToWorker,
 )
@@ -118,6 +122,12 @@ class Ticker:
             figures=self._figures.latest,
         )
 
+    def successes(self) -> Successes | None:
+        watched = self._engine.state.watched
+        counts = tuple((JobKind(*kind), count) for kind, count in watched.items() if count)
+        watched.update((kind, 0) for kind, _ in counts)
+        return Successes(counts=counts) if counts else None
+
 
 log = GuardedLogger("fairlane.worker")
 
@@ -178,6 +188,8 @@ class WorkerMain:
         self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
         config, state = engine.state.config, engine.state
         link.board.reserve(sum(lane.slots for lane in config.lanes))
+        state.on_child_crash = lambda lease: link.send(ChildCrash(kind=JobKind(lease.type, lease.tenant)))
+        self._receive(setup.suspects)
         loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
         link.watch(config.lease_s, self._forward(loop), engine.state.busy)
         link.send(
@@ -204,6 +216,8 @@ class WorkerMain:
     async def _tick(self, ticker: Ticker) -> None:
         while True:
             self._link.send(ticker.tick())
+            if (successes := ticker.successes()) is not None:
+                self._link.send(successes)
             await asyncio.sleep(TICK_S)
 
     def _forward(self, loop: asyncio.AbstractEventLoop) -> Callable[[ToWorker], object]:
@@ -218,6 +232,10 @@ class WorkerMain:
                 self._begin.set()
                 if self._engine is not None:
                     self._engine.stop_now() if now else self._engine.stop()
+            case Suspects(isolated=isolated, watched=watched):
+                assert self._engine is not None
+                self._engine.state.isolated = frozenset(isolated)
+                self._engine.state.watched = {kind: self._engine.state.watched.get(kind, 0) for kind in watched}
             case Dump():
                 log.info("heap dump written to %s", write_dump())
             case Setup():

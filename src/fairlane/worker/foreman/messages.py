@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,34 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 """Used where the application does not configure logging itself."""
 
 
+class JobKind(NamedTuple):
+    """The jobs of one task for one tenant."""
+
+    type: str
+    tenant: str
+
+
+class Suspects(Struct, frozen=True, kw_only=True, tag="suspects"):
+    """The kinds of jobs that crash processes."""
+
+    isolated: tuple[JobKind, ...] = ()
+    """They run in processes of their own."""
+    watched: tuple[JobKind, ...] = ()
+    """Their successes are reported."""
+
+
+class ChildCrash(Struct, frozen=True, kw_only=True, tag="child_crash"):
+    """A job crashed the process it had to itself."""
+
+    kind: JobKind
+
+
+class Successes(Struct, frozen=True, kw_only=True, tag="successes"):
+    """How many jobs of watched kinds have ended well since the last report."""
+
+    counts: tuple[tuple[JobKind, int], ...]
+
+
 class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
     """The first message to a worker."""
 
@@ -28,6 +56,7 @@ class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
     reports_files: bool = False
     """Report with the hello which files the application was loaded from."""
     log_level: int = 20
+    suspects: Suspects = Suspects()
 
 
 class StoreAddress(Struct, frozen=True, kw_only=True):
@@ -95,8 +124,8 @@ class Dump(Struct, frozen=True, kw_only=True, tag="dump"):
     """Write a heap dump."""
 
 
-FromWorker = Hello | StartRefusal | Tick | Left
-ToWorker = Setup | Registered | Stop | Dump
+FromWorker = Hello | StartRefusal | Tick | ChildCrash | Successes | Left
+ToWorker = Setup | Registered | Suspects | Stop | Dump
 
 LONGEST_LINE = 2**22
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlane.client.logs import GuardedLogger
@@ -18,12 +19,14 @@ from fairlane.worker.foreman.health import Ending, WorkerHealth
 from fairlane.worker.foreman.link import BROKEN, UNTRUSTED
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
+    ChildCrash,
     Hello,
     Left,
     Registered,
     Setup,
     StartRefusal,
     Stop,
+    Successes,
     Tick,
     ToWorker,
     from_worker,
@@ -61,15 +64,23 @@ ENDINGS: dict[int, Ending] = {UNTRUSTED: "untrusted", BROKEN: "broken"}
 class WorkerProcess:
     """Its `process` runs `python -m fairlane.worker.foreman.main`."""
 
-    def __init__(self, setup: Setup, process: asyncio.subprocess.Process, board: Board, clock: Clock) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        process: asyncio.subprocess.Process,
+        board: Board,
+        clock: Clock,
+        report: Callable[[ChildCrash | Successes], None],
+    ) -> None:
         self.setup, self.worker = setup, setup.worker
-        self.process, self.board, self._clock = process, board, clock
+        self.process, self.board, self._clock, self._report = process, board, clock, report
         self.started_s = clock.monotonic()
         self.hello: Hello | None = None
         self.refused: StartRefusal | None = None
         self.left: Left | None = None
         self.tick = Tick()
         self.ticked_s: float | None = None
+        self._has_ticked = False
         self.renewed_s: float | None = None
         self.has_lapsed = False
         self._at_work_s: float | None = None
@@ -83,7 +94,7 @@ class WorkerProcess:
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, setup: Setup, clock: Clock) -> WorkerProcess:
+    async def start(cls, setup: Setup, clock: Clock, report: Callable[[ChildCrash | Successes], None]) -> WorkerProcess:
         """Start a new interpreter, not a fork: it shares only the socket and the board with the foreman."""
         ours, theirs = socket.socketpair()
         memory = board_file()
@@ -105,7 +116,7 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-        self = cls(setup, process, Board(memory), clock)
+        self = cls(setup, process, Board(memory), clock, report)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE)
         self._listening = asyncio.create_task(self._listen(reader), name=f"listen-{process.pid}")
         self.send(setup)
@@ -118,6 +129,16 @@ class WorkerProcess:
     @property
     def is_registered(self) -> bool:
         return self.renewed_s is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """It is registered, and its engine runs."""
+        return self.is_registered and self._has_ticked
+
+    @property
+    def has_worked(self) -> bool:
+        """It has run a job, as far as anybody can tell."""
+        return self._at_work_s is not None or bool(self.board.running() or self.tick.figures.get("ended"))
 
     @property
     def lived_s(self) -> float:
@@ -175,11 +196,24 @@ class WorkerProcess:
         self.ending = ending
         with contextlib.suppress(ProcessLookupError):
             if ending == "stuck" and self._clock.monotonic() - (self.ticked_s or 0.0) < KILL_AFTER_S:
-                self.process.send_signal(signal.SIGTERM)
+                self._signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.process.wait(), KILL_AFTER_S)
-            self.process.kill()
+            self._signal(signal.SIGKILL)
         await self.process.wait()
+
+    def has_exited(self) -> bool:
+        """Whether it has ended by itself, although nobody has collected its exit code yet."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not by asyncio's Process, which collects an exit code that asyncio then waits for in vain: it logs an
+        # "Unknown child process" and reports code 255. (tests/faults/test_worker_deaths.py)
+        if self.process.returncode is None:
+            os.kill(self.pid, number)
 
     async def ended(self) -> Ending:
         """After the exit: read its last messages, and return how it ended."""
@@ -206,7 +240,7 @@ class WorkerProcess:
     def _receive(self, received: bytes) -> None:
         match message := from_worker(received):
             case Tick():
-                self.ticked_s = self._clock.monotonic()
+                self.ticked_s, self._has_ticked = self._clock.monotonic(), True
                 if message.wake_address != self.tick.wake_address:
                     self.news.set()
                 self.tick = message
@@ -218,3 +252,5 @@ class WorkerProcess:
                 self.refused = message
             case Left():
                 self.left = message
+            case ChildCrash() | Successes():
+                self._report(message)

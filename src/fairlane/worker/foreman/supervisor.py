@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.worker.foreman.health import Ending, kill_reason, recycle_reason
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
+from fairlane.worker.services import keep
 
 if TYPE_CHECKING:
     from fairlane.worker.foreman.foreman import Foreman
@@ -34,15 +36,17 @@ REASONS = {
 
 
 class RestartDelay:
-    """The first death is followed by a start at once, deaths in quick succession by one after 1 s, 2 s, 4 s … 30 s."""
+    """A worker that has worked is replaced at once, and so is the first that dies while it starts; the next such death
+    is followed by a start after 1 s, 2 s, 4 s … 30 s."""
 
     def __init__(self) -> None:
         self._deaths = 0
 
-    def died_after(self, lived_s: float) -> float:
+    def died(self, *, has_worked: bool) -> float:
         """How long to wait before the next start."""
-        if lived_s >= SETTLED_S:
+        if has_worked:
             self._deaths = 0
+            return 0.0
         self._deaths += 1
         if self._deaths == 1:
             return 0.0
@@ -50,31 +54,38 @@ class RestartDelay:
 
 
 class Supervisor:
-    """Keeps one worker process running until the foreman stops."""
+    """Keeps one worker process running until the foreman stops, or until another supervisor takes its place."""
 
-    def __init__(self, foreman: Foreman) -> None:
+    def __init__(self, foreman: Foreman, *, is_successor: bool = False) -> None:
         self._foreman = foreman
         self.process: WorkerProcess | None = None
         self._delay = RestartDelay()
         self._abandoned_since_s: float | None = None
         self._is_woken = asyncio.Event()
         self._heartbeat: HeartbeatSender | None = None
+        self._is_successor = is_successor
+        """Its first worker is tried once: the worker that it replaces is still there."""
+        self._is_retired = False
+        self.ready = asyncio.Event()
+        """Its worker is registered and runs jobs, for the first time."""
+        self.ended = asyncio.Event()
+        """No worker is left here, and none follows."""
 
     async def run(self) -> None:
         """Until the worker exits and is not replaced."""
-        while not self._foreman.is_stopping:
-            self.process = process = await WorkerProcess.start(self._foreman.new_setup(), self._foreman.clock)
-            self._repeat_stop()
-            ending = await self._supervise(process)
-            self.process = None
-            if not await self._replaces(process, ending):
-                return
+        await keep("a supervisor", self._run, is_ending=self._is_ending, log=log)
+        self.ended.set()
 
     def stop(self, *, now: bool) -> None:
         self._is_woken.set()
         if self.process is not None:
             grace_s = 0.0 if now else self._foreman.config.grace_s
             self.process.stop(now=now, patience_s=grace_s + (AT_ONCE_S if now else LAST_S))
+
+    def retire(self) -> None:
+        """Let the worker finish its jobs, and start no other."""
+        self._is_retired = True
+        self.stop(now=False)
 
     def recycle(self, why: str) -> None:
         """Let the worker finish its jobs, and start another."""
@@ -83,44 +94,71 @@ class Supervisor:
             log.info("worker %d is replaced: %s", self.process.pid, why)
             self.stop(now=False)
 
+    def _is_ending(self) -> bool:
+        return self._foreman.is_stopping or self._is_retired
+
+    async def _run(self) -> None:
+        while not self._is_ending():
+            foreman = self._foreman
+            self.process = process = await WorkerProcess.start(foreman.new_setup(), foreman.clock, foreman.learn)
+            self._repeat_stop()
+            try:
+                ending = await self._supervise(process)
+            except asyncio.CancelledError:
+                self._is_retired = True
+                raise
+            finally:
+                self.process = None
+            if not await self._replaces(process, ending):
+                self._is_retired = True
+
     def _repeat_stop(self) -> None:
         # A stop while the process was being started found none to send it to.
-        if self._foreman.is_stopping:
+        if self._is_ending():
             self.stop(now=True)
 
     async def _supervise(self, process: WorkerProcess) -> Ending:
         """Watch one worker from its start to its end, and return its leases."""
-        self._heartbeat = None
-        heartbeat = asyncio.create_task(self._send_heartbeats(process), name=f"heartbeat-{process.pid}")
+        self._heartbeat, is_over = None, asyncio.Event()
+        send = partial(self._send_heartbeats, process)
+        sending = keep(f"the heartbeat of worker {process.pid}", send, is_ending=is_over.is_set, log=log)
+        heartbeat = asyncio.create_task(sending, name=f"heartbeat-{process.pid}")
         exited = asyncio.create_task(process.process.wait(), name=f"exit-{process.pid}")
         every_s = min(CHECK_S, process.setup.config.lease_s / CHECKS_PER_LEASE)
         try:
             while not exited.done():
                 await asyncio.wait({exited}, timeout=every_s)
-                if heartbeat.done():
-                    heartbeat.result()
+                if process.is_ready:
+                    self.ready.set()
                 if not exited.done():
                     await self._check(process)
         finally:
+            is_over.set()
             if not exited.done():
                 await asyncio.shield(process.end("overstayed"))
             await self._end_heartbeats(heartbeat)
         ending = await process.ended()
         if process.hello is not None and process.is_registered:
-            store, clock = await self._foreman.store_for(process.hello), self._foreman.clock
-            lease_s = process.setup.config.lease_s
-            work = return_leases(store, clock, process.worker, ending, process.board.running(), lease_s)
-            returned = asyncio.create_task(work, name=f"leases-{process.pid}")
+            returned = asyncio.create_task(self._return_leases(process, ending), name=f"leases-{process.pid}")
             self._foreman.await_at_end(returned)
             # A replacement need not wait for a store that does not answer.
             await asyncio.wait({returned}, timeout=1.0)
         return ending
 
-    async def _send_heartbeats(self, process: WorkerProcess) -> None:
-        await process.news.wait()
+    async def _return_leases(self, process: WorkerProcess, ending: Ending) -> None:
         assert process.hello is not None
+        foreman, lease_s = self._foreman, process.setup.config.lease_s
+        store = await foreman.store_for(process.hello)
+        running = process.board.running()
+        kinds = await return_leases(store, foreman.clock, process.worker, ending, running, lease_s)
+        foreman.crashed(kinds, alone=False)
+
+    async def _send_heartbeats(self, process: WorkerProcess) -> None:
+        while process.hello is None:
+            await process.news.wait()
+            process.news.clear()
         store = await self._foreman.store_for(process.hello)
-        self._heartbeat = HeartbeatSender(store, self._foreman.clock, process)
+        self._heartbeat = HeartbeatSender(store, self._foreman.clock, process, self._foreman.crashes)
         await self._heartbeat.run()
 
     async def _end_heartbeats(self, heartbeat: asyncio.Task[None]) -> None:
@@ -133,6 +171,8 @@ class Supervisor:
     async def _check(self, process: WorkerProcess) -> None:
         now_s = self._foreman.clock.monotonic()
         reason = kill_reason(process.health(now_s))
+        if process.has_exited():
+            return
         if reason is not None:
             log.error("worker %d is killed: %s", process.pid, REASONS[reason])
             await process.end(reason)
@@ -160,24 +200,27 @@ class Supervisor:
 
     async def _replaces(self, process: WorkerProcess, ending: Ending) -> bool:
         """Whether another worker is started; returns when it is time to."""
-        is_stopping = self._foreman.is_stopping
+        is_stopping = self._is_ending()
         if ending == "left":
             return not is_stopping and process.left is not None and process.left.why != "drained"
+        is_tried_once = self._is_successor and not self.ready.is_set()
         if ending == "refused" and not is_stopping:
             assert process.refused is not None
-            if not self._foreman.refused(process.refused):
+            if not self._foreman.refused(process.refused, is_last_try=is_tried_once):
                 return False
-        pause_s = self._delay.died_after(process.lived_s)
+        pause_s = self._delay.died(has_worked=process.has_worked or process.lived_s > SETTLED_S)
         if is_stopping:
             following = "it was leaving"
+        elif is_tried_once:
+            following = "the worker it was to replace goes on"
         else:
             following = f"another is started {f'in {pause_s:g} s' if pause_s else 'at once'}"
         if ending != "refused":
             log.error("worker %d %s; %s", process.pid, exit_text(process.process.returncode), following)
-        if is_stopping:
+        if is_stopping or is_tried_once:
             return False
         self._is_woken.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._is_woken.wait()
-        return not self._foreman.is_stopping
+        return not self._is_ending()

@@ -67,7 +67,7 @@ begin
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = w.seq
   )
   select json_agg(json_build_object('seq', seq, 'id', id, 'attempt', attempt, 'worker', worker, 'cause', _cause,
-    'became', became)
+    'became', became, 'type', type, 'tenant', tenant)
                   order by seq),
          bool_or(counted > 1 or became = 'ready'),
          array_agg(rates) filter (where started_at is null and rates is not null),
