@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fairlane.core import job as values, ops
@@ -163,4 +164,5 @@ class Reads:
             for place in ("completed", "dead", "cancelled")
         }
         queues = queues if "queues" in op.parts else []
-        return ops.Stats(now=now, queues=tuple(queues), dead_letters=letters, **ended)
+        pending = Counter(r.spec.type for r in seen if r.status == "pending" and "types" in op.parts)
+        return ops.Stats(now=now, queues=tuple(queues), dead_letters=letters, pending_types=dict(pending), **ended)

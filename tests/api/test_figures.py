@@ -99,13 +99,18 @@ def test_too_many_steps_are_refused(house: ShopHouse) -> None:
     assert answer.status_code == 422
 
 
-@pytest.mark.requirement("W11", "L5")
-def test_queue_statistics_show_the_oldest_pending_age(house: ShopHouse) -> None:
+@pytest.mark.requirement("W11", "L5", "L13")
+def test_queue_statistics_show_the_oldest_pending_age_and_pending_jobs_by_type(house: ShopHouse) -> None:
     house.clock.advance(300)
     token = house.token(("staff", "manager"))
     shown = house.call("GET", "/api/jobs/admin/queue/statistics/", token).json()
     assert shown["oldest_pending_s"] >= 300
     assert (shown["pending"], shown["processing"], shown["dead"]) == (2, 2, 2)
+    for path, roles in (("admin/queue/statistics/", ("staff", "manager")), ("queues/", ("viewer",))):
+        everybody = house.call("GET", f"/api/jobs/{path}", house.token(roles)).json()
+        assert everybody["pending_types"] == {"mail.send": 2}
+        bound = house.call("GET", f"/api/jobs/{path}", house.token(roles, tenant=OWN)).json()
+        assert bound["pending_types"] == {"mail.send": 1}
 
 
 @pytest.mark.requirement("I11", "L13")

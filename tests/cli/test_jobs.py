@@ -170,11 +170,14 @@ def test_one_refusal_does_not_keep_the_others_from_being_done(run: Run, scene: S
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_counts_add_up_by_queue_and_tenant(answer: Answer, run: Run, scene: Scene) -> None:
+@pytest.mark.requirement("L13")
+def test_counts_add_up_by_queue_type_and_tenant(answer: Answer, run: Run, scene: Scene) -> None:
     everyone = answer("queues", "--url", scene.url)
     [queue] = everyone["queues"]
     assert (queue["queue"], queue["pending"], queue["failed"]) == ("default", 1, 1)
     assert (everyone["completed"], everyone["dead"], everyone["dead_letters"]) == (1, 1, {"pending_review": 1})
+    assert everyone["pending_types"] == {"mail.send": 1}
+    assert "pending types  mail.send=1" in run("queues", "--url", scene.url).stdout
     acme = answer("queues", "--tenant", "acme", "--url", scene.url)
     assert (acme["queues"], acme["completed"], acme["dead"]) == ([], 1, 1)
     assert "default  1        1      1          0           1" in run("queues", "--url", scene.url).stdout

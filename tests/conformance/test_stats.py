@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from fairlane.core.ops import ALL_TENANTS, only
+from fairlane.core.limits import Limit
+from fairlane.core.ops import ALL_TENANTS, Scope, only
 from tests.support.samples import cancelled, completed, died, retried, snoozed
 from tests.support.scene import Scene
 
@@ -161,3 +164,27 @@ def test_the_oldest_due_time_is_found_in_whichever_line_it_stands(scene: Scene) 
         assert scene.queue().oldest_due_at == scene.at(-age_s)
         [mine] = scene.stats(only(tenant)).queues
         assert mine.oldest_due_at == scene.at(-age_s)
+
+
+@pytest.mark.requirement("L13")
+def test_pending_jobs_are_counted_by_type_wherever_they_wait(scene: Scene) -> None:
+    def types(scope: Scope = ALL_TENANTS, **options: Any) -> dict[str, int]:
+        return scene.stats(scope, parts=("types",), **options).pending_types
+
+    assert types() == {}
+    worker = scene.hire(lease_s=3600)
+    for tenant, queue in (("acme", "default"), ("acme", "bulk"), ("bolt", "bulk")):
+        scene.put(type="report", tenant=tenant, queue=queue)
+        scene.put(type="mail", tenant=tenant, queue=queue, priority=2)
+    scene.put(type="later", delay_s=60.0)
+    one = Limit(kind="tenant", name="acme", waiting=1, when_full="hold")
+    scene.enqueue(scene.job("kept", tenant="acme", queue="bulk"), limits=(one,))
+    [prefetched] = scene.prefetch(worker, queues=("bulk",), types=("report",))
+    assert types() == types(rough=True) == types(cap=0) == {"report": 3, "mail": 3, "later": 1, "kept": 1}
+    assert types(Scope("acme")) == {"report": 2, "mail": 2, "kept": 1}
+    assert types(Scope("nobody")) == {}
+    scene.start(worker, prefetched)
+    [failing] = scene.claim(worker, types=("mail",))
+    scene.settle(worker, retried(failing, 60.0))
+    assert types() == {"report": 2, "mail": 2, "later": 1, "kept": 1}
+    assert scene.stats().pending_types == {}

@@ -124,3 +124,21 @@ def test_one_tenants_metrics_hold_nothing_of_another() -> None:
 
     with inside("globex-canary"), pytest.raises(PermissionDenied):
         exposition(shop.app, tenant="acme")
+
+
+@pytest.mark.requirement("L13")
+def test_pending_jobs_have_a_gauge_for_each_type_up_to_a_hundred_and_the_rest_together() -> None:
+    shop = Shop()
+    bounds = []
+    for number in range(102):
+
+        @shop.app.task(name=f"task-{number:03d}")
+        def work() -> None: ...
+
+        bounds += [shop.app.tasks[f"task-{number:03d}"].using(tenant="acme").bind()] * (2 if number < 100 else 1)
+    shop.app.enqueue_many(bounds)
+    for families in (shop.scrape(), shop.scrape(tenant="acme")):
+        samples = families["fairlane_pending_jobs"].samples
+        assert {sample.labels["type"] for sample in samples} == {*(f"task-{n:03d}" for n in range(100)), OTHER}
+        assert value(families, "fairlane_pending_jobs", type="task-007") == 2
+        assert value(families, "fairlane_pending_jobs", type=OTHER) == 2

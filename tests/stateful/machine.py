@@ -308,7 +308,7 @@ class Lives(RuleBasedStateMachine):
         self.run(PageDeadLetters(scope=scope, where=filters, before=before, limit=limit))
         self.run(PageAudit(scope=scope, target=f"dead_letter:{letter}"))
         self.run(GetStats(scope=scope, cap=data.draw(st.sampled_from((3, 100_000)))))
-        self.run(GetStats(scope=scope, rough=True, parts=("queues", "dead_letters")))
+        self.run(GetStats(scope=scope, rough=True, parts=("queues", "dead_letters", "types")))
 
     # Always.
 

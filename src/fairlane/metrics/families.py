@@ -18,6 +18,8 @@ LONGEST_BUCKET = 22
 """2**22 ms: over an hour. Longer spans are in +Inf alone."""
 MOST_WORKERS = 200
 """Worker processes with metrics of their own."""
+MOST_TYPES = 100
+"""Types with a gauge of their own; the rest are together."""
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
 
 
@@ -75,7 +77,19 @@ def depths(stats: Stats) -> Iterator[Metric]:
         oldest.add_metric((queue.queue,), _age_s(stats.now, queue.oldest_due_at))
     letters = GaugeMetricFamily("dlq_depth", "Dead letters pending review, counted up to 10000.")
     letters.add_metric((), stats.dead_letters.get("pending_review", 0))
-    yield from (depth, jobs, oldest, letters)
+    yield from (depth, jobs, oldest, letters, _pending_types(stats.pending_types))
+
+
+def _pending_types(counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(
+        "fairlane_pending_jobs", "Pending jobs by type; above 10000 an estimate.", labels=("type",)
+    )
+    most = sorted(counts, key=lambda name: (-counts[name], name))
+    for name in most[:MOST_TYPES]:
+        family.add_metric((name,), counts[name])
+    if rest := sum(counts[name] for name in most[MOST_TYPES:]):
+        family.add_metric((OTHER,), rest)
+    return family
 
 
 def tenant_counts(counts: Mapping[str, Mapping[str, int]], stats: Stats | None) -> Iterator[Metric]:

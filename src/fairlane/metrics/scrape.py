@@ -53,7 +53,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
 
 
 def read_gauges(scope: Scope) -> Steps[Gauges]:
-    stats = yield GetStats(scope=scope, cap=CAP, rough=True, parts=("queues", "dead_letters"))
+    stats = yield GetStats(scope=scope, cap=CAP, rough=True, parts=("queues", "dead_letters", "types"))
     if scope != ALL_TENANTS:
         return Gauges(stats=stats)
     return Gauges(

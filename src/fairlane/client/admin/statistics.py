@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from fairlane.client.context import in_scope
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.core.ops import Check, GetStats, Health, ReadStats, StatRow, Stats
-from fairlane.core.ops.statistics import StatsBy
+from fairlane.core.ops.statistics import StatsBy, StatsPart
 from fairlane.errors import InvalidOption
 
 ROWS_A_READ = 10_000
@@ -69,8 +70,8 @@ class StatisticsAdmin(Verbs):
     __slots__ = ()
 
     def _counts(self, *, tenant: str | int | None = None) -> Steps[Stats]:
-        """Counts by queue and status, with the oldest due time of each queue."""
-        return (yield from ask(GetStats(scope=in_scope(tenant))))
+        """Counts by queue and status, with the oldest due time of each queue, and pending jobs by type."""
+        return (yield from ask(GetStats(scope=in_scope(tenant), parts=get_args(StatsPart))))
 
     def _minutes(
         self,

@@ -206,7 +206,7 @@ class DepthWarning:
         if now_s < self._next_count_s:
             return
         self._next_count_s = now_s + COUNT_EVERY_S
-        stats = yield from ask(GetStats(scope=ALL_TENANTS, cap=self._warn_depth + 1))
+        stats = yield from ask(GetStats(scope=ALL_TENANTS, cap=self._warn_depth + 1, parts=("queues",)))
         self._compare(sum(queue.ready + queue.scheduled for queue in stats.queues))
 
     def _compare(self, depth: int) -> None:

@@ -36,9 +36,12 @@ class Stats(Struct, frozen=True, kw_only=True):
     cancelled: int
     dead_letters: dict[str, int]
     """By dead-letter status, those with any."""
+    pending_types: dict[str, int] = {}
+    """Pending jobs by type, those with any. Not capped: exact while `cap`, and at least 1,000, are ready, scheduled or
+    held; above, an estimate from a part of them."""
 
 
-StatsPart = Literal["queues", "ended", "dead_letters"]
+StatsPart = Literal["queues", "ended", "dead_letters", "types"]
 
 
 class GetStats(Op[Stats], frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class GetStats(Op[Stats], frozen=True, kw_only=True):
     are counted that are among the newest `cap` of their status. For who asks often: without "ended" the cost goes with
     the queues and with the tenants that wait in them, not with the jobs."""
     parts: tuple[StatsPart, ...] = ("queues", "ended", "dead_letters")
-    """What is counted: queues, jobs by how they ended, dead letters. The rest is 0 or empty."""
+    """What is counted: queues, jobs by how they ended, dead letters, pending jobs by type. The rest is 0 or empty."""
 
 
 class StatRow(Struct, frozen=True, kw_only=True):

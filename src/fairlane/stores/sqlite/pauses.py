@@ -15,8 +15,8 @@ from fairlane.stores.sqlite.transaction import Transaction, change, reading
 _pause = RowReader(Pause)
 _PAUSES = f"""
 select {_pause.columns} from (
-  select p.*, r.kind is not null as refuse
-  from fairlane_pause p left join fairlane_refusal r on r.kind = p.kind and r.name = p.name)
+  select fairlane_pause.*, r.kind is not null as refuse from fairlane_pause
+  left join fairlane_refusal r on r.kind = fairlane_pause.kind and r.name = fairlane_pause.name)
 """  # noqa: S608
 _KNOWN = f"{_PAUSES} where kind = ? and name = ?"
 # Read with the limits at every enqueue: enqueueing asks for refusals only where there are some.

@@ -39,6 +39,14 @@ _HEAD = "select min(due_at) from fairlane_ready where queue = ? and band = ? and
 _NEWEST_LETTERS = "(select seq from fairlane_dead_letter where status = ? order by seq desc limit ?)"
 _ROUGHLY = 10
 """How many times `cap` a rough number is counted to."""
+_LEAST_TYPED = 1_000
+"""Rows of a place that are read for types whatever the cap."""
+_READY_TYPES = "select type, count(*) from (select type from fairlane_ready where {} limit ?) group by type"
+_OTHER_PENDING = (
+    f"from fairlane_scheduled f {_JOB} where f.failed = 0",
+    f"from fairlane_held f {_JOB} where true",
+    f"from fairlane_lease f {_JOB} where f.started_at is null",
+)
 V = TypeVar("V")
 
 
@@ -79,6 +87,12 @@ class StatusCounter:
         names |= {name for (name,) in self._tx.db.execute(_LEASED_QUEUES)}
         return sorted(names)
 
+    def bands(self) -> Iterator[tuple[str, int]]:
+        """Every queue and band with ready jobs of anybody."""
+        for queue in self._each(_NEXT_READY_QUEUE, ""):
+            for band in self._each(_NEXT_BAND, -1, queue):
+                yield queue, band
+
     def oldest_due_at(self, queue: str) -> int | None:
         """The earliest due time among the ready: the least of the heads of all lines."""
         heads: list[int] = []
@@ -111,8 +125,32 @@ def get_stats(tx: Transaction, op: GetStats) -> Stats:
         cancelled = counter.count("done", "f.status = 'cancelled' and f.status <> 'completed'")
     letters = _letters(counter, op) if "dead_letters" in op.parts else {}
     return Stats(
-        now=from_us(tx.now), queues=queues, completed=completed, dead=dead, cancelled=cancelled, dead_letters=letters
+        now=from_us(tx.now),
+        queues=queues,
+        completed=completed,
+        dead=dead,
+        cancelled=cancelled,
+        dead_letters=letters,
+        pending_types=_pending_types(tx, op) if "types" in op.parts else {},
     )
+
+
+def _pending_types(tx: Transaction, op: GetStats) -> dict[str, int]:
+    """Counts up to a bound in each place, and in each line of a tenant's ready jobs."""
+    most = max(_ROUGHLY * op.cap if op.rough else op.cap, _LEAST_TYPED)
+    tenant = op.scope.tenant
+    counter, found = StatusCounter(tx, tenant, most), Counter[str]()
+    if tenant is None:
+        found.update(dict(tx.db.execute(_READY_TYPES.format("true"), (most,))))
+    else:
+        for queue, band in counter.bands():
+            line = _READY_TYPES.format("queue = ? and band = ? and tenant = ?")
+            found.update(dict(tx.db.execute(line, (queue, band, tenant, most))))
+    for rows in _OTHER_PENDING:
+        where, params = ("true", ()) if tenant is None else ("j.tenant = ?", (tenant,))
+        sql = f"select type, count(*) from (select j.type {rows} and {where} limit ?) group by type"  # noqa: S608
+        found.update(dict(tx.db.execute(sql, (*params, most))))
+    return dict(sorted(found.items()))
 
 
 def _letters(counter: StatusCounter, op: GetStats) -> dict[str, int]:

@@ -299,8 +299,72 @@ begin
 end
 $$;
 
+-- sample_share: which part of a table, in percent, about so many pages are.
+create or replace function sample_share(_table regclass, _pages integer) returns real
+language sql stable
+return least(100, 100.0 * _pages / greatest(1, pg_relation_size(_table) / current_setting('block_size')::integer));
+
+-- count_types: everybody's pending jobs by type, from about `_pages` pages of each table; true where it has no more.
+-- uses:   ready, scheduled and held by samples (see sample_queues), lease whole
+create or replace function count_types(_pages integer) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _of_ready      real := sample_share('ready', _pages);
+  _of_scheduled  real := sample_share('scheduled', _pages);
+  _of_held       real := sample_share('held', _pages);
+begin
+  return (
+    select json_object_agg(t.type, t.n) from (
+      select p.type, greatest(sum(p.n)::bigint, 1) as n from (
+        select r.type, count(*) * 100 / _of_ready as n
+        from ready r tablesample system (_of_ready) repeatable (0) group by r.type
+        union all
+        select s.type, count(*) * 100 / _of_scheduled
+        from scheduled s tablesample system (_of_scheduled) repeatable (0) where not s.failed group by s.type
+        union all
+        select h.type, count(*) * 100 / _of_held
+        from held h tablesample system (_of_held) repeatable (0) group by h.type
+        union all
+        select l.type, count(*) from lease l where l.started_at is null group by l.type
+      ) p group by p.type
+    ) t);
+end
+$$;
+
+-- count_types: a tenant's, no more than `_most` of each place and of each of its lines of ready jobs.
+-- uses:   ready_line (a seek for each queue and band of anybody), scheduled_tenant, held and lease whole
+create or replace function count_types(_tenant text, _most integer) returns json
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+begin atomic
+  with recursive line (queue, band) as (
+    (select r.queue, r.band from ready r order by r.queue, r.band limit 1)
+    union all
+    select n.queue, n.band from line l cross join lateral (
+      select r.queue, r.band from ready r where (r.queue, r.band) > (l.queue, l.band) order by r.queue, r.band limit 1
+    ) n
+  )
+  select json_object_agg(t.type, t.n) from (
+    select p.type, count(*) as n from (
+      select r.type from line l cross join lateral (
+        select r.type from ready r where r.queue = l.queue and r.band = l.band and r.tenant = _tenant limit _most) r
+      union all
+      (select s.type from scheduled s where s.tenant = _tenant and not s.failed limit _most)
+      union all
+      (select h.type from held h where h.tenant = _tenant limit _most)
+      union all
+      select l.type from lease l where l.tenant = _tenant and l.started_at is null
+    ) p group by p.type
+  ) t;
+end;
+
 -- get_stats_v1: counts by queue and status, each no higher than `cap`; with `rough`, estimates where they are. No
---         `parts`: all.
+--         `parts`: all but `types`.
 -- role:   worker, api
 -- uses:   see count_queues, sample_queues, count_ended and count_letters
 --
@@ -320,6 +384,7 @@ declare
   _unfinished  bigint;
   _ended       json;
   _letters     json;
+  _types       json;
 begin
   if _parts is null or 'queues' = any(_parts) or ('ended' = any(_parts) and _tenant is not null) then
     if _tenant is null then
@@ -350,9 +415,14 @@ begin
         order by c.queue)
     into _queues from unnest(_counts) c cross join (select case when not _rough then _cap end as most) m;
   end if;
+  if 'types' = any(_parts) then
+    -- Some 80 rows fit on a page; a few are half empty.
+    _types := case when _tenant is null then count_types(greatest(256, case when _rough then 0 else _cap / 40 end))
+                   else count_types(_tenant, greatest(_cap, 1000)) end;
+  end if;
   return json_build_object(
     'now', now_of(_op), 'queues', coalesce(_queues, '[]'), 'completed', coalesce(_ended -> 'completed', '0'),
     'dead', coalesce(_ended -> 'dead', '0'), 'cancelled', coalesce(_ended -> 'cancelled', '0'),
-    'dead_letters', coalesce(_letters, '{}'));
+    'dead_letters', coalesce(_letters, '{}'), 'pending_types', coalesce(_types, '{}'));
 end
 $$;
