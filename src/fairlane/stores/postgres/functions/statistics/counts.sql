@@ -299,7 +299,7 @@ begin
 end
 $$;
 
--- sample_share: which part of a table, in percent, about so many pages are.
+-- sample_share: which part of a table, in percent, about `_pages` pages are.
 create or replace function sample_share(_table regclass, _pages integer) returns real
 language sql stable
 return least(100, 100.0 * _pages / greatest(1, pg_relation_size(_table) / current_setting('block_size')::integer));
