@@ -74,6 +74,8 @@ def test_10_1_required_fields_are_validated(missing: str) -> None:
     is_valid, errors = PayloadValidator.validate_payload(payload=short, category="ingestion")
     assert not is_valid
     assert missing in errors[0]
+    alone = {name: GOOD[name] for name in ("tenant_id", "correlation_id", "idempotency_key")}
+    assert not PayloadValidator.validate_payload(payload=alone, category="ingestion")[0]
 
 
 @pytest.mark.requirement("W3")

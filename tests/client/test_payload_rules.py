@@ -98,6 +98,29 @@ def test_strict_payloads_demand_every_field_and_list_what_is_missing(make_app: C
     assert (job.tenant, job.correlation_id) == ("1", str(CORRELATION))
 
 
+@pytest.mark.requirement("W2")
+def test_strict_payloads_demand_a_reference_to_an_object(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(strict_payload=True)
+    given: dict[str, Any] = {"tenant": 1, "correlation_id": CORRELATION}
+
+    def task(name: str, function: Callable[..., None], **options: Any) -> Any:
+        return app.task(name=name, category="ingestion", **options)(function).using(**given, idempotency_key=name)
+
+    with pytest.raises(InvalidPayload, match="no object is referred to") as raised:
+        task("t.none", lambda number: None).using(idempotency_key=None).enqueue(1)
+    assert "idempotency_key is missing" in str(raised.value), "all problems at once"
+    for number, value in enumerate((None, "", [])):
+        with pytest.raises(InvalidPayload, match="no object is referred to"):
+            task(f"t.empty{number}", lambda user_id=None, user_ids=None: None).enqueue(user_ids=value)
+    assert app.jobs.list().jobs == ()
+    task("t.id", lambda user_id: None).enqueue(7)
+    task("t.ids", lambda user_ids: None).enqueue([7, 8])
+    task("t.refs", lambda report: None, refs=("report",)).enqueue(7)
+    task("t.required", lambda report: None, required=("report",)).enqueue("r7")
+    task("t.call", lambda: None).using(refs={"report": 7}).enqueue()
+    assert len(app.jobs.list().jobs) == 5
+
+
 @pytest.mark.requirement("W4")
 def test_a_validator_adds_fields_and_schemas_by_category_and_task(make_app: Callable[..., Fairlane]) -> None:
     class Schema(msgspec.Struct):

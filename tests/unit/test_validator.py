@@ -31,6 +31,20 @@ def errors_of(payload: object, category: Any = "ingestion", required: list[str] 
     return errors
 
 
+@pytest.mark.requirement("W2")
+def test_a_payload_refers_to_an_object() -> None:
+    bare = PayloadValidator.create_payload(123, UUID(CORRELATION), "k")
+    assert errors_of(bare) == ["no object is referred to: expected a field named …_id or …_ids, such as document_id"]
+    both = errors_of({**bare, "idempotency_key": None})
+    assert [error.split()[0] for error in both] == ["idempotency_key", "no"], "all problems at once"
+    for field in ({"document_id": 7}, {"document_ids": [7]}):
+        assert errors_of({**bare, **field}) == []
+    for field in ({"document_id": None}, {"document_ids": []}, {"document": 7}):
+        assert len(errors_of({**bare, **field})) == 1
+    assert errors_of({**bare, "report": 7}, required=["report"]) == []
+    assert errors_of(bare, required=["report"]) == ["report is missing"]
+
+
 @pytest.mark.requirement("W4")
 def test_the_documents_own_example_is_created_and_accepted() -> None:
     payload = a_payload()

@@ -154,7 +154,7 @@ def _job_id() -> str:
 
 
 def _task_options(app: Fairlane, name: str) -> TaskOptions:
-    options = TaskOptions(name=name, timeout=TIMEOUT_S, retry=RETRY, sensitive="allow")
+    options = TaskOptions(name=name, timeout=TIMEOUT_S, retry=RETRY, sensitive="allow", required=("message",))
     if (category := _category(app)) is not None:
         options["category"] = category
     return options

@@ -37,8 +37,8 @@ _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
 class Envelope:
     """Checks tenant, correlation id, idempotency key, category and references together with the arguments.
 
-    With `strict_payload` each of them must have been given or inherited. Else defaults count as given, and
-    only the validator's own required fields and schemas can refuse the job.
+    With `strict_payload` each of them must have been given or inherited, and an object referred to. Else defaults count
+    as given, and only the validator's own required fields and schemas can refuse the job.
     """
 
     def __init__(self, settings: Settings, validator: PayloadValidator | None) -> None:
@@ -56,12 +56,19 @@ class Envelope:
             tenant, correlation, key = tenant or self._settings.default_tenant, _PLACEHOLDER_ID, key or _PLACEHOLDER_ID
         named = {"tenant_id": tenant, "correlation_id": correlation, "idempotency_key": key}
         text, _ = encode_value(args, limits=self._settings.limits)
+        refs = refs_of(task, options, args)
         document = {
-            **refs_of(task, options, args),
+            **refs,
             **({} if text is None else msgspec.json.decode(text)),
             **{name: value for name, value in named.items() if value is not None},
         }
-        return self._validator.validate_payload(document, task.category, task=task.name)[1]
+        has_reference = bool(refs) or any(args.get(name) is not None for name in task.required)
+        return self._validator.review(
+            document,
+            task.category,
+            task=task.name,
+            is_reference_required=self._settings.strict_payload and not has_reference,
+        ).errors
 
 
 def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> dict[str, int | str]:

@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     require_principal: bool = True
     """Postpone a job that requests its principal while its tenant has none; false: it gets None and continues."""
     strict_payload: bool = False
-    """Require tenant, correlation id (a UUID), idempotency key and category on every job."""
+    """Require tenant, correlation id (a UUID), idempotency key, category and an object reference on every job."""
     sensitive: SensitivePolicy = "refuse"
     """What happens to payloads that hold passwords, tokens or card numbers: `refuse`, `redact` or `allow`."""
     payload_warn_bytes: _Count = 10_240

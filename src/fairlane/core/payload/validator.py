@@ -68,12 +68,16 @@ class PayloadValidator:
         additional_required: Iterable[str] | None = None,
         *,
         task: str | None = None,
+        is_reference_required: bool = True,
     ) -> Review:
-        """Everything there is to say about a payload."""
+        """Everything there is to say about a payload. It must name an object it works on, unless its caller has."""
         if not isinstance(payload, Mapping):
             return Review([f"the payload is {type(payload).__name__}, expected a dict of named values"], [])
         errors = [*self._category_errors(category), *_envelope_errors(payload)]
-        errors += self._required_errors(payload, category, task, additional_required or ())
+        declared = self._declared(category, task, additional_required or ())
+        errors += [f"{field} is missing" for field in declared if payload.get(field) is None]
+        if is_reference_required and not declared and not any(_is_reference(*field) for field in payload.items()):
+            errors.append("no object is referred to: expected a field named …_id or …_ids, such as document_id")
         errors += _reference_errors(payload)
         errors += self._schema_errors(payload, category, task)
         if self._sensitive == "refuse":
@@ -115,12 +119,10 @@ class PayloadValidator:
             return [f"category = {shown(category)}: expected one of {names}"]
         return [f'category "{category}" is not known; there are {names}.{nearest(category, self._categories)}']
 
-    def _required_errors(
-        self, payload: Mapping[str, Any], category: str | None, task: str | None, additional: Iterable[str]
-    ) -> list[str]:
+    def _declared(self, category: str | None, task: str | None, additional: Iterable[str]) -> list[str]:
+        """The fields required beside those of every payload."""
         by_category, by_task = self._required.get(category or "", ()), self._required.get(task or "", ())
-        fields = dict.fromkeys((*by_category, *by_task, *additional))
-        return [f"{field} is missing" for field in fields if field not in _ENVELOPE and payload.get(field) is None]
+        return [field for field in dict.fromkeys((*by_category, *by_task, *additional)) if field not in _ENVELOPE]
 
     def _schema_errors(self, payload: Mapping[str, Any], category: str | None, task: str | None) -> list[str]:
         errors: list[str] = []
@@ -156,6 +158,10 @@ def _check_uuid(value: object) -> None:
         UUID(value) if isinstance(value, str) and len(value) == 36 else UUID("")
     except ValueError:
         raise InvalidOption("correlation_id", value, "a UUID") from None
+
+
+def _is_reference(field: object, value: object) -> bool:
+    return str(field).endswith(("_id", "_ids")) and field not in _ENVELOPE and value not in (None, "", [], ())
 
 
 def _reference_errors(payload: Mapping[str, Any]) -> list[str]:
