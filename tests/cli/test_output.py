@@ -54,7 +54,7 @@ def test_a_narrow_terminal_still_gets_whole_ids(scene: Scene) -> None:
 
 
 def test_what_jobs_carry_cannot_steer_the_terminal(run: Run, url: str) -> None:
-    hostile = f"{ESCAPE}[2J{ESCAPE}]0;owned\x07\u202eabc"
+    hostile = f"{ESCAPE}[2J{ESCAPE}]0;owned\x07\u202eabc\x9b31m\u200b"
     with Fairlane(url) as app:
 
         @app.task(name="mail.send")
@@ -66,7 +66,12 @@ def test_what_jobs_carry_cannot_steer_the_terminal(run: Run, url: str) -> None:
     for words in (["jobs", "show", handle.id], ["dlq", "list"], ["dlq", "show", letter.id], ["audit", "list"]):
         result = run(*words, "--url", url)
         assert result.exit_code == 0
-        assert not {ESCAPE, "\x07", "\u202e"} & set(result.output)
+        assert not set(ESCAPE + "\x07\u202e\x9b\u200b") & set(result.output)
+        for shown in (
+            run(*words, "--json", "--url", url).output,
+            on_a_terminal(*map(str, words), "--json", "--url", url),
+        ):
+            assert not set(ESCAPE + "\x07\u202e\x9b\u200b") & set(shown)
     assert ESCAPE not in on_a_terminal("dlq", "list", "--url", url, NO_COLOR="1")
 
 

@@ -103,3 +103,16 @@ def test_a_job_that_cancels_every_task_of_its_process_is_charged_and_ends(crew: 
     crew.eventually(lambda: all(handle.status() == "completed" for handle in later))
     assert len(crew.began(spoilt)) == 1
     assert foreman.stop() == 0
+
+
+def test_what_a_task_says_begins_no_line_of_the_log(crew: Crew) -> None:
+    words = "no\x1b[2J\x9b31m\u202e\n2026-01-01 12:00:00,000 CRITICAL root[1]: FAKE LOG LINE\r\u2028FAKE"
+    handle = crew.task("complain").enqueue(words)
+    foreman = crew.start("-p", "1", "-s", "1")
+    crew.eventually(lambda: handle.status() == "dead", 20)
+    crew.eventually(lambda: "FAKE LOG LINE" in foreman.log(), 20)
+    assert foreman.stop() == 0
+    lines = foreman.log().splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if line.startswith(("2026-01-01 12", "FAKE"))] == []
+    assert handle.job().last_error == words, "the record keeps what was said"

@@ -29,6 +29,7 @@ from fairlane.core.ids import SYSTEM
 from fairlane.core.names import EMAIL_TASK as EMAIL, WEBHOOK_TASK as WEBHOOK
 from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.retry import Retry
+from fairlane.core.text import header_text, one_line
 from fairlane.errors import FairlaneError, NonRetryable
 
 log = GuardedLogger("fairlane.alerts")
@@ -191,15 +192,15 @@ def mail_of(settings: EmailSettings, message: Message, id: str, at: datetime) ->
     mail = EmailMessage()
     mail["From"] = settings.sender
     mail["To"] = ", ".join(settings.to)
-    mail["Subject"] = message.subject
+    mail["Subject"] = header_text(message.subject)
     mail["Date"] = format_datetime(at)
     mail["Message-ID"] = f"<{id}@fairlane>"
     mail["Auto-Submitted"] = "auto-generated"
     lines = [
-        message.text,
+        one_line(message.text),
         "",
         f"rule       {message.rule}",
-        *([f"about      {message.about}"] if message.about else []),
+        *([f"about      {one_line(message.about)}"] if message.about else []),
         f"severity   {message.severity}",
         f"value      {message.value:g}",
         f"threshold  {message.threshold:g}",

@@ -29,8 +29,10 @@ _MEANINGS = {
     401: "not authenticated",
     403: "a role is missing, or the request comes from another site's page",
     404: "not found, or it belongs to another tenant",
+    408: "the body did not arrive in time",
     409: "not allowed in the current state, or the key is taken",
     413: "the body is too large",
+    414: "the query is too long",
     415: "the body is encoded, or its Content-Type is not JSON",
     422: "a part of the request was not accepted",
     429: "too many requests: Retry-After says when to retry",
@@ -207,10 +209,10 @@ def gated_routes(api: FastAPI) -> list[GatedRoute]:
 
 
 def _problems_of(method: str, right: Right) -> dict[int | str, dict[str, Any]]:
-    statuses = {422, 429, 503}
+    statuses = {414, 422, 429, 503}
     if right is not Right.OPEN:
         statuses |= {401, 403, 404}  # a listing may name another tenant, too
     if method != "GET":
-        statuses |= {400, 404, 409, 413, 415}
+        statuses |= {400, 404, 408, 409, 413, 415}
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
     return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in sorted(statuses)}

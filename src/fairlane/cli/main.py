@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from fairlane.cli.options import SuggestingGroup
-from fairlane.cli.output import INTERRUPTED, USAGE, explained, one_line
+from fairlane.cli.output import INTERRUPTED, USAGE, explained
+from fairlane.core.text import one_line
 from fairlane.errors import FairlaneError
 
 COMMANDS = {

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal, one_line
+from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal
 from fairlane.cli.target import At
+from fairlane.core.text import one_line
 
 if TYPE_CHECKING:
     from fairlane.client.admin.bulk_acts import ManyActs

@@ -8,7 +8,6 @@ Exit codes:
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from fairlane.core.text import one_line, printable, printable_json
 from fairlane.errors import (
     BadInput,
     CredentialNotFound,
@@ -38,16 +38,7 @@ if TYPE_CHECKING:
 
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """The text with escape sequences, direction marks and control characters made visible; tabs and newlines stay."""
-    return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+_KEPT = "\n\t"
 
 
 def shortened(text: str, limit: int = 60) -> str:
@@ -191,11 +182,11 @@ class Printer:
         click.echo(encoded(value, indented=sys.stdout.isatty()))
 
     def line(self, text: str) -> None:
-        click.echo(printable(text))
+        click.echo(printable(text, keep=_KEPT))
 
     def note(self, text: str) -> None:
         """Print a note for people, on stderr."""
-        click.echo(printable(text), err=True)
+        click.echo(printable(text, keep=_KEPT), err=True)
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
@@ -246,7 +237,7 @@ class Printer:
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """Print one `name  value` line each; empty values are omitted."""
-        shown = [(name, printable(str(value))) for name, value in pairs if value is not None and str(value)]
+        shown = [(name, printable(str(value), keep=_KEPT)) for name, value in pairs if value is not None and str(value)]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
             first, *rest = value.split("\n")
@@ -302,7 +293,7 @@ def encoded(value: object, *, indented: bool) -> bytes:
     import msgspec
 
     text = msgspec.json.encode(document(value))
-    return msgspec.json.format(text, indent=2) if indented else text
+    return printable_json((msgspec.json.format(text, indent=2) if indented else text).decode()).encode()
 
 
 def indented(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Loggers that never raise into the code that logs: handlers, filters and formatters belong to the application."""
+"""Loggers that never raise into the code that logs, and whose lines no data can forge.
+
+Handlers, filters and formatters belong to the application.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import logging
 import sys
 from contextlib import suppress
 from typing import Any
+
+from fairlane.core.payload.storable import safe_str
+from fairlane.core.text import log_line
 
 
 class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
@@ -16,7 +22,14 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
         self._has_failed = False
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        if not self.logger.isEnabledFor(level):
+            return
         try:
+            # Only our own format may begin a line, as before a traceback.
+            has_lines = "\n" in str(msg)
+            args = tuple(_shown(value, has_lines=has_lines) for value in args)
+            if "extra" in options:
+                options["extra"] = {name: _shown(value) for name, value in options["extra"].items()}
             # Two frames up: `%(filename)s` names the caller, not this module.
             self.logger.log(level, msg, *args, **{"stacklevel": 2, **options})
         except BaseException as error:  # noqa: BLE001 - a subscriber can never break the caller, whatever it raises
@@ -29,3 +42,11 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
         with suppress(BaseException):
             name = type(error).__name__
             sys.stderr.write(f"fairlane: a log handler raised {name}: lines of {self.logger.name} are lost\n")
+
+
+def _shown(value: object, *, has_lines: bool = False) -> object:
+    """An argument of a line: numbers as they are, text and anything else as printable text, errors without secrets."""
+    if value is None or isinstance(value, (int, float)):
+        return value
+    text = value if isinstance(value, str) else safe_str(value)
+    return log_line(text, has_lines=has_lines)

@@ -102,6 +102,11 @@ def moody(mood: str) -> int:
     return os.getpid()
 
 
+@app.task(name="yard.complain", max_attempts=1)
+def complain(words: str) -> None:
+    raise ValueError(words)
+
+
 @app.task(name="yard.fail", retry=Retry(max_attempts=2, delays=(0.0,)))
 async def fail() -> None:
     diary("began")

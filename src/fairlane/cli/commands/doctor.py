@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import FAILED, Printer, one_line, plural
+from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At, isolator_of, schema_of, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
+from fairlane.core.text import one_line
 from fairlane.errors import (
     ConfigError,
     FairlaneError,

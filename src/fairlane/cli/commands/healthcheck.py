@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import Failed, Printer, one_line
+from fairlane.cli.output import Failed, Printer
 from fairlane.cli.target import At
+from fairlane.core.text import one_line
 
 ANSWER_S = 5.0
 LONGEST_ANSWER = 8192

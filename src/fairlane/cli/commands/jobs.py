@@ -21,9 +21,10 @@ from fairlane.cli.options import (
     prints,
     read_span,
 )
-from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, one_line, plural, span
+from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, plural, span
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
+from fairlane.core.text import one_line
 from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from fairlane.core.text import printable
 from fairlane.errors import InvalidOption
 
 MOST_PROBLEMS = 20
@@ -61,7 +62,7 @@ def scan(text: bytes, limits: ScanLimits = LIMITS) -> list[str]:
 def shown_key(key: str) -> str:
     """A key as it may stand in a path: short, and nothing in it that could break a line or a log."""
     text = key if len(key) <= SHOWN_KEY else key[:SHOWN_KEY] + "…"
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return printable(text)
 
 
 class _StopScanning(Exception):

@@ -1,0 +1,54 @@
+"""Text from outside as it may stand in a log line, on a terminal or in the header of a mail.
+
+A tenant's name, an exception's message or a note may hold escape sequences, marks that turn the direction of writing,
+line breaks and words that mail programs decode: shown as they are, they would forge lines, colours and headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+INDENT = "    "
+
+
+def printable(text: str, *, keep: str = "", escaped: Callable[[str], str] | None = None) -> str:
+    """The text with each character that prints nothing of its own made visible, as in `repr`; those of `keep` stay.
+
+    These are control and format characters, direction marks, halves of surrogate pairs and unusual spaces.
+    """
+    if text.isprintable():
+        return text
+    escaped = escaped or _as_in_python
+    return "".join(char if char.isprintable() or char in keep else escaped(char) for char in text)
+
+
+def one_line(text: str) -> str:
+    """The text on one line: white space of any kind becomes a single blank."""
+    return printable(" ".join(text.split()))
+
+
+def log_line(text: str, *, has_lines: bool = False) -> str:
+    """The text as part of a log line; where it has lines of its own, as a traceback, they are indented.
+
+    No line of it can be taken for one that the log itself began.
+    """
+    return printable(text.replace("\n", f"\n{INDENT}"), keep="\n\t") if has_lines else printable(text)
+
+
+def header_text(text: str) -> str:
+    """The text as the value of a mail's header: on one line, and without encoded words (`=?utf-8?q?…?=`)."""
+    return one_line(text).replace("=?", "= ?")
+
+
+def printable_json(text: str) -> str:
+    """The same JSON document, its characters that print nothing written as escapes."""
+    return printable(text, keep="\n", escaped=_as_in_json)
+
+
+def _as_in_python(char: str) -> str:
+    return ascii(char)[1:-1]
+
+
+def _as_in_json(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
