@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from fairlane.api.auth.admission import Authenticator, UsersHook
-from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet
+from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet, OneLength
 from fairlane.api.openapi import describe
 from fairlane.api.problems import handle_problems
 from fairlane.api.request import ApiState
@@ -73,7 +73,7 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        middleware=[Middleware(part) for part in (EndingSlash, HeadAsGet, AllowedMethods, CarefulHeaders)],
+        middleware=[Middleware(part) for part in (CarefulHeaders, OneLength, EndingSlash, HeadAsGet, AllowedMethods)],
     )
     api.state.fairlane = state
     handle_problems(api)

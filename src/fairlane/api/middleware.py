@@ -1,11 +1,14 @@
-"""Middleware: security headers, a trailing slash on every path, HEAD for every GET, the methods of a 405."""
+"""Middleware: one length for a body, security headers, a trailing slash, HEAD for every GET, the methods of a 405."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
+from starlette.requests import Request
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairlane.api.problems import Problem
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -17,6 +20,23 @@ HEADERS = {
 }
 _RAW = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 _SLASHED = "/api/jobs"
+
+
+class OneLength:
+    """Refuses a body with two lengths: to a proxy that believes the other one, its rest is a second request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ())]
+        if b"transfer-encoding" in names and b"content-length" in names:
+            problem = Problem(400, "two_lengths", "give Content-Length or Transfer-Encoding, not both")
+            response = problem.response(Request(scope))
+            response.headers["Connection"] = "close"
+            await response(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class CarefulHeaders:

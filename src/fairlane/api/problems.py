@@ -21,7 +21,7 @@ from fairlane import errors
 from fairlane.api.auth.sessions import forget_cookie
 
 MEDIA_TYPE = "application/problem+json"
-_MOST_ERRORS = 20
+MOST_ERRORS = 20
 
 _STATUSES: tuple[tuple[type[errors.FairlaneError], int], ...] = (
     (errors.ConfigError, 500),
@@ -92,7 +92,7 @@ class Problem(Exception):
             status=status,
             code=code,
             detail=detail,
-            errors=None if errors is None else list(errors)[:_MOST_ERRORS],
+            errors=None if errors is None else list(errors)[:MOST_ERRORS],
             existing_job_id=existing_job_id,
             retry_after_s=retry_after_s,
             role=role,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Annotated, NamedTuple
+import re
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends
 from msgspec.structs import replace
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from fairlane.api.auth.admission import Authenticator, Caller
 from fairlane.api.problems import FieldError, Problem
@@ -19,9 +21,12 @@ from fairlane.core.payload.json_scan import ScanLimits, scan
 ENVELOPE_BYTES = 65_536
 """Bytes that a request may add to a payload of maximum size."""
 ENVELOPE_DEPTH = 4
-SCANNED_BYTES = 65_536
-"""Texts up to this size are checked for repeated keys; longer ones only for harmful content."""
-
+QUICK_BYTES = 16_384
+"""Bodies up to this size are checked on the event loop; longer ones in a thread."""
+ARRIVAL_S = 10.0
+"""How long a request may take to arrive."""
+_UNSURE = object()
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _NAME_BYTES = 400
 """Bytes of a credential's name beside its kind and id, which fit together where the store keeps who acted."""
@@ -78,10 +83,25 @@ State = Annotated[ApiState, Depends(_state)]
 Context = Annotated[RequestContext, Depends(_context)]
 
 
-async def read_body(request: Request, payload: ScanLimits) -> bytes:
+class ReadRequest(Request):
+    """A request whose body has been read and checked."""
+
+    def __init__(self, request: Request, text: bytes, value: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._text, self._value = text, value
+
+    async def body(self) -> bytes:
+        return self._text
+
+    async def json(self) -> Any:
+        return self._value
+
+
+async def read_request(request: Request, payload: ScanLimits) -> ReadRequest:
     """Read the body of a request that may contain a payload within these limits.
 
-    A body that is too large is refused before it is read in full, one that is too deep before it is parsed.
+    A body that is too large is refused before it is read in full, one that is too deep before it is parsed. Larger
+    ones are checked in a thread: other requests go on.
     """
     limits = replace(
         payload, max_bytes=payload.max_bytes + ENVELOPE_BYTES, max_depth=payload.max_depth + ENVELOPE_DEPTH
@@ -90,34 +110,48 @@ async def read_body(request: Request, payload: ScanLimits) -> bytes:
         raise Problem(415, "unsupported_encoding", "send the body as it is, without Content-Encoding")
     _refuse_large(_announced(request), limits)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        _refuse_large(len(body), limits)
+    try:
+        async with asyncio.timeout(ARRIVAL_S):
+            async for chunk in request.stream():
+                body += chunk
+                _refuse_large(len(body), limits)
+    except TimeoutError:
+        raise Problem(408, "body_too_slow", f"the body did not arrive within {ARRIVAL_S:g} s") from None
+    except ClientDisconnect:
+        raise Problem(400, "body_incomplete", "the connection ended before the body did") from None
     text = bytes(body)
-    if text and not _is_json(request):
+    if not text:
+        return ReadRequest(request, text, None)
+    if not _is_json(request):
         raise Problem(415, "unsupported_media_type", "send the body as JSON, with `Content-Type: application/json`")
-    if text and not _is_plain(text, limits):
-        problems = scan(text, limits) if len(text) <= SCANNED_BYTES or may_break(text, limits) else []
-        if problems:
+    if len(text) <= QUICK_BYTES:
+        return ReadRequest(request, text, _read(text, limits))
+    return ReadRequest(request, text, await asyncio.to_thread(_read, text, limits))
+
+
+def _read(text: bytes, limits: ScanLimits) -> Any:
+    """The value of a body. Nearly all are valid: only one that may not be is scanned, for all its problems."""
+    value = _UNSURE if may_break(text, limits) or _SURROGATE.search(text) else _parsed(text)
+    if value is _UNSURE:
+        if problems := scan(text, limits):
             found = [FieldError(where="body", message=problem) for problem in problems]
             raise Problem(400, "malformed_body", "the body is not JSON as we take it", errors=found)
-    return text
+        value = json.loads(text)
+    return value
 
 
-def _is_plain(text: bytes, limits: ScanLimits) -> bool:
-    """Whether a body is certainly valid: true for nearly all, and five times faster than a scan."""
-    if len(text) > SCANNED_BYTES or b"\\" in text or may_break(text, limits):
-        return False
+def _parsed(text: bytes) -> Any:
     try:
-        json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant)
-    except ValueError:
-        return False
-    return True
+        return json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return _UNSURE
 
 
-def _without_repetition(pairs: list[tuple[str, object]]) -> None:
-    if len({key for key, _ in pairs}) < len(pairs):
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError("a key comes twice")
+    return value
 
 
 def _refuse_constant(name: str) -> None:

@@ -15,14 +15,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairlane.api.problems import MEDIA_TYPE, FieldError, Problem
-from fairlane.api.request import read_body, state_of
+from fairlane.api.problems import MEDIA_TYPE, MOST_ERRORS, FieldError, Problem
+from fairlane.api.request import read_request, state_of
 from fairlane.client.context import all_tenants, bound_to
 from fairlane.client.rights import Right, holding, right_of
 from fairlane.errors import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_QUERY_BYTES = 8_192
 _DECLARED = "__fairlane_right__"
 _MEANINGS = {
     400: "the body is not JSON as we take it",
@@ -76,19 +77,12 @@ class GatedRoute(APIRoute):
             request.state.caller = caller
             _refuse_unknown(request, known)
             if self.body_field is not None:
-                request = _with_body(request, await read_body(request, state.app.runtime.settings.limits))
+                request = await read_request(request, state.app.runtime.settings.limits)
             scope = all_tenants() if caller is None or caller.tenant is None else bound_to(caller.tenant)
             with scope, holding(None if caller is None else caller.roles):
                 return await handle(request)
 
         return gated
-
-
-def _with_body(request: Request, body: bytes) -> Request:
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return Request(request.scope, receive)
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
@@ -99,6 +93,8 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
     """Refuse unknown query parameters: a mistyped filter must not list everything."""
+    if len(request.scope["query_string"]) > MOST_QUERY_BYTES:
+        raise Problem(HTTPStatus.REQUEST_URI_TOO_LONG, "query_too_long", f"a query may have {MOST_QUERY_BYTES:,} bytes")
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise Problem(
@@ -107,7 +103,8 @@ def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
             f"{len(unknown)} of the query's parameters are not known here; there are: "
             f"{', '.join(sorted(known)) or 'none'}",
             errors=[
-                FieldError(where=f"query.{name[:100]}", message=f"unknown.{nearest(name, known)}") for name in unknown
+                FieldError(where=f"query.{name[:100]}", message=f"unknown.{nearest(name[:100], known)}")
+                for name in unknown[:MOST_ERRORS]
             ],
         )
 

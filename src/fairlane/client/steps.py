@@ -6,15 +6,15 @@
 
         list, alist = both(_list, Right.READ)
 
-Errors of the store (`StoreError`) are raised at the `yield`. A method may also yield a `Sleep`, and an operation
-`Through` a connection of the caller.
+Errors of the store (`StoreError`) are raised at the `yield`. A method may also yield a `Sleep`, a `Compute`, and an
+operation `Through` a connection of the caller.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fairlane.client.rights import DECLARED, Right, require_right, visible
@@ -38,6 +38,12 @@ class Sleep(NamedTuple):
     seconds: float
 
 
+class Compute(NamedTuple):
+    """A step that takes the processor for long: called at once, or in a thread beside the event loop."""
+
+    function: Callable[[], Any]
+
+
 class Through(NamedTuple, Generic[T]):
     """An operation on a connection of the caller's; None: on the application's own."""
 
@@ -45,7 +51,8 @@ class Through(NamedTuple, Generic[T]):
     op: Op[T]
 
 
-Steps = Generator[Op[Any] | Sleep | Through[Any], Any, T]
+Step = Op[Any] | Sleep | Compute | Through[Any]
+Steps = Generator[Step, Any, T]
 
 
 class Sleeper(Protocol):
@@ -83,6 +90,22 @@ def ask(op: Op[T]) -> Steps[T]:
     return answer
 
 
+def compute(function: Callable[[], T]) -> Steps[T]:
+    """A call that may take long, with the type of its result; what it raises is raised here."""
+    answer, error = yield Compute(partial(_outcome_of, function))
+    if error is not None:
+        raise error
+    result: T = answer
+    return result
+
+
+def _outcome_of(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return function(), None
+    except Exception as error:  # noqa: BLE001 - raised again by the steps that asked
+        return None, error
+
+
 def run_steps(runner: Runner, steps: Steps[T]) -> T:
     try:
         step = next(steps)
@@ -111,19 +134,25 @@ async def arun_steps(runner: Runner, steps: Steps[T]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
-def _run(runner: Runner, step: Op[Any] | Sleep | Through[Any]) -> Any:
+def _run(runner: Runner, step: Step) -> Any:
     if isinstance(step, Sleep):
         return runner.sleeper.sleep(step.seconds)
     if isinstance(step, Through):
         return runner.run(step.op, on=step.conn)
+    if isinstance(step, Compute):
+        return step.function()
     return runner.run(step)
 
 
-async def _arun(runner: Runner, step: Op[Any] | Sleep | Through[Any]) -> Any:
+async def _arun(runner: Runner, step: Step) -> Any:
     if isinstance(step, Sleep):
         return await runner.sleeper.asleep(step.seconds)
     if isinstance(step, Through):
         return await runner.arun(step.op, on=step.conn)
+    if isinstance(step, Compute):
+        import asyncio
+
+        return await asyncio.to_thread(step.function)
     return await runner.arun(step)
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
 
 DEFAULT_PORT = 8650
-GRACE_S = 5
 
 
 @click.command()
@@ -36,9 +35,8 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
     exists: `fairlane tokens create` creates one. Put a proxy with TLS in front of it.
     """
     with needed_for("`fairlane dashboard`", "dashboard"):
-        import uvicorn
-
         from fairlane.api import create_api
+        from fairlane.cli.server import ApiServer
 
     app = _application(At(url, application))
     is_local = _is_loopback(host)
@@ -53,24 +51,10 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
         click.echo(f"fairlane: serving {app.runtime.settings.url.partition(':')[0]} at {place}", err=True)
         if is_local:
             click.echo(f"fairlane: log in within ten minutes: {place}/login?link={_link(app, by, notes)}", err=True)
-        api = create_api(app)
-
-        class Server(uvicorn.Server):
-            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                # Uvicorn waits for open responses before it tells the API to stop; streams end only when told to.
-                api.state.fairlane.feed.stop()
-                await super().shutdown(sockets)
-
-        config = uvicorn.Config(
-            api,
-            log_level="warning",
-            access_log=False,  # An access log would store the secret of every link.
-            server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
-        )
+        server = ApiServer(create_api(app))
         gc.collect()
         gc.freeze()  # Objects that exist now stay alive; scanning them in every full collection costs a request 60 ms.
-        Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         app.close()
 

@@ -21,7 +21,7 @@ from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds
 from fairlane.client.handle import ScopedActOptions, audited_in_scope
 from fairlane.client.rights import Right
-from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.client.steps import Steps, Verbs, ask, both, compute
 from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
 from fairlane.core.names import BUILT_IN_TASKS
@@ -217,7 +217,8 @@ class DeadLetterAdmin(Verbs):
         if task.version != job.payload_version:
             state = f"of payload version {job.payload_version}, its task is at {task.version}: reprocess it unedited"
             raise InvalidState("edit the payload of", f"dead letter {id}", state)
-        return self._runtime.preparer.payload(task, task.signature.bind((), dict(payload)))
+        preparer = self._runtime.preparer
+        return (yield from compute(lambda: preparer.payload(task, task.signature.bind((), dict(payload)))))
 
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:

@@ -6,6 +6,7 @@ The command line calls tasks by name, because it may have neither the function n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import msgspec
@@ -18,7 +19,7 @@ from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.handle import Handle
 from fairlane.client.rights import Right
 from fairlane.client.signature import Signature
-from fairlane.client.steps import Steps, both
+from fairlane.client.steps import Steps, both, compute
 from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
 from fairlane.core.job import DEFAULT_PRIORITY
 from fairlane.core.names import BUILT_IN_TASKS, check_task_name
@@ -122,8 +123,8 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
 
         The job follows the `rules` of the application and goes to this one's store.
         """
-        call = self.call(name, arguments, rules=rules, **options)
-        return (yield from Enqueuer(self._runtime, rules)._one(call.definition, call.options, call.args))
+        call = yield from compute(partial(self.call, name, arguments, rules=rules, **options))
+        return (yield from Enqueuer(self._runtime, rules).prepared(call))
 
     enqueue, aenqueue = both(_enqueue, Right.ACT)
 

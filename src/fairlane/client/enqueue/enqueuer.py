@@ -46,6 +46,14 @@ class Enqueuer(Verbs):
         result = yield from self._put((spec,), options.conn)
         return self._handle(task, options, spec, self._receipts(result)[0])
 
+    def prepared(self, call: Bound[Any]) -> Steps[Handle[Any]]:
+        """Enqueue a call whose payload is checked."""
+        if call.options.tenant == NO_TENANT:
+            yield from self._ask_for_tenants(call.options.conn)
+        spec = self.preparer.bound_job(call.definition, call.options, call.args, call.payload)
+        result = yield from self._put((spec,), call.options.conn)
+        return self._handle(call.definition, call.options, spec, self._receipts(result)[0])
+
     def _many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> Steps[list[Handle[Any]]]:
         bounds = list(bounds)
         if any(bound.options.tenant == NO_TENANT for bound in bounds):

@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from fairlane.core.payload.json_scan import LIMITS, MOST_PROBLEMS, ScanLimits, scan, shown_key
+from fairlane.core.payload.json_scan import (
+    LIMITS,
+    MOST_PROBLEMS,
+    ScanLimits,
+    is_too_deep_or_wide,
+    scan,
+    shown_key,
+)
 from fairlane.errors import InvalidPayload, shown
 
 _Waiting = list[tuple[str, object, int]]
@@ -211,8 +218,10 @@ def may_break(text: bytes, limits: ScanLimits = LIMITS) -> bool:
     return (
         size > limits.max_bytes
         or b"\\u0000" in text
-        or text.count(b"[") + text.count(b"{") > limits.max_depth
-        or text.count(b":") > limits.max_keys
+        or (
+            (text.count(b"[") + text.count(b"{") > limits.max_depth or text.count(b":") > limits.max_keys)
+            and is_too_deep_or_wide(text, limits)
+        )
         or (size > limits.max_digits and re.search(rb"[0-9.eE+-]{%d}" % (limits.max_digits + 1), text) is not None)
     )
 
