@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.names import check_category, check_key, check_queue_name, check_task_name, check_tenant
+from fairlane.core.names import check_key, check_queue_name, check_task_name, check_tenant
 from fairlane.errors import InvalidOption
 
 HOSTILE = [
@@ -30,11 +30,11 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", ["mail.send", "MailSend", "a", "os:system", "a-b_c.d:e", "x" * 128])
 def test_ordinary_names_are_taken_as_they_are(name: str) -> None:
-    assert check_task_name(name) == check_queue_name(name) == check_category(name) == name
+    assert check_task_name(name) == check_queue_name(name) == name
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
-@pytest.mark.parametrize("check", [check_task_name, check_queue_name, check_category])
+@pytest.mark.parametrize("check", [check_task_name, check_queue_name])
 def test_names_with_anything_else_in_them_are_refused_in_a_short_message(check: Any, name: object) -> None:
     with pytest.raises(InvalidOption) as refused:
         check(name)

@@ -28,10 +28,6 @@ def check_queue_name(name: object) -> str:
     return _check_name("queue", name)
 
 
-def check_category(name: object) -> str:
-    return _check_name("category", name)
-
-
 def check_breaker_name(name: object) -> str:
     return _check_name("breaker", name)
 

@@ -10,12 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
-from fairlane.client.admin.filters import (
-    DeadLetterFilters,
-    dead_letter_filter,
-    page_size,
-    seq_before,
-)
+from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter, page_size, seq_before
 from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import row_id, seconds

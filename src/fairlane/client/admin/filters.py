@@ -17,6 +17,9 @@ from fairlane.core.ops import MAX_PAGE, DeadLetterFilter, JobFilter
 from fairlane.errors import InvalidOption, nearest
 
 
+_TEXTS = {"queue", "type", "category", "correlation_id", "created_by", "idempotency_key", "error_type", "fingerprint"}
+
+
 class JobFilters(TypedDict, total=False):
     """The fields of `JobFilter` as keywords: one status or several, and the parent as a handle, a job or an id."""
 
@@ -99,23 +102,13 @@ def filter_words(words: Iterable[str], known: tuple[str, ...]) -> dict[str, Any]
 
 def known_filters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """The given filters without those that are None; refuses unknown names and values that are not text."""
-    texts = {
-        "queue",
-        "type",
-        "category",
-        "correlation_id",
-        "created_by",
-        "idempotency_key",
-        "error_type",
-        "fingerprint",
-    }
     for name in given:
         if name not in known:
             raise InvalidOption("filter", name, f"one of {', '.join(known)}.{nearest(name, known)}")
     fields = {name: value for name, value in given.items() if value is not None}
     if isinstance(fields.get("correlation_id"), UUID):
         fields["correlation_id"] = str(fields["correlation_id"])
-    for name in texts & fields.keys():
+    for name in _TEXTS & fields.keys():
         check_words(name, fields[name])
     return fields
 

@@ -12,13 +12,7 @@ from typing import ClassVar
 from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import (
-    Attempt,
-    DeadLetter,
-    DeadLetterStatus,
-    ErrorClass,
-    Job,
-)
+from fairlane.core.job import Attempt, DeadLetter, DeadLetterStatus, ErrorClass, Job
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
 
 

@@ -12,11 +12,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.job import (
-    Attempt,
-    Job,
-    Status,
-)
+from fairlane.core.job import Attempt, Job, Status
 from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
 from fairlane.core.ops.pauses import Pause

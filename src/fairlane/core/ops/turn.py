@@ -15,10 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.job import (
-    DEFAULT_TIMEOUT_S,
-    Lease,
-)
+from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Op
 from fairlane.core.outcome import Outcome

@@ -210,13 +210,15 @@ class ConnectionPool:
         if self.closed:
             raise StoreClosed(STORE)
 
+    def _all_busy(self) -> StoreUnavailable:
+        why = f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
+        return StoreUnavailable(STORE, why)
+
     def take(self, *, proven: bool = False) -> Connection:
         """An idle connection, or a new one. A `proven` one has just answered, or is new."""
         self._check()
         if not self._slots.acquire(timeout=self._wait_s):
-            raise StoreUnavailable(
-                STORE, f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
-            )
+            raise self._all_busy()
         try:
             while self._idle:
                 conn = self._idle.pop()
@@ -243,9 +245,7 @@ class ConnectionPool:
             else:
                 await slots.acquire()  # does not suspend: what is sent goes out before anything else runs here
         except TimeoutError:
-            raise StoreUnavailable(
-                STORE, f"all {self._size} connections were busy for {self._wait_s:g} s; raise `max_connections`"
-            ) from None
+            raise self._all_busy() from None
         try:
             while idle:
                 conn = idle.pop()

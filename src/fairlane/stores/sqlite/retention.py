@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.core.ops import (
-    ForgetOld,
-    Forgotten,
-    Purge,
-    Purged,
-    Retain,
-    Retained,
-)
+from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
 from fairlane.stores.sqlite.credentials import forget_ended
 from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read

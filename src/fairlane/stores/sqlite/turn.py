@@ -12,15 +12,7 @@ from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import (
-    Age,
-    Aged,
-    Promote,
-    Promoted,
-    Survey,
-    Turn,
-    TurnResult,
-)
+from fairlane.core.ops import Age, Aged, Promote, Promoted, Survey, Turn, TurnResult
 from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores.sqlite.claims import ClaimLimits, claim, marks_of, survey
 from fairlane.stores.sqlite.driver import Row
