@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import Printer, one_line
+from fairlane.cli.output import Printer
 from fairlane.cli.target import At
+from fairlane.core.text import one_line
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings

@@ -16,7 +16,6 @@ from fairlane.core.names import check_words
 from fairlane.core.ops import MAX_PAGE, DeadLetterFilter, JobFilter
 from fairlane.errors import InvalidOption, nearest
 
-
 _TEXTS = {"queue", "type", "category", "correlation_id", "created_by", "idempotency_key", "error_type", "fingerprint"}
 
 
