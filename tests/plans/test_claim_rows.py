@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import WorkerId
-from fairlane.core.limits import Limit
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Turn
 from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import WORKER, Session
@@ -46,6 +46,32 @@ def test_a_claim_under_an_unrelated_limit_planned_on_an_empty_table_reads_what_i
         assert session.rows <= 500
     _, free = session.claim()
     assert limited <= 1.25 * free
+
+
+WIDE = 1_000_000
+GIVEN = {
+    "tenants": (Limit(kind="tenant", name="*", running=WIDE, rate=Rate(WIDE, 60.0)),),
+    "tenants in a queue": (Limit(kind="tenant", name="*", queue="default", running=WIDE),),
+    "queue": (Limit(kind="queue", name="default", running=WIDE, rate=Rate(WIDE, 60.0)),),
+    "task": (Limit(kind="type", name="noop", running=WIDE, rate=Rate(WIDE, 60.0)),),
+    "name": (Limit(kind="named", name="api", types=("noop", "other"), running=WIDE),),
+}
+
+
+@pytest.mark.requirement("I2", "W5")
+@pytest.mark.parametrize("tenants", [1, 50])
+@pytest.mark.parametrize("what", GIVEN)
+def test_a_claim_under_a_limit_of_its_own_planned_on_an_empty_table_reads_what_it_takes(
+    session: Session, what: str, tenants: int
+) -> None:
+    session.conn.execute("vacuum analyze fairlane.ready")
+    for _ in range(8):
+        assert session.claim(limits=GIVEN[what])[0] == 0
+    session.load(BACKLOG // 10, tenants=tenants)
+    for _ in range(2):
+        given, _ = session.claim(limits=GIVEN[what])
+        assert given == 100
+        assert session.rows <= 500
 
 
 @pytest.mark.requirement("W5", "W14")
