@@ -192,18 +192,20 @@ class People(Reads):
     def retain(self, op, now):
         old, closed = [], []
         for r in self.jobs:
-            if r.place in ("completed", "cancelled") and op.finished_before and r.finished_at < op.finished_before:
+            is_finished = r.place in ("completed", "cancelled") and op.finished_before is not None
+            if is_finished and (op.finished_from or r.finished_at) <= r.finished_at < op.finished_before:
                 old.append(r)
             closed_at = r.letter and r.letter["closed_at"]
             if closed_at and op.closed_before and closed_at < op.closed_before:
                 closed.append(r)
         old.sort(key=lambda r: (r.finished_at, r.seq))
         closed.sort(key=lambda r: (r.letter["closed_at"], r.seq))
+        old = old[: max(op.limit, 0)]
         removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
         self.jobs = [r for r in self.jobs if r.seq not in removed]
         if op.stats_before is not None:
             self.figures = {key: row for key, row in self.figures.items() if key[0] >= op.stats_before}
-        return ops.Retained(jobs=len(removed))
+        return ops.Retained(jobs=len(removed), finished_to=old[-1].finished_at if old else None)
 
     def purge(self, op, now):
         count = len(self.jobs)

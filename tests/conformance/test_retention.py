@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters, Purge
+from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters, Purge, Retain
 from tests.support.samples import cancelled, completed, retried
 from tests.support.scene import Scene
 
@@ -49,6 +49,20 @@ def test_unfinished_jobs_are_never_removed(scene: Scene) -> None:
     scene.later(10**7)
     assert scene.retain(finished_before=scene.now, closed_before=scene.now) == 0
     assert len(scene.list_jobs()) == 4
+
+
+def test_a_step_continues_where_the_one_before_ended(scene: Scene) -> None:
+    leases = []
+    for _ in range(4):
+        leases.append(scene.finished())
+        scene.later(10)
+    third = scene.at(-20)
+    step = scene.run(Retain(finished_before=scene.now, finished_from=third, limit=1))
+    assert (step.jobs, step.finished_to) == (1, third)
+    assert scene.list_jobs() == [leases[3].id, leases[1].id, leases[0].id]
+    assert scene.run(Retain(finished_before=scene.at(-40), finished_from=third)).finished_to is None
+    assert scene.run(Retain(finished_before=scene.now)).finished_to == scene.at(-10)
+    assert scene.list_jobs() == []
 
 
 def test_the_oldest_go_first_and_no_more_than_the_limit(scene: Scene) -> None:

@@ -18,6 +18,7 @@ from fairlane.core.ops import (
     Op,
     ReadEvents,
     ReadUnsealed,
+    Retain,
     RollUpEnqueued,
     SealAudit,
     only,
@@ -98,6 +99,31 @@ def test_a_roll_up_touches_the_jobs_it_counts_wherever_they_stand_among_the_othe
     for counted_to in (0, 15_000, 39_000):
         assert rolling(session, counted_to) <= 2 * few
     assert rolling(session, 40_000) < 100
+
+
+@pytest.mark.requirement("L19")
+def test_a_step_of_retention_reads_past_nothing_that_steps_before_have_removed(session: Session) -> None:
+    """While somebody holds an old snapshot, what was removed stays in the index."""
+    session.load(12_000)
+    session.conn.execute(
+        "insert into fairlane.done (seq, status, finished_at, due_at, attempt, attempts, crashes) "
+        "select seq, 'completed', %s::timestamptz + seq * interval '1 second', due_at, 1, 1, 0 from fairlane.job",
+        (NOON,),
+    )
+    session.conn.execute("vacuum analyze fairlane.done")
+    with psycopg.connect(session.conn.info.dsn) as other:
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select from fairlane.done limit 1")
+        before, reached = NOON + timedelta(days=1), None
+        pages_of(session.conn, Retain(finished_before=before, limit=10))
+        first = pages_of(session.conn, Retain(finished_before=before, limit=10))
+        for _ in range(10):
+            call = call_for(Retain(finished_before=before, finished_from=reached, limit=1_000))
+            rows = session.conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
+            reached = call.read(rows).finished_to
+        later = pages_of(session.conn, Retain(finished_before=before, finished_from=reached, limit=10))
+        assert later <= first + 20
+        assert pages_of(session.conn, Retain(finished_before=before, limit=10)) > first + 80
 
 
 @pytest.mark.requirement("I13")

@@ -256,9 +256,14 @@ class Lives(RuleBasedStateMachine):
         else:
             self.touched |= {gone.id for gone in self.run(Reclaim(limit=limit)).reclaimed}
 
-    @rule(limit=bounds, finished=st.sampled_from((None, 0, 60)), closed=st.sampled_from((None, 0, 60)))
-    def retain(self, limit: int, finished: int | None, closed: int | None) -> None:
-        ages = {"finished_before": finished, "closed_before": closed}
+    @rule(
+        limit=bounds,
+        finished=st.sampled_from((None, 0, 60)),
+        since=st.sampled_from((None, 120)),
+        closed=st.sampled_from((None, 0, 60)),
+    )
+    def retain(self, limit: int, finished: int | None, since: int | None, closed: int | None) -> None:
+        ages = {"finished_before": finished, "finished_from": since, "closed_before": closed}
         rule = {name: self.now - timedelta(seconds=age) for name, age in ages.items() if age is not None}
         self.run(Retain(limit=limit, **rule))
 

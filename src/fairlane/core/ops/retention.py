@@ -12,6 +12,8 @@ from fairlane.core.ops.base import Op
 class Retained(Struct, frozen=True, kw_only=True):
     jobs: int
     """Jobs removed with all their facts and keys."""
+    finished_to: datetime | None = None
+    """When the last of the finished ones had finished."""
 
 
 class Retain(Op[Retained], frozen=True, kw_only=True):
@@ -22,6 +24,9 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
     """
 
     finished_before: datetime | None = None
+    finished_from: datetime | None = None
+    """Leaves alone what finished earlier: a step continues at the `finished_to` of the one before, and does not read
+    past all that those have removed."""
     closed_before: datetime | None = None
     stats_before: datetime | None = None
     """Also remove statistics of minutes before this, oldest first, a few thousand at a time, not counted in `limit`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
 from fairlane.stores.sqlite.credentials import forget_ended
-from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.sqlite.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _FINISHED = """
-select seq from fairlane_done where status <> 'dead' and finished_at < ? order by finished_at, seq limit ?
+select seq, finished_at from fairlane_done where status <> 'dead' and finished_at < ? and finished_at >= ?
+order by finished_at, seq limit ?
 """
 _CLOSED = "select seq from fairlane_dead_letter where closed_at < ? order by closed_at, seq limit ?"
 _OLD_FIGURES = """
@@ -34,8 +35,11 @@ delete from fairlane_event where id in (select id from fairlane_event where at <
 def retain(tx: Transaction, op: Retain) -> Retained:
     limit = max(op.limit, 0)
     seqs: list[int] = []
+    finished_to = None
     if op.finished_before is not None:
-        seqs += [seq for (seq,) in tx.db.execute(_FINISHED, (to_us(op.finished_before), limit))]
+        from_us = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
+        if rows := tx.db.execute(_FINISHED, (to_us(op.finished_before), from_us, limit)):
+            seqs, finished_to = [seq for seq, _ in rows], rows[-1][1]
     if op.closed_before is not None:
         seqs += [seq for (seq,) in tx.db.execute(_CLOSED, (to_us(op.closed_before), limit - len(seqs)))]
     if seqs:
@@ -45,7 +49,7 @@ def retain(tx: Transaction, op: Retain) -> Retained:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
     if op.stats_before is not None:
         tx.db.execute(_OLD_FIGURES, (to_us(op.stats_before),))
-    return Retained(jobs=len(seqs))
+    return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to))
 
 
 @change

@@ -43,6 +43,8 @@ log = GuardedLogger("fairlane.worker")
 
 BATCH = 1000
 """Rows that one step moves or removes, unless its row says otherwise."""
+FIRST_BATCH, REMOVAL_S = 200, 0.02
+"""Removals are bounded by time: a step takes the rows that fit this span by what the last one took, up to BATCH."""
 TENANTS, AUDIT_RECORDS, ENQUEUED_JOBS = 500, 500, 5000
 EVENTS_KEPT = timedelta(days=7)
 CREDENTIALS_KEPT = timedelta(days=30)
@@ -71,6 +73,10 @@ class TableDuty:
         self.store = state.app.runtime.access
         self.cursor = ""
         """Where the last step stopped."""
+        self.reached: datetime | None = None
+        """The same, in time."""
+        self.batch = FIRST_BATCH
+        """How many rows the next step removes, where steps are bounded by time."""
         self.seen: int | None = None
         """The worker's count of jobs at the last step."""
         self._has_more = False
@@ -168,21 +174,27 @@ async def flush_events(duty: TableDuty, now: datetime) -> int | StepReport:
     return StepReport(done=written, next_s=WATCHED_S) if events.is_watched else written
 
 
-async def retain(duty: TableDuty, now: datetime) -> int:
+async def retain(duty: TableDuty, now: datetime) -> StepReport:
     """Remove finished jobs, closed dead letters and statistics past their age; never a dead letter pending review."""
     settings, now = (
         duty.state.app.runtime.settings,
         (await duty.store.arun(Check())).now,
     )  # the store's clock, as in run_once
+    began_s, asked = duty.state.monotonic(), duty.batch
     removed = await duty.store.arun(
         Retain(
             finished_before=now - timedelta(days=settings.retain_completed_days),
+            finished_from=duty.reached,
             closed_before=now - timedelta(days=settings.retain_dead_letter_days),
             stats_before=now - timedelta(days=settings.retain_stats_days),
-            limit=BATCH,
+            limit=asked,
         )
     )
-    return removed.jobs
+    fit = int(asked * REMOVAL_S / max(duty.state.monotonic() - began_s, 0.001))
+    duty.batch = max(min(fit, 2 * asked, BATCH), asked // 2, 1)
+    has_more = removed.jobs >= asked
+    duty.reached = (removed.finished_to or duty.reached) if has_more else None
+    return StepReport(done=removed.jobs, next_s=0 if has_more else TABLE["retention"].every_s)
 
 
 async def add_tenants(duty: TableDuty, now: datetime) -> StepReport:
@@ -221,7 +233,7 @@ TABLE = {
         DutyRow("aging", 60.0, age),
         DutyRow("weights", 3.0, read_weights),
         DutyRow("events", 3.0, flush_events),
-        DutyRow("retention", 600.0, retain, BATCH),
+        DutyRow("retention", 600.0, retain, one_worker=True),
         DutyRow("tenants", 20.0, add_tenants, one_worker=True),
         DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True),
         DutyRow("old_events", 600.0, remove_old, BATCH, one_worker=True),

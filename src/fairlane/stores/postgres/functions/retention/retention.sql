@@ -9,14 +9,19 @@ set search_path from current
 as $$
 declare
   _finished_before  timestamptz := (_op->>'finished_before')::timestamptz;
+  _finished_from    timestamptz := coalesce((_op->>'finished_from')::timestamptz, '-infinity');
+  _finished_to      timestamptz;
   _closed_before    timestamptz := (_op->>'closed_before')::timestamptz;
   _limit            integer := at_most(_op);
   _stats_before     timestamptz := (_op->>'stats_before')::timestamptz;
   _seqs             bigint[];
 begin
-  _seqs := array(
-    select seq from done where finished_at < _finished_before and status <> 'dead'
-    order by finished_at, seq limit _limit for update skip locked);
+  select coalesce(array_agg(d.seq), '{}'), max(d.finished_at) into _seqs, _finished_to
+  from (
+    select seq, finished_at from done
+    where finished_at < _finished_before and finished_at >= _finished_from and status <> 'dead'
+    order by finished_at, seq limit _limit for update skip locked
+  ) d;
   _seqs := _seqs || array(
     select seq from dead_letter where closed_at < _closed_before
     order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
@@ -31,7 +36,7 @@ begin
   delete from job where seq = any(_seqs);
   delete from stat_minute where ctid = any(array(
     select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
-  return json_build_object('jobs', cardinality(_seqs));
+  return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to);
 end
 $$;
 
