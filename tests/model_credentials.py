@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from fairlane.core import ops
 from tests.model_facts import span
+
+
+def to_us(at):
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def instant_text(at):
@@ -75,7 +81,13 @@ class Access:
         found = [c for _, c in self.credentials if c.kind == op.kind and op.name in (None, c.name)]
         found = [c for c in found if op.also_bad or c.is_good(now)]
         found.sort(key=lambda c: (c.created_at, c.id), reverse=True)
-        return ops.CredentialPage(credentials=tuple(found[: max(op.limit, 0)]))
+        place = {c.id: f"{to_us(c.created_at)}.{c.id}" for c in found}
+        if op.before is not None:
+            at, _, last = op.before.partition(".")
+            found = [c for c in found if (to_us(c.created_at), c.id) < (int(at), UUID(last))]
+        page = found[: max(op.limit, 0)]
+        more = page and len(found) > len(page)
+        return ops.CredentialPage(credentials=tuple(page), next=place[page[-1].id] if more else None)
 
     def _forget_credentials(self, before, limit, now):
         bad = []

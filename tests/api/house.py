@@ -174,7 +174,7 @@ class ShopHouse:
         return self.app.tokens.create(name, roles, tenant=tenant, ttl=ttl_s, by="eve").secret
 
     def credential(self, name: str) -> UUID:
-        return self.app.tokens.list(name=name)[0].id
+        return self.app.tokens.list(name=name).credentials[0].id
 
     def link(self, roles: Sequence[str] = ("viewer",), tenant: str | None = None, ttl_s: float = 600.0) -> str:
         return self.app.tokens.create_link("lea", roles, tenant=tenant, ttl=ttl_s, by="eve").secret
@@ -212,7 +212,7 @@ class ShopHouse:
         credentials = [
             msgspec.structs.replace(credential, last_used_at=None)
             for kind in ("token", "link")
-            for credential in run(ListCredentials(kind=kind, also_bad=True)).credentials  # type: ignore[arg-type]
+            for credential in run(ListCredentials(kind=kind, also_bad=True, limit=10_000)).credentials  # type: ignore[arg-type]
         ]
         kept = [
             run(PageJobs(scope=ALL_TENANTS, limit=200)),

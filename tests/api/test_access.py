@@ -364,3 +364,25 @@ def test_a_hook_does_not_name_the_application_itself() -> None:
         assert CANARY not in answer.text
     finally:
         house.close()
+
+
+def test_a_token_is_found_behind_hundreds_of_newer_ones(house: ShopHouse) -> None:
+    admin = house.token(("admin",))
+    hidden = house.app.tokens.create("backdoor", ["admin"]).credential.id
+    for _ in range(201):
+        house.token(("viewer",), name="noise")
+    seen: list[str] = []
+    query: dict[str, Any] = {"limit": 100}
+    while True:
+        page = house.call("GET", "/api/jobs/tokens/", admin, params=query).json()
+        seen += [credential["id"] for credential in page["credentials"]]
+        if page["next_cursor"] is None:
+            break
+        query["cursor"] = page["next_cursor"]
+    assert len(seen) == len(set(seen))
+    assert str(hidden) in seen
+    named = house.call("GET", "/api/jobs/tokens/", admin, params={"name": "backdoor"}).json()
+    assert [credential["id"] for credential in named["credentials"]] == [str(hidden)]
+    for cursor in ("1", "x.y", "1." + "0" * 36, "9" * 40):
+        answer = house.call("GET", "/api/jobs/tokens/", admin, params={"cursor": cursor})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")

@@ -124,3 +124,17 @@ def test_mistakes_are_told_in_one_line(run: Run, url: str) -> None:
     run("tokens", "create", "x", "--role", "viewer", "--url", url)
     unknown = run("tokens", "revoke", "00000000-0000-7000-8000-000000000000", "--url", url)
     assert unknown.exit_code == 3
+
+
+def test_tokens_are_listed_page_by_page(url: str, run: Run, answer: Callable[..., Any]) -> None:
+    for name in ("a", "b", "c"):
+        run("tokens", "create", name, "--role", "viewer", "--url", url)
+    first = answer("tokens", "list", "--limit", "2", "--url", url)
+    assert [each["name"] for each in first["credentials"]] == ["c", "b"]
+    assert f"continue with --before {first['next']}" in run("tokens", "list", "--limit", "2", "--url", url).stderr
+    rest = answer("tokens", "list", "--before", first["next"], "--url", url)
+    assert ([each["name"] for each in rest["credentials"]], rest["next"]) == (["a"], None)
+    assert [each["name"] for each in answer("tokens", "list", "--name", "b", "--url", url)["credentials"]] == ["b"]
+    wrong = run("tokens", "list", "--before", "7", "--url", url)
+    assert wrong.exit_code == 2
+    assert "the `next` of the page before" in wrong.stderr

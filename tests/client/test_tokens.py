@@ -20,13 +20,13 @@ def test_a_token_is_found_by_its_secret_until_it_is_revoked(app: Fairlane) -> No
     assert app.tokens.find("token", "fl_short") is None
     assert app.tokens.is_good("token", hash_of(issued.secret))
     app.tokens.note_use([issued.credential.id])
-    [listed] = app.tokens.list()
+    [listed] = app.tokens.list().credentials
     assert listed.last_used_at is not None
     revoked = asyncio.run(app.tokens.arevoke(issued.credential.id, by="ada"))
     assert revoked.revoked_at is not None
     assert app.tokens.find("token", issued.secret) is None
     assert not app.tokens.is_good("token", hash_of(issued.secret))
-    assert (app.tokens.list(), len(app.tokens.list(also_bad=True))) == ((), 1)
+    assert (app.tokens.list().credentials, len(app.tokens.list(also_bad=True).credentials)) == ((), 1)
     with pytest.raises(CredentialNotFound):
         app.tokens.revoke(app.runtime.new_job_id())
 
@@ -48,7 +48,7 @@ def test_a_link_opens_one_session_and_expires(app: Fairlane, clock: FakeClock) -
 def test_a_token_that_cannot_be_is_refused(app: Fairlane, roles: list[str], ttl: float | None) -> None:
     with pytest.raises(InvalidOption):
         app.tokens.create("deploy", roles, ttl=ttl)
-    assert app.tokens.list() == ()
+    assert app.tokens.list().credentials == ()
 
 
 def test_inside_one_tenant_no_credential_is_made_or_listed(app: Fairlane) -> None:

@@ -297,6 +297,34 @@ def test_last_use_is_told_now_and_then(scene: Scene) -> None:
     assert [record.action for record in scene.audit()] == ["link_create", "token_create"]
 
 
+@pytest.mark.parametrize("also_bad", [False, True])
+def test_no_credential_is_hidden_behind_newer_ones(scene: Scene, also_bad: bool) -> None:
+    """Those made at one instant are told apart by id; the place of a page outlives the credential it names."""
+    made = []
+    for number in range(9):
+        made.append(issue(scene, f"s{number}", name="ci" if number % 3 else "deploy").id)
+        if number % 2:
+            scene.later(1)
+    revoke(scene, made[4])
+    wanted = listed(scene, also_bad=also_bad, limit=100)
+    assert len(wanted) == (9 if also_bad else 8)
+    for limit in (1, 2, 8, 9):
+        seen, before = [], None
+        while True:
+            page = scene.run(ListCredentials(kind="token", also_bad=also_bad, before=before, limit=limit))
+            assert len(page.credentials) <= limit
+            seen += [one.id for one in page.credentials]
+            if page.next is None:
+                break
+            before = page.next
+        assert seen == wanted
+    assert scene.run(ListCredentials(kind="token", limit=0)).next is None
+    ours = scene.run(ListCredentials(kind="token", name="deploy", limit=1))
+    assert [one.name for one in ours.credentials] == ["deploy"]
+    rest = scene.run(ListCredentials(kind="token", name="deploy", before=ours.next))
+    assert [one.name for one in rest.credentials] == ["deploy", "deploy"]
+
+
 def test_credentials_are_listed_newest_first(scene: Scene) -> None:
     first = issue(scene, "a").id
     scene.later(1)

@@ -9,11 +9,11 @@ from fastapi import Query
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from fairlane.api.fields import ActBody, Key, TenantName
+from fairlane.api.fields import ActBody, Key, NextCursor, PageSize, TenantName, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.client.admin.tokens import LINK_S, LONGEST_LINK_S, MAX_TTL_S, TokenAdmin
-from fairlane.core.ops import Credential, CredentialKind, CredentialPage
+from fairlane.core.ops import Credential, CredentialKind
 
 routes = Routes("tokens", "/api/jobs/tokens/")
 
@@ -47,14 +47,23 @@ class NewLink(Struct, frozen=True, kw_only=True):
     credential: Credential
 
 
-@routes.get("", TokenAdmin.alist, all_tenants=True)
+CREDENTIALS = shape("CredentialList", credentials=many(Credential), next_cursor=NextCursor)
+
+
+@routes.get("", TokenAdmin.alist, all_tenants=True, answer=CREDENTIALS)
 async def list_tokens(
     ctx: Context,
     kind: CredentialKind = "token",
+    name: Key | None = None,
     also_bad: Annotated[bool, Query(description="Include revoked and expired ones.")] = False,
-) -> CredentialPage:
-    """List tokens, links or sessions, newest first: 200 at most."""
-    return CredentialPage(credentials=await ctx.app.tokens.alist(kind, also_bad=also_bad))
+    limit: PageSize = 50,
+    cursor: Annotated[
+        str | None, Query(max_length=60, description="Continue from the previous page's `next_cursor`.")
+    ] = None,
+) -> object:
+    """List tokens, links or sessions, newest first."""
+    page = await ctx.app.tokens.alist(kind, name=name, also_bad=also_bad, before=cursor, limit=limit)
+    return {"credentials": page.credentials, "next_cursor": page.next}
 
 
 @routes.post("", TokenAdmin.acreate, all_tenants=True, status_code=201)

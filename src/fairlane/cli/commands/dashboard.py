@@ -77,7 +77,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _has_credentials(app: Fairlane) -> bool:
-    return bool(app.tokens.list("token") or app.tokens.list("link"))
+    return bool(app.tokens.list("token", limit=1).credentials or app.tokens.list("link", limit=1).credentials)
 
 
 def _link(app: Fairlane, by: str, notes: str | None) -> str:

@@ -72,13 +72,16 @@ def link(name: str, roles: tuple[str, ...], at: At, out: Printer, **given: Any) 
 @click.option(
     "--kind", type=click.Choice(["token", "link", "session"]), default="token", show_default=True, help="Which to list."
 )
+@click.option("--name", help="Of this name.")
 @click.option("--all", "also_bad", is_flag=True, help="Include revoked and expired ones.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
+@click.option("--before", metavar="PLACE", help="Continue where the previous page ended.")
 @at_store
 @prints
-def list_credentials(kind: CredentialKind, also_bad: bool, at: At, out: Printer) -> None:
+def list_credentials(kind: CredentialKind, at: At, out: Printer, **given: Any) -> None:
     """List tokens, links or sessions, newest first."""
     with at.client() as client:
-        found = client.tokens.list(kind, also_bad=also_bad)
+        found = client.tokens.list(kind, **given)
     out.listing("credentials", found, COLUMNS, empty=f"there is no {kind}")
 
 

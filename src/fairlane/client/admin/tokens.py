@@ -16,6 +16,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from fairlane.client.admin.filters import page_size
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
@@ -25,6 +26,7 @@ from fairlane.core.names import check_key, check_own_tenant
 from fairlane.core.ops import (
     Credential,
     CredentialKind,
+    CredentialPage,
     FindCredential,
     IssueCredential,
     ListCredentials,
@@ -42,6 +44,7 @@ MAX_TTL_S = 10 * 366 * 86_400.0
 PREFIX_LENGTH = 11
 """Characters of a secret that are stored in clear text, so that people can identify tokens: 48 bits of 256."""
 
+_PLACE = re.compile(r"[0-9]{1,18}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _SHAPE = re.compile(r"fl_[A-Za-z0-9_-]{43}", re.ASCII)
 
 
@@ -107,11 +110,23 @@ class TokenAdmin(Verbs):
         return (yield from ask(FindCredential(kind=kind, hash=hash))).credential is not None
 
     def _list(
-        self, kind: CredentialKind = "token", *, name: str | None = None, also_bad: bool = False
-    ) -> Steps[tuple[Credential, ...]]:
-        """Tokens, links or sessions, newest first, 200 at most; revoked and expired ones only on request."""
+        self,
+        kind: CredentialKind = "token",
+        *,
+        name: str | None = None,
+        also_bad: bool = False,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Steps[CredentialPage]:
+        """One page of tokens, links or sessions, newest first; revoked and expired ones only on request.
+
+        Pass a page's `next` as `before` for the next one.
+        """
         require_all_tenants("the tokens")
-        return (yield from ask(ListCredentials(kind=kind, name=name, also_bad=also_bad))).credentials
+        if before is not None and not _PLACE.fullmatch(before):
+            raise InvalidOption("before", before, "the `next` of the page before")
+        op = ListCredentials(kind=kind, name=name, also_bad=also_bad, before=before, limit=page_size(limit))
+        return (yield from ask(op))
 
     def _revoke(self, id: UUID, **about: Unpack[ActOptions]) -> Steps[Credential]:
         """Revoke a token, a link or a session, with immediate effect. Raises `CredentialNotFound`."""

@@ -114,12 +114,18 @@ class SeeCredentials(Op[CredentialsSeen], frozen=True, kw_only=True):
 
 class CredentialPage(Struct, frozen=True, kw_only=True):
     credentials: tuple[Credential, ...]
+    next: str | None = None
+    """Where the next page begins: the last credential's `created_at` in microseconds, a dot, its id. None: no more."""
 
 
 class ListCredentials(Op[CredentialPage], frozen=True, kw_only=True):
-    """Those of one kind, newest first by (`created_at`, id), at most `limit`; bad ones only where asked for."""
+    """Those of one kind, newest first by (`created_at`, id), at most `limit`; bad ones only where asked for.
+
+    With `before`, those behind that place, whether or not its credential is still kept.
+    """
 
     kind: CredentialKind
     name: str | None = None
     also_bad: bool = False
+    before: str | None = None
     limit: int = 200

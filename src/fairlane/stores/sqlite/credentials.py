@@ -19,7 +19,7 @@ from fairlane.core.ops import (
     SeeCredentials,
 )
 from fairlane.stores.sqlite.audit import Signed, write_audit
-from fairlane.stores.sqlite.instants import after, as_text
+from fairlane.stores.sqlite.instants import after, as_text, to_us
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
@@ -109,10 +109,14 @@ def list_credentials(tx: Transaction, op: ListCredentials) -> CredentialPage:
         where, params = f"{where} and name = ?", [*params, op.name]
     if not op.also_bad:
         where, params = f"{where} and {_GOOD}", [*params, tx.now]
-    rows = tx.db.execute(
-        f"{_SELECT} where {where} order by created_at desc, id desc limit ?", (*params, max(op.limit, 0))
-    )
-    return CredentialPage(credentials=tuple(map(_credential, rows)))
+    if op.before is not None:
+        at, _, last = op.before.partition(".")
+        where, params = f"{where} and (created_at, id) < (?, ?)", [*params, int(at), UUID(last).bytes]
+    limit = max(op.limit, 0)
+    rows = tx.db.execute(f"{_SELECT} where {where} order by created_at desc, id desc limit ?", (*params, limit + 1))
+    page = tuple(map(_credential, rows[:limit]))
+    following = f"{to_us(page[-1].created_at)}.{page[-1].id}" if page and len(rows) > limit else None
+    return CredentialPage(credentials=page, next=following)
 
 
 def forget_ended(tx: Transaction, before: int, limit: int) -> int:

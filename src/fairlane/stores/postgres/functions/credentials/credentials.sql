@@ -136,7 +136,7 @@ begin
 end
 $$;
 
--- list_credentials_v1: those of one kind, newest first.
+-- list_credentials_v1: those of one kind, newest first, and where the next page begins.
 -- role:   api
 -- uses:   credential_newest
 create or replace function list_credentials_v1(_op json) returns json
@@ -147,17 +147,26 @@ declare
   _kind      text := _op->>'kind';
   _name      text := _op->>'name';
   _also_bad  boolean := (_op->>'also_bad')::boolean;
+  _id        uuid := split_part(_op->>'before', '.', 2);
+  _at        timestamptz := 'epoch'::timestamptz
+                            + split_part(_op->>'before', '.', 1)::bigint * interval '1 microsecond';
   _limit     integer := at_most(_op);
   _now       timestamptz := now_of(_op);
 begin
   return (
-    select json_build_object('credentials', coalesce((
-      select json_agg(row_to_json(c) order by c.created_at desc, c.id desc)
-      from (
-        select * from credential_record
-        where kind = _kind and (_name is null or name = _name)
-          and (_also_bad or (revoked_at is null and (expires_at is null or expires_at > _now)))
-        order by created_at desc, id desc limit _limit
-      ) c), '[]')));
+    with found as (
+      select row_number() over (order by created_at desc, id desc) as place, c.*
+      from credential_record c
+      where kind = _kind and (_name is null or name = _name) and (_id is null or (created_at, id) < (_at, _id))
+        and (_also_bad or (revoked_at is null and (expires_at is null or expires_at > _now)))
+      order by created_at desc, id desc limit _limit + 1
+    )
+    select json_build_object(
+      'credentials', coalesce((
+        select json_agg(row_to_json(c) order by c.created_at desc, c.id desc)
+        from credential_record c where c.id in (select id from found where place <= _limit)), '[]'),
+      'next', (
+        select (extract(epoch from created_at) * 1000000)::bigint || '.' || id from found
+        where place = _limit and exists (select from found where place > _limit))));
 end
 $$;
