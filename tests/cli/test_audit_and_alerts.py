@@ -11,7 +11,8 @@ import pytest
 
 from fairlane import Fairlane
 from fairlane.core.audit_chain import seal
-from fairlane.core.ops import Alert, ReadUnsealed, SaveAlerts, SealAudit
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Alert, ReadUnsealed, Renew, SaveAlerts, SealAudit
 from tests.cli.conftest import Run
 
 
@@ -72,6 +73,26 @@ def test_a_chain_cut_short_is_found_by_a_link_kept_elsewhere(acted: str, run: Ru
 def test_a_kept_link_is_written_as_it_was_printed(acted: str, run: Run) -> None:
     odd = run("audit", "verify", "--kept", "4", "--url", acted)
     assert (odd.exit_code, "NUMBER:HASH" in odd.stderr) == (2, True)
+
+
+@pytest.mark.requirement("W12")
+def test_a_record_neither_sealed_nor_waiting_is_found(acted: str, run: Run, tmp_path: Path) -> None:
+    tamper(tmp_path, "delete from fairlane_audit_unsealed")
+    verified = run("audit", "verify", "--url", acted)
+    assert verified.exit_code == 1
+    assert "audit record 5: it is neither sealed nor waiting for it" in verified.stderr
+
+
+def test_nothing_sealed_where_no_worker_runs_is_no_whole_chain(url: str, run: Run, answer: Callable[..., Any]) -> None:
+    with Fairlane(url) as app:
+        app.queues.pause("bulk", by="ada")
+        verified = run("audit", "verify", "--url", url)
+        assert verified.exit_code == 1
+        assert "nothing is sealed, 1 waiting: no worker runs" in verified.stderr
+        worker = WorkerId(app.runtime.new_job_id())
+        app.runtime.access.run(Renew(worker=worker, lease_s=3600))
+        assert run("audit", "verify", "--url", url).exit_code == 0, "it will be sealed any moment"
+        assert answer("audit", "verify", "--url", url)["unsealed"] == 1
 
 
 def test_a_store_nobody_acted_on_is_whole(url: str, run: Run) -> None:

@@ -12,7 +12,15 @@ import psycopg
 import pytest
 
 from fairlane.core.audit_chain import BrokenLink, seal, verify
-from fairlane.core.ops import PauseClaims, Purge, ReadAuditChain, ReadUnsealed, SealAudit
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    PageAudit,
+    PauseClaims,
+    Purge,
+    ReadAuditChain,
+    ReadUnsealed,
+    SealAudit,
+)
 from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
@@ -166,6 +174,16 @@ def test_a_record_cannot_be_kept_from_its_seal(archive: Archive) -> None:
     archive.seal()
     chain = archive.scene.run(ReadAuditChain())
     assert (len(chain.sealed), chain.unsealed) == (ACTS + 1, 0)
+
+
+def test_a_record_taken_out_of_the_line_for_its_seal_is_found(archive: Archive) -> None:
+    archive.act("late")
+    assert archive.scene.run(ReadAuditChain(also_unaccounted=True)).unaccounted is None
+    archive.say(*archive.unguard, archive.tables("delete from @audit_unsealed"))
+    chain = archive.scene.run(ReadAuditChain(also_unaccounted=True))
+    [newest] = archive.scene.run(PageAudit(scope=ALL_TENANTS, limit=1)).records
+    assert (chain.unaccounted, chain.unsealed) == (newest.id, 0)
+    assert archive.broken() is None, "no link shows it"
 
 
 TAMPERING: dict[str, tuple[str, Callable[[BrokenLink], bool]]] = {

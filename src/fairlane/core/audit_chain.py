@@ -32,7 +32,7 @@ GENESIS = "0" * 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HASH = re.compile("[0-9a-f]{64}")
 
-Why = Literal["record_gone", "record_changed", "link_changed", "gap", "order", "renewed", "cut_off"]
+Why = Literal["record_gone", "record_changed", "link_changed", "gap", "order", "renewed", "cut_off", "unaccounted"]
 _MEANING: dict[Why, str] = {
     "record_gone": "the audit record it seals is gone",
     "record_changed": "the audit record is not the one that was sealed",
@@ -40,18 +40,21 @@ _MEANING: dict[Why, str] = {
     "gap": "the link is missing",
     "order": "the link stands where an earlier one has been already",
     "renewed": "it is not the link that was kept: the chain was made anew",
+    "unaccounted": "it is neither sealed nor waiting for it: no act of Fairlane's left it so",
     "cut_off": "the link that was kept is not there: the end was cut off",
 }
 
 
 class BrokenLink(Struct, frozen=True, kw_only=True):
     n: int
-    """Which link; for a gap, the first that is missing."""
+    """Which link; for a gap, the first that is missing; for a record without one, the link after the last."""
     audit_id: int | None
     """The record it seals; None for a gap."""
     why: Why
 
     def __str__(self) -> str:
+        if self.why == "unaccounted":
+            return f"audit record {self.audit_id}: {_MEANING[self.why]}"
         record = "" if self.audit_id is None else f" (audit record {self.audit_id})"
         return f"link {self.n}{record}: {_MEANING[self.why]}"
 

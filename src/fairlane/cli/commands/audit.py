@@ -60,10 +60,12 @@ def list_records(
 def verify_records(kept: tuple[int, str] | None, at: At, out: Printer) -> None:
     """Verify the hash chain of the audit, up to the first record that was tampered with.
 
-    Workers seal new records every few seconds. Exits with 1 if the chain is broken.
+    Workers seal new records every few seconds. Exits with 1 if the chain is broken, and if nothing is sealed because no
+    worker runs.
     """
     with at.client() as client:
         found = client.audit.verify(kept=kept)
+        workers = client.workers.list()
     if out.as_json:
         broken = None if found.broken is None else str(found.broken)
         out.data({"links": found.links, "last": found.last, "broken": broken, "unsealed": found.unsealed})
@@ -71,6 +73,9 @@ def verify_records(kept: tuple[int, str] | None, at: At, out: Printer) -> None:
         _report(found, out)
     if found.broken is not None:
         raise Failed(f"the audit was tampered with: {found.broken}")
+    if not found.links and found.unsealed and not any(one.expires_at > workers.now for one in workers.workers):
+        waiting = count(found.unsealed, _UNSEALED_CAP)
+        raise Failed(f"nothing is sealed, {waiting} waiting: no worker runs, which would do that; start one")
 
 
 def _report(found: ChainVerified, out: Printer) -> None:

@@ -82,6 +82,8 @@ class AuditAdmin(Verbs):
             broken, is_end = found.broken, len(page.sealed) < LINKS_A_READ
             if broken is None and is_end and missing is not None:
                 broken = BrokenLink(n=missing[0], audit_id=None, why="cut_off")
+            if broken is None and is_end:
+                broken = yield from _unaccounted(last)
             is_enough = limit is not None and links >= limit
             if broken is not None or is_end or is_enough:
                 more = broken is None and not is_end
@@ -99,6 +101,12 @@ def _missing(kept: tuple[int, str]) -> Steps[BrokenLink | None]:
     if found[0].link.hash != kept[1]:
         return BrokenLink(n=kept[0], audit_id=found[0].link.audit_id, why="link_changed")
     return None
+
+
+def _unaccounted(last: AuditLink | None) -> Steps[BrokenLink | None]:
+    n = 0 if last is None else last.n
+    found = (yield from ask(ReadAuditChain(after=n, limit=1, also_unaccounted=True))).unaccounted
+    return None if found is None else BrokenLink(n=n + 1, audit_id=found, why="unaccounted")
 
 
 def _renewed(sealed: SealedRecord) -> BrokenLink:

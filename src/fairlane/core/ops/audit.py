@@ -86,10 +86,16 @@ class AuditChain(Struct, frozen=True, kw_only=True):
     """By `n`."""
     unsealed: int
     """Records not sealed yet, counted up to 1,000."""
+    unaccounted: int | None = None
+    """The first record that is neither sealed nor waiting for it, where that was asked."""
 
 
 class ReadAuditChain(Op[AuditChain], frozen=True, kw_only=True):
-    """Links with n above `after`, at most `limit` (1 to 1,000), each with its record as it is now."""
+    """Links with n above `after`, at most `limit` (1 to 1,000), each with its record as it is now.
+
+    `also_unaccounted` looks through all records for one that no act can have left: not sealed, and not waiting for it.
+    """
 
     after: int = 0
     limit: int = 500
+    also_unaccounted: bool = False

@@ -37,6 +37,11 @@ select s.n, s.audit_id, s.hash, {_OF_A}
 from fairlane_audit_seal s left join fairlane_audit a on a.id = s.audit_id
 where s.n > ? order by s.n limit ?
 """  # noqa: S608
+_UNACCOUNTED = """
+select min(a.id) from fairlane_audit a
+where not exists (select 1 from fairlane_audit_seal s where s.audit_id = a.id)
+  and not exists (select 1 from fairlane_audit_unsealed u where u.id = a.id)
+"""
 _SEALED_ALREADY = """
 select 1 from json_each(?) c cross join fairlane_audit_seal s on s.audit_id = c.value limit 1
 """
@@ -117,7 +122,8 @@ def read_chain(tx: Transaction, op: ReadAuditChain) -> AuditChain:
         )
         for n, audit_id, text, *record in rows
     )
-    return AuditChain(sealed=sealed, unsealed=unsealed)
+    unaccounted = tx.db.execute(_UNACCOUNTED)[0][0] if op.also_unaccounted else None
+    return AuditChain(sealed=sealed, unsealed=unsealed, unaccounted=unaccounted)
 
 
 def _last(tx: Transaction) -> AuditLink | None:

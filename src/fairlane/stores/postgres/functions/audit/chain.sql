@@ -48,6 +48,7 @@ end
 $$;
 
 -- read_audit_chain_v1: links behind `after`, each with its record as it is now, and how many records wait for a link.
+--         `also_unaccounted`: the first record that has none and does not wait for one.
 -- role:   api
 -- uses:   audit_seal_pkey, audit_pkey
 create or replace function read_audit_chain_v1(_op json) returns json
@@ -64,6 +65,10 @@ begin
         select json_agg(json_build_object('link', row_to_json(s),
           'record', (select row_to_json(a) from audit a where a.id = s.audit_id)) order by s.n)
         from (select * from audit_seal where n > _after order by n limit _limit) s), '[]'),
-      'unsealed', (select count(*) from (select from audit_unsealed limit 1000) u)));
+      'unsealed', (select count(*) from (select from audit_unsealed limit 1000) u),
+      'unaccounted', case when (_op->>'also_unaccounted')::boolean then (
+        select min(a.id) from audit a
+        where not exists (select from audit_seal s where s.audit_id = a.id)
+          and not exists (select from audit_unsealed u where u.id = a.id)) end));
 end
 $$;
