@@ -1,8 +1,8 @@
-"""Print each requirement with the tests that prove it, and those that none proves yet.
+"""Print each requirement with its state and its tests, and what is missing of those that are not proven.
 
 python tools/ledger.py             the whole ledger
 python tools/ledger.py W5 Q17      these rows, with every test
-python tools/ledger.py --missing   only the rows without a test
+python tools/ledger.py --missing   only the rows that are partial or open
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import io
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.requirements import Row, read_rows  # noqa: E402 - run as a script, the root is not on the path
+from tools.requirements import Row, State, disagreements, read_rows  # noqa: E402 - run as a script, the root is not on the path
 
 SHOWN_TESTS = 3
 SHOWN_TEXT = 96
@@ -52,36 +53,45 @@ def collect() -> dict[str, list[str]]:
 
 def show(row: Row, tests: list[str], limit: int | None) -> None:
     text = row.text if limit is None or len(row.text) <= SHOWN_TEXT else row.text[: SHOWN_TEXT - 1] + "…"
-    print(f"{row.id:<4} {len(tests) or '-':>4}  {text}")
+    print(f"{row.id:<4} {row.state:<8} {len(tests) or '-':>4}  {text}")
+    if row.missing:
+        print(f"{'':20}missing: {row.missing}")
     for test in tests[:limit]:
-        print(f"{'':11}{test}")
+        print(f"{'':20}{test}")
     if limit is not None and len(tests) > limit:
-        print(f"{'':11}… and {len(tests) - limit} more (make ledger ROWS={row.id})")
+        print(f"{'':20}… and {len(tests) - limit} more (make ledger ROWS={row.id})")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Each requirement with the tests that prove it.")
     parser.add_argument("rows", nargs="*", help="show these rows in full")
-    parser.add_argument("--missing", action="store_true", help="only rows without a test")
+    parser.add_argument("--missing", action="store_true", help="only rows that are partial or open")
     options = parser.parse_args()
     rows = read_rows()
     if unknown := [row for row in options.rows if row not in rows]:
         parser.error(f"no such row: {', '.join(unknown)}; the rows are in docs/requirements.md")
     proofs = collect()
-    unproven = [row for row in rows if row not in proofs]
     section = ""
     for row in rows.values():
-        if (options.rows and row.id not in options.rows) or (options.missing and row.id in proofs):
+        if (options.rows and row.id not in options.rows) or (options.missing and row.state == "proven"):
             continue
         if row.section != section:
             section = row.section
-            print(f"\n{section}\n  row tests")
+            print(f"\n{section}\n row state    tests")
         show(row, proofs.get(row.id, []), None if options.rows else SHOWN_TESTS)
-    print(f"\n{len(rows) - len(unproven)} of {len(rows)} rows proven. Without a test: {', '.join(unproven) or 'none'}")
+    for state in get_args(State):
+        named = [row.id for row in rows.values() if row.state == state]
+        print(
+            f"\n{len(named)} of {len(rows)} rows {state}"
+            + ("" if state == "proven" else f": {', '.join(named) or 'none'}")
+        )
+    wrong = disagreements(rows, proofs)
+    for one in wrong:
+        print(one, file=sys.stderr)
     stray = sorted(set(proofs) - set(rows))
     for row_id in stray:
         print(f"unknown row {row_id}, named by {', '.join(proofs[row_id])}", file=sys.stderr)
-    return 1 if stray else 0
+    return 1 if stray or wrong else 0
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
-from fairlane import Fairlane, JobFailed, Retry
+from fairlane import Fairlane, JobFailed, Retry, current_job
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Reclaim, Renew, Turn, Want
 from fairlane.core.outcome import Completed
@@ -152,24 +151,55 @@ def test_permission_isolation_a_job_that_asks_for_another_org_s_data_is_denied(a
 
 
 @pytest.mark.requirement("I4")
-def test_worker_scaling_critical_jobs_go_first_through_while_bulk_and_default_are_full(app: Fairlane) -> None:
-    order: list[str] = []
-    waits: list[float] = []
+def test_worker_scaling_critical_jobs_start_at_once_while_bulk_and_default_are_full(app: Fairlane) -> None:
+    """By position: at most the eight slots of the rest begin another job between the sending of a fax and its start."""
+    begun: list[str] = []
+    positions: list[int] = []
 
     @app.task(name="crunch")
     async def crunch(n: int) -> None:
-        order.append("crunch")
+        begun.append("crunch")
         await asyncio.sleep(0.05)
 
     @app.task(name=FAX)
-    async def fax(sent_s: float) -> None:
-        order.append("fax")
-        waits.append(time.monotonic() - sent_s)
+    async def fax(sent_after: int) -> None:
+        positions.append(begun.count("crunch") - sent_after)
 
     app.enqueue_many([crunch.using(tenant=f"ORG-{n % 3}").bind(n) for n in range(600)])
-    faxes = app.enqueue_many([fax.using(tenant="ORG-9").bind(time.monotonic()) for _ in range(8)])
     with work(app, Lane("critical", 4, ("critical",), prompt=True), Lane("rest", 8, ("default", "bulk"))):
-        for sent in faxes:
-            sent.result(timeout=30)
-    assert len(waits) == 8
-    assert order.count("crunch") < 600
+        for _ in range(8):
+            fax.using(tenant="ORG-9").enqueue(begun.count("crunch")).result(timeout=30)
+    assert len(begun) < 600, "the rest ran dry"
+    assert len(positions) == 8
+    assert sorted(positions)[4] <= 16, "a fax waits for two rounds of the other slots at most"
+
+
+@pytest.mark.requirement("I4")
+def test_worker_scaling_high_load_on_critical_itself_is_worked_off_in_order_and_shared(app: Fairlane) -> None:
+    """While critical, default and bulk are all full: first in, first out within a tenant, and no tenant waits for
+    another's backlog, whatever waits in the other queues."""
+    started: list[tuple[str, int]] = []
+
+    @app.task(name="crunch")
+    async def crunch() -> None:
+        await asyncio.sleep(0.2)
+
+    @app.task(name=FAX)
+    async def fax(n: int) -> None:
+        job = current_job()
+        started.append((job.tenant, n))
+        await asyncio.sleep(0.002)
+
+    app.enqueue_many([crunch.using(tenant=f"ORG-{n % 3}").bind() for n in range(600)])
+    flood = app.enqueue_many([fax.using(tenant="ORG-1").bind(n) for n in range(300)])
+    few = app.enqueue_many([fax.using(tenant="ORG-2").bind(n) for n in range(20)])
+    with work(app, Lane("critical", 4, ("critical",), prompt=True), Lane("rest", 8, ("default", "bulk"))):
+        for sent in (*few, *flood):
+            sent.result(timeout=60)
+        waiting = app.queues.depth("default")
+    assert waiting > 0, "the load on the other queues was gone before"
+    places = [place for place, (tenant, _) in enumerate(started) if tenant == "ORG-2"]
+    assert places[-1] <= 2 * len(few) + 4 * 5, "the few share the lane evenly with the flood, from the first on"
+    for tenant in ("ORG-1", "ORG-2"):
+        order = [n for who, n in started if who == tenant]
+        assert all(abs(place - n) < 4 for place, n in enumerate(order)), "four slots: at most three overtake"

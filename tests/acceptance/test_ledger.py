@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from tools.requirements import LEDGER, read_rows
+from tools.requirements import LEDGER, Row, disagreements, read_rows
 
 pytest_plugins = ["pytester"]
 
@@ -20,9 +21,52 @@ def test_the_ledger_holds_every_row_of_every_section_without_gaps() -> None:
 
 def test_two_rows_with_one_id_are_refused(tmp_path: Path) -> None:
     page = tmp_path / "requirements.md"
-    page.write_text("| W1 | one thing |\n| W1 | another thing |\n")
+    page.write_text("Proven: W1.\n\n| W1 | one thing |\n| W1 | another thing |\n")
     with pytest.raises(ValueError, match="two rows W1"):
         read_rows(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("Proven: W1.\n", "W2 is proven, partial or open"),
+        ("Proven: W1, W2, W3.\n", "W3, which are no rows"),
+        ("Proven: W1, W2, W2.\n", "two states"),
+        ("Proven: W1, W2.\n| open | W2 | all of it | Redis |\n", "two states"),
+        ("Proven: W1.\n| partial | W2 | half of it | somebody |\n", "comes with 'somebody'; expected one of Redis"),
+    ],
+)
+def test_a_row_has_one_state_and_what_is_missing_comes_with_a_known_part(
+    tmp_path: Path, page: str, complaint: str
+) -> None:
+    ledger = tmp_path / "requirements.md"
+    ledger.write_text(f"{page}\n| W1 | one thing |\n| W2 | another thing |\n")
+    with pytest.raises(ValueError, match=complaint):
+        read_rows(ledger)
+
+
+def test_the_states_of_the_rows_agree_with_the_marks_of_the_tests() -> None:
+    assert disagreements(read_rows(), marks()) == []
+
+
+def test_a_mark_on_an_open_row_and_a_proven_row_without_one_are_reported() -> None:
+    rows = {name: Row(name, "text", "", state) for name, state in (("W1", "proven"), ("W2", "partial"), ("W3", "open"))}  # type: ignore[arg-type]
+    assert disagreements(rows, {"W1", "W2"}) == []
+    assert disagreements(rows, {"W3"}) == [
+        "W1 is proven and no test is marked with it",
+        "W2 is partial and no test is marked with it",
+        "W3 is open and a test is marked with it",
+    ]
+
+
+def marks() -> set[str]:
+    """The rows that tests are marked with, read from their sources: collecting them all takes longer than this suite."""
+    found: set[str] = set()
+    for file in (LEDGER.parents[1] / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requirement":
+                found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    return found
 
 
 @pytest.mark.parametrize(

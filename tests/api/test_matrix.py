@@ -192,7 +192,7 @@ def test_contents_are_shown_to_those_who_may_see_them_and_to_nobody_else(
         assert {"list_jobs", "show_job", "list_audit", "list_events", "watch_events", "list_dead_letters"} <= seen[DEAD]
 
 
-@pytest.mark.requirement("W13")
+@pytest.mark.requirement("W13", "D18")
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -71,7 +71,7 @@ def test_a_tenants_full_queue_answers_429(house: ShopHouse) -> None:
     assert (answer.status_code, answer.json()["code"]) == (429, "tenant_limit_reached")
 
 
-@pytest.mark.requirement("L15")
+@pytest.mark.requirement("L15", "D21")
 @pytest.mark.parametrize(
     "path", ["/api/jobs/queues/default/pause/", "/api/jobs/queues/default/drain/", "/api/jobs/pauses/"]
 )

@@ -193,7 +193,7 @@ def test_workers_are_listed_with_what_they_say_of_themselves(app: Fairlane, send
     assert asyncio.run(app.workers.alist()) == app.workers.list()
 
 
-@pytest.mark.requirement("L15")
+@pytest.mark.requirement("L15", "D21")
 @pytest.mark.parametrize("thing", THINGS)
 def test_what_refuses_new_jobs_says_why_to_whoever_enqueues(app: Fairlane, send: Any, thing: dict[str, Any]) -> None:
     group, name = group_of(app, thing)

@@ -65,7 +65,7 @@ def test_two_tasks_cannot_have_one_name(app: Fairlane) -> None:
     assert list(app.tasks) == ["add"]
 
 
-@pytest.mark.requirement("L3")
+@pytest.mark.requirement("L3", "L6")
 def test_an_unknown_task_is_named_with_its_nearest_neighbour(app: Fairlane) -> None:
     app.task(name="mail.send_digest")(lambda: None)
     with pytest.raises(UnknownTask, match=r'no task named "mail\.send".*Nearest: "mail\.send_digest"'):

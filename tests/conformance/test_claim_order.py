@@ -170,6 +170,7 @@ def test_a_worker_that_knows_no_type_gets_nothing(scene: Scene) -> None:
     assert scene.claim(scene.hire(), 9, types=()) == ()
 
 
+@pytest.mark.requirement("L6")
 def test_unknown_types_in_front_do_not_hide_a_known_one(scene: Scene) -> None:
     scene.put_many(30, "report.make", tenant="acme")
     wanted = scene.put("mail.send", tenant="acme")

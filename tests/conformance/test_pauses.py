@@ -136,7 +136,7 @@ def test_the_lines_of_a_paused_queue_or_tenant_are_not_even_looked_at(scene: Sce
     assert (result.leases, result.marks, result.cursors) == ((), (), {})
 
 
-@pytest.mark.requirement("Q2")
+@pytest.mark.requirement("I3")
 def test_a_paused_tenant_takes_no_turn_from_the_others(scene: Scene) -> None:
     for tenant in ("a", "b", "c"):
         for _ in range(2):

@@ -113,7 +113,7 @@ def _every_answer(house: ShopHouse, token: str, job: object, letter: int) -> byt
     return b"\n".join(answers)
 
 
-@pytest.mark.requirement("W15", "L10", "L16")
+@pytest.mark.requirement("W3")
 def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     app = leaks.app

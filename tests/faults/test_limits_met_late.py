@@ -22,7 +22,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.requirement("I2", "W6")
+@pytest.mark.requirement("I2")
 @pytest.mark.parametrize("what", LIMITS)
 def test_a_queue_that_was_empty_when_its_limit_was_looked_at_is_not_claimed_beyond_it(
     place: Place, store: PostgresStore, what: str

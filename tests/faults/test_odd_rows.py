@@ -172,7 +172,6 @@ def test_what_would_stop_every_claim_is_refused_at_the_door(place: Place) -> Non
                     place.rows(f"update fairlane.{table} set {column} = %s", value)
 
 
-@pytest.mark.requirement("S2")
 def test_any_language_can_enqueue_with_a_type_alone(place: Place, app: Fairlane) -> None:
     [[answer]] = place.rows(
         """select fairlane.enqueue_v1('[{"type": "mail.send"}, {"type": "mail.send", "payload": {"user_id": 3}}]')"""
@@ -190,7 +189,7 @@ def test_any_language_can_enqueue_with_a_type_alone(place: Place, app: Fairlane)
     assert [type(ran.outcome) for ran in run_due(app)] == [Died, Completed]
 
 
-@pytest.mark.requirement("S2", "W6")
+@pytest.mark.requirement("W6")
 def test_sql_alone_can_use_keys_delays_and_tenants(place: Place, app: Fairlane) -> None:
     jobs = [
         {"type": "mail.send", "payload": {"user_id": 1}, "tenant": "acme", "idempotency_key": "k"},

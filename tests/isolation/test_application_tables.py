@@ -22,7 +22,7 @@ from tests.borrowing.callers import POSTGRES, Caller, Kind
 from tests.isolation.house import House
 from tests.isolation.invoices import EACH, make_invoices
 
-pytestmark = pytest.mark.requirement("I10", "I14")
+pytestmark = pytest.mark.requirement("I10")
 
 Connection = psycopg.Connection[Any]
 

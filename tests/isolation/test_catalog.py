@@ -14,7 +14,7 @@ from fairlane.stores.postgres.roles import callable_by
 from tests.isolation.every_operation import EVERY
 from tests.isolation.house import House
 
-pytestmark = pytest.mark.requirement("I10", "I14")
+pytestmark = pytest.mark.requirement("I10")
 
 ROLES = ("fairlane_owner", "fairlane_engine", "fairlane_worker", "fairlane_api", "fairlane_read")
 ENGINES_ALONE = {"credential"}

@@ -19,7 +19,7 @@ from tests.isolation.tenant_data import TenantData, add_tenant_data
 from tests.support.scene import Scene
 from tests.support.stores import Face, Ground, open_at
 
-pytestmark = pytest.mark.requirement("I10", "I14")
+pytestmark = pytest.mark.requirement("I10")
 
 KINDS = ("memory", "sqlite-apsw", "postgres")
 OWN, FOREIGN = "acme", "globex"

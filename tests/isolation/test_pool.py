@@ -65,7 +65,7 @@ async def alternate(pool: asyncpg.Pool, share: int, seed: int) -> Counter[str]:
     return ended
 
 
-@pytest.mark.requirement("I10", "I14")
+@pytest.mark.requirement("I10")
 def test_ten_thousand_alternations_of_tenants_over_four_connections_meet_no_foreign_row(house: House) -> None:
     make_invoices(house, tenants=TENANTS)
 

@@ -12,7 +12,7 @@ from tests.isolation.house import House
 from tests.isolation.tenant_data import TENANTS, add_tenant_data
 from tests.support.scene import Scene
 
-pytestmark = pytest.mark.requirement("I10", "I14")
+pytestmark = pytest.mark.requirement("I10")
 
 READABLE = {
     *("job", "ready", "scheduled", "held", "lease", "attempt", "done", "dead_letter", "note", "log_line"),

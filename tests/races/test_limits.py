@@ -27,7 +27,7 @@ def scene(track: Track) -> Scene:
     return track.scene
 
 
-@pytest.mark.requirement("I2", "W6")
+@pytest.mark.requirement("I2")
 @pytest.mark.parametrize("what", RUNNING)
 def test_a_limit_on_running_is_never_exceeded_however_many_claim(track: Track, scene: Scene, what: str) -> None:
     jobs, limit = 300 if track.is_long else 40, RUNNING[what]
@@ -38,7 +38,7 @@ def test_a_limit_on_running_is_never_exceeded_however_many_claim(track: Track, s
     assert sum(racer["claimed"] for racer in told) == jobs
 
 
-@pytest.mark.requirement("I2", "W6")
+@pytest.mark.requirement("I5")
 @pytest.mark.parametrize("what", RATES)
 def test_a_rate_is_never_exceeded_however_many_claim(track: Track, scene: Scene, what: str) -> None:
     scene.put_many(40, tenant="acme")
@@ -47,7 +47,7 @@ def test_a_rate_is_never_exceeded_however_many_claim(track: Track, scene: Scene,
     assert sum(told) == 7
 
 
-@pytest.mark.requirement("Q15", "W6")
+@pytest.mark.requirement("Q15")
 def test_a_tenants_tokens_are_given_once(track: Track, scene: Scene) -> None:
     limit = Limit(kind="tenant", name="acme", enqueue_rate=Rate(25, 600.0))
     assert sum(track.race("take_all_tokens", limits=[msgspec.to_builtins(limit)], tries=10)) == 25

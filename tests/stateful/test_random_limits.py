@@ -114,7 +114,7 @@ def told(answer: Any) -> Any:
     return replace(answer, held_back=False, limited_until=None) if isinstance(answer, ops.TurnResult) else answer
 
 
-@pytest.mark.requirement("I2", "I3", "Q4")
+@pytest.mark.requirement("I2", "I3")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_life_under_limits_looks_the_same_in_memory_and_in_the_model(seed: int) -> None:
     store, model, wanderer = MemoryStore(), Model(), LimitedWanderer(seed)

@@ -140,7 +140,7 @@ def test_a_queue_of_one_saturated_tenant_is_passed_without_being_looked_at(scene
     assert [mark.tenant for mark in turn.marks] == ["bolt"]
 
 
-@pytest.mark.requirement("I2", "Q4")
+@pytest.mark.requirement("I2")
 @pytest.mark.timeout(60)
 def test_threads_that_claim_at_once_never_hold_more_than_the_limit(store: MemoryStore, scene: Scene) -> None:
     threads, total, most, limits = 6, 600, 3, (queue(running=3),)

@@ -55,7 +55,7 @@ def work(store: MemoryStore, gate: Barrier, total: int) -> list[tuple[int, int]]
             return completed
 
 
-@pytest.mark.requirement("W5", "Q4")
+@pytest.mark.requirement("W5")
 @pytest.mark.timeout(60)
 def test_threads_that_claim_at_once_share_the_jobs_without_one_run_twice() -> None:
     store, gate, per_thread = MemoryStore(), Barrier(2 * THREADS), 100

@@ -24,7 +24,7 @@ def two_steps() -> Upcasters:
     return upcasters
 
 
-@pytest.mark.requirement("W3")
+@pytest.mark.requirement("W3", "L18")
 def test_an_old_payload_climbs_step_by_step_to_todays_version() -> None:
     upcast = two_steps().upcast
     assert upcast("mail.send", {"to": "ada"}, 1, 3) == {"recipients": ["ada"], "urgent": False}

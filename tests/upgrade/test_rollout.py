@@ -97,7 +97,7 @@ def rollout(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> I
         rollout.close()
 
 
-@pytest.mark.requirement("L17")
+@pytest.mark.requirement("L17", "D19")
 @pytest.mark.timeout(1800)
 def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncharged(rollout: Rollout) -> None:
     old = [rollout.worker(1), rollout.worker(1)]
@@ -138,7 +138,7 @@ def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncha
 
 
 @LONG
-@pytest.mark.requirement("L17")
+@pytest.mark.requirement("L17", "D19")
 def test_an_isolated_task_of_newer_code_waits_as_well(rollout: Rollout) -> None:
     rollout.worker(1, SHOP_ISOLATED="1")
     rollout.order(2, 3)

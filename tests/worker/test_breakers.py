@@ -195,7 +195,7 @@ def test_jobs_behind_a_closed_breaker_cost_no_questions() -> None:
     assert asked["Admit"] == 0
 
 
-@pytest.mark.requirement("Q10", "L12")
+@pytest.mark.requirement("Q10")
 def test_jobs_that_were_put_off_do_not_use_a_worker_up(works: Works) -> None:
     ran: list[int] = []
 

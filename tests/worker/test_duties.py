@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlane import Fairlane, FakeClock, MissingData, NonRetryable
+from fairlane import ConfigError, Fairlane, FakeClock, MissingData, NonRetryable
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ReadStats, Renew, Retain, StatRow, Turn, Want
@@ -147,6 +147,32 @@ def test_figures_past_their_age_go_too() -> None:
     yard.clock.advance(600)
     yard.step(retention)
     assert yard.app.runtime.store.run(read).rows == ()
+
+
+@pytest.mark.requirement("L19", "I8", "D20")
+@pytest.mark.parametrize(
+    ("hours", "removes_at"),
+    [(None, set(range(24))), ("02:00-05:00", {2, 3, 4}), ("22:00-01:00", {22, 23, 0}), ("04:00-04:00", set(range(24)))],
+)
+def test_retention_goes_on_all_day_or_in_the_hours_that_are_set(hours: str | None, removes_at: set[int]) -> None:
+    yard = Yard(retain_between=hours, retain_completed_days=0.01)
+    retention, midnight = yard.duty("retention"), NOON.replace(hour=0)
+    yard.clock.advance((midnight + timedelta(days=1) - yard.clock.now()).total_seconds() - 1800)
+    removed = set()
+    for hour in range(24):
+        yard.work.enqueue()
+        run_due(yard.app)
+        yard.clock.advance(3600 if hour else 1800)
+        if yard.step(retention).done:
+            removed.add(hour)
+    assert removed == removes_at
+
+
+@pytest.mark.requirement("D20")
+@pytest.mark.parametrize("hours", ["night", "24:00-05:00", "2:00-5:00", "02:00", "02:00-05:60", "02:00 - 05:00"])
+def test_hours_of_retention_that_are_none_are_refused(hours: str) -> None:
+    with pytest.raises(ConfigError, match="retain_between"):
+        Yard(retain_between=hours)
 
 
 @pytest.mark.requirement("L19")

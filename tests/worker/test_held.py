@@ -65,7 +65,7 @@ def test_jobs_claimed_ahead_go_back_when_no_slot_gets_free_and_another_worker_ru
     asyncio.run(story())
 
 
-@pytest.mark.requirement("W6")
+@pytest.mark.requirement("W5")
 def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def diary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.requirement("Q13")
 def test_an_isolated_task_runs_in_another_process_which_serves_again(works: Works) -> None:
     handles = [works.task("alone").enqueue() for _ in range(3)]
     works.drain(Lane("one", 1, (ANY,)), app=APP)

@@ -58,7 +58,7 @@ def test_every_job_has_a_session_of_its_own_and_it_is_always_closed(works: Works
     assert (handles[0].result(), handles[3].result()) == ((1, 1), (4, 4))
 
 
-@pytest.mark.requirement("Q9")
+@pytest.mark.requirement("Q9", "Q13")
 def test_plain_functions_open_and_close_theirs_in_their_own_thread(works: Works) -> None:
     threads: list[set[str]] = []
 

@@ -104,7 +104,7 @@ def test_jobs_enqueued_are_counted_into_their_minutes(works: Works) -> None:
     assert step(state, "enqueued_jobs").done == 0
 
 
-@pytest.mark.requirement("I13")
+@pytest.mark.requirement("W12")
 def test_the_audit_is_sealed_by_workers_and_the_chain_is_good(works: Works) -> None:
     for queue in ("default", "bulk", "critical"):
         works.app.runtime.store.run(PauseClaims(kind="queue", name=queue, by="ops"))

@@ -18,6 +18,16 @@ class Clock(Protocol):
         ...
 
 
+def is_within(hours: str, at: datetime) -> bool:
+    """Whether an instant is in hours of the day in UTC, such as `22:00-04:30`: from the first, to before the second.
+
+    The same time twice is the whole day.
+    """
+    begin, _, end = hours.partition("-")
+    time = at.astimezone(UTC).strftime("%H:%M")
+    return begin <= time < end if begin < end else time >= begin or time < end
+
+
 class SystemClock:
     now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)

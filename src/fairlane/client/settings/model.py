@@ -35,6 +35,8 @@ DEFAULT_PROFILE: ProfileName = "production"
 
 _Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Span = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+_TIME = r"([01]\d|2[0-3]):[0-5]\d"
+_DayWindow = Annotated[str, Meta(pattern=f"^{_TIME}-{_TIME}$")]
 _Days = Annotated[float, Meta(gt=0, le=36_500)]
 _Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
 
@@ -138,6 +140,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long dead letters are kept once closed; those pending review stay."""
     retain_stats_days: _Days = 30.0
     """How long statistics by minute are kept."""
+    retain_between: _DayWindow | None = None
+    """The hours in which retention removes anything, in UTC, as in `02:00-05:30`; may cross midnight. None: always."""
     prune_schedules: bool = False
     """A starting worker removes schedules its code no longer declares: only where all workers run the same code."""
 
@@ -247,6 +251,7 @@ class SettingArguments(TypedDict, total=False):
     retain_completed_days: float
     retain_dead_letter_days: float
     retain_stats_days: float
+    retain_between: str | None
     prune_schedules: bool
     alerts: AlertSettings | Mapping[str, Any]
     metrics_tenants: int

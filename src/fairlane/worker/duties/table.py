@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fairlane.alerts import AlertDuty
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
+from fairlane.core.clock import is_within
 from fairlane.core.ops import (
     AddEvents,
     AddTenants,
@@ -180,6 +181,8 @@ async def retain(duty: TableDuty, now: datetime) -> StepReport:
         duty.state.app.runtime.settings,
         (await duty.store.arun(Check())).now,
     )  # the store's clock, as in run_once
+    if settings.retain_between is not None and not is_within(settings.retain_between, now):
+        return 0
     began_s, asked = duty.state.monotonic(), duty.batch
     removed = await duty.store.arun(
         Retain(
