@@ -182,7 +182,7 @@ async def retain(duty: TableDuty, now: datetime) -> StepReport:
         (await duty.store.arun(Check())).now,
     )  # the store's clock, as in run_once
     if settings.retain_between is not None and not is_within(settings.retain_between, now):
-        return 0
+        return StepReport(next_s=TABLE["retention"].every_s)
     began_s, asked = duty.state.monotonic(), duty.batch
     removed = await duty.store.arun(
         Retain(
