@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import ipaddress
 import os
 import re
 import shutil
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlane.cli.commands.dashboard import GRACE_S as WEB_GRACE_S
 from fairlane.cli.main import COMMANDS
 from fairlane.cli.options import read_span
+from fairlane.cli.server import GRACE_S as WEB_GRACE_S
 from fairlane.worker.foreman.foreman import RETIRE_S
 from fairlane.worker.foreman.process import KILL_AFTER_S
 from fairlane.worker.foreman.supervisor import LAST_S
@@ -186,6 +187,22 @@ def test_kubernetes_asks_the_dashboard_on_its_own_port_and_sends_requests_there(
     }
     assert service["spec"]["selector"] == labels["fairlane-web"] != labels["fairlane-worker"]
     assert [entry["targetPort"] for entry in service["spec"]["ports"]] == [port["name"]]
+
+
+def test_every_deployment_names_the_networks_of_its_proxy() -> None:
+    """Else all clients behind it have one address, and one guesser brakes the guesses of all."""
+    [settings] = [manifest for manifest in MANIFESTS if manifest["kind"] == "ConfigMap"]
+    units = dict(
+        line.split("=", 1) for line in (DEPLOY / "systemd" / "fairlane.env.example").read_text().split() if "=" in line
+    )
+    for named, proxy in (
+        (SERVICES["web"]["environment"]["FORWARDED_ALLOW_IPS"], "172.17.0.1"),
+        (settings["data"]["FORWARDED_ALLOW_IPS"], "10.244.1.7"),
+        (units["FORWARDED_ALLOW_IPS"], "127.0.0.1"),
+    ):
+        networks = [ipaddress.ip_network(network) for network in named.split(",")]
+        assert any(ipaddress.ip_address(proxy) in network for network in networks)
+        assert all(network.is_private for network in networks), "the internet is no proxy"
 
 
 @pytest.mark.parametrize("name", PODS)

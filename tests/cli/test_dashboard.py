@@ -138,3 +138,24 @@ def test_tokens_are_listed_page_by_page(url: str, run: Run, answer: Callable[...
     wrong = run("tokens", "list", "--before", "7", "--url", url)
     assert wrong.exit_code == 2
     assert "the `next` of the page before" in wrong.stderr
+
+
+def test_behind_a_named_proxy_each_client_is_its_own_and_behind_another_all_are_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    token = run("tokens", "create", "ci", "--role", "viewer", "--url", url).stdout.strip()
+
+    def statuses(address: str, client: str, secret: str, count: int) -> list[int]:
+        headers = {"Authorization": f"Bearer {secret}", "X-Forwarded-For": client}
+        with httpx.Client(base_url=address, headers=headers) as http:
+            return [http.get("/api/jobs/me/").status_code for _ in range(count)]
+
+    for networks, of_another in (("127.0.0.0/8", 401), ("10.0.0.0/8", 429)):
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", networks)
+        with serving(tmp_path, "--url", url) as (address, _):
+            guesses = statuses(address, "198.51.100.7", "fl_" + "x" * 43, 24)
+            assert (guesses[:20], guesses[-1]) == ([401] * 20, 429)
+            assert statuses(address, "203.0.113.9", "fl_" + "y" * 43, 1) == [of_another]
+            assert statuses(address, "203.0.113.9, 198.51.100.7", "fl_" + "y" * 43, 1) == [429], "a forged first hop"
+            assert statuses(address, "198.51.100.7", token, 3) == [200] * 3
