@@ -14,7 +14,7 @@ from fairlane.client.task import Task
 from fairlane.core.clock import SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Renew
-from fairlane.core.profiles import ANY, Lane
+from fairlane.core.profiles import ANY, Lane, ProfileName
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
@@ -38,9 +38,9 @@ class Ahead(SystemClock):
 class Works:
     """One application over a memory store, and engines that run it for as long as a test wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: ProfileName = "development") -> None:
         self.time = Ahead()
-        self.app = Fairlane(store=MemoryStore(self.time), profile="development")
+        self.app = Fairlane(store=MemoryStore(self.time), profile=profile)
         self.app.runtime.tasks.update({name: self._moved(task) for name, task in shop.app.tasks.items()})
 
     def _moved(self, task: Task[..., Any]) -> Task[..., Any]:

@@ -251,13 +251,15 @@ def test_an_idle_lane_does_not_keep_the_last_jobs_from_another_one(works: Works,
 @pytest.mark.parametrize("max_jobs", [2, 3])
 @pytest.mark.parametrize("order", list(permutations(("bulk", "default", "reports"))))
 def test_a_worker_that_drains_looks_into_every_lane_although_it_may_run_few_jobs(
-    works: Works, order: tuple[str, ...], max_jobs: int
+    order: tuple[str, ...], max_jobs: int
 ) -> None:
     """Whichever lane asks first for all that may still run, with queues that a limit counts (bulk) and others."""
+    works = Works("isolation")
     handle = works.task("add").enqueue(1, 2)
     lanes = (Lane(queue, slots, (queue,)) for slots, queue in enumerate(order, start=1))
     asyncio.run(asyncio.wait_for(works.engine(*lanes, drain=True, max_jobs=max_jobs).run(), 20))
     assert handle.status() == "completed"
+    works.app.close()
 
 
 @pytest.mark.requirement("L13")

@@ -212,8 +212,9 @@ def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works
 
 @pytest.mark.requirement("I3")
 def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_become_free(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    works = Works("isolation")
     turns: list[Turn] = []
     send = type(works.app.runtime.store).arun
 
@@ -242,6 +243,7 @@ def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_be
         await running
 
     asyncio.run(run())
+    works.app.close()
     claims = [turn for turn in turns if turn.wants]
     for turn in claims:
         asks = any("bulk" in want.queues for want in turn.wants)

@@ -95,6 +95,27 @@ def test_changed_code_is_loaded_in_development(crew: Crew, tmp_path: Path) -> No
     assert foreman.stop() == 0
 
 
+@pytest.mark.requirement("D17", "I1")
+@pytest.mark.parametrize(
+    ("code", "flags", "slots"),
+    [
+        ('profile="isolation", queues={"shed": {"slots": 3}}', (), {"critical": 4, "default": 8, "bulk": 2, "shed": 3}),
+        ("", ("--profile", "isolation"), {"critical": 4, "default": 8, "bulk": 2}),
+        ('profile="development"', ("--profile", "isolation"), {"fast": 1, "general": 2}),
+    ],
+)
+def test_the_lanes_are_those_of_the_profile_and_the_queues_in_the_code_that_is_run(
+    crew: Crew, tmp_path: Path, code: str, flags: tuple[str, ...], slots: dict[str, int]
+) -> None:
+    source = f"from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'], {code})\n"
+    (tmp_path / "shed.py").write_text(source + "@app.task(name='shed.work')\nasync def work() -> int:\n    return 1\n")
+    foreman = crew.start("-p", "1", *flags, app="shed", cwd=tmp_path)
+    [worker] = crew.eventually(lambda: [w for w in crew.app.runtime.store.run(ListWorkers()).workers if w.figures])
+    found = {name.split(".")[1]: int(n) for name, n in worker.figures.items() if name.endswith(".slots")}
+    assert found == slots
+    assert foreman.stop() == 0
+
+
 def test_a_mistake_ends_in_one_line_before_anything_is_claimed(crew: Crew) -> None:
     handle = crew.task("work").enqueue()
     foreman = crew.start("-p", "2", "--queues", "criticl")

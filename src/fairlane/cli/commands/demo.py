@@ -54,7 +54,7 @@ def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
         try:
             # Uses its own settings, so configuration in the current directory has no effect.
             url = f"sqlite:///{directory}/demo.db"
-            with Fairlane(settings=Settings(url=url)) as app:
+            with Fairlane(settings=Settings(url=url, profile="development")) as app:
                 tasks = register(app, digest_for=DIGEST_FOR)
                 declare_missed(app)
                 with Crew(directory, url, SystemSleeper()) as crew:

@@ -73,7 +73,7 @@ class Crew:
         self._pause = pause
         self.log = directory / "worker.log"
         # Read by the workers, and by commands that run in a kept directory.
-        (directory / "fairlane.toml").write_text(f'url = "{url}"\napp = "{app}"\n', "utf-8")
+        (directory / "fairlane.toml").write_text(f'url = "{url}"\napp = "{app}"\nprofile = "development"\n', "utf-8")
         self._process = self._started(directory, app)
 
     def _started(self, directory: Path, app: str) -> subprocess.Popen[bytes]:

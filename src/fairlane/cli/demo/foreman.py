@@ -20,7 +20,7 @@ from fairlane.worker.isolated.child import die_with
 async def work(app: str) -> None:
     # The profile's lanes: each process has one slot for urgent jobs and two for all.
     worker = WorkerConfig(app=app, grace_s=GRACE_S)
-    await Foreman(ForemanConfig(app=app, worker=worker, profile="development", processes=PROCESSES)).run()
+    await Foreman(ForemanConfig(app=app, worker=worker, processes=PROCESSES)).run()
 
 
 def main() -> None:

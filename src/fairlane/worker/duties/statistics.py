@@ -105,7 +105,7 @@ class FastLane:
         self._reported.add((seq, attempt))
         self.seen += 1
         log.warning(
-            "job %d (%s) has run longer than %g s on the fast lane %s: give it a queue of the general lane",
+            "job %d (%s) has run longer than %g s on the fast lane %s: give its task a queue of a slower lane",
             seq,
             type,
             LONG_S,
