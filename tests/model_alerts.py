@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlane.core import ops
+from fairlane.core import audit_chain, ops
 from tests.model_credentials import Access, instant_text
 from tests.model_events import Events
 from tests.model_facts import span
@@ -74,9 +74,12 @@ class Watch(Access, Events):
         return ops.AuditToSeal(last=last, records=tuple(self._unsealed()[: max(op.limit, 0)]))
 
     def sealaudit(self, op, now):
-        follow = [link.n for link in op.links] == [len(self.links) + nth + 1 for nth in range(len(op.links))]
+        records = {a.id: a for a in self.audit}
         ids = [link.audit_id for link in (*self.links, *op.links)]
-        sealed = follow and len(set(ids)) == len(ids)
+        sealed = all(link.audit_id in records for link in op.links) and len(set(ids)) == len(ids)
+        if sealed:
+            last = self.links[-1] if self.links else None
+            sealed = tuple(op.links) == audit_chain.seal(last, [records[link.audit_id] for link in op.links])
         if sealed:
             self.links += op.links
         return ops.AuditSealed(sealed=sealed)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fairlane.core import ops
 from tests.model_facts import span
@@ -35,19 +35,19 @@ class Access:
             if c.id == op.id or kept_hash == op.hash:
                 return ops.CredentialAct(credential=c if (c.id, kept_hash) == (op.id, op.hash) else None)
         names = ("id", "kind", "name", "prefix", "roles", "tenant")
+        lasts_s = ops.SESSION_S if op.kind == "session" and op.ttl_s is None else op.ttl_s
         c = ops.Credential(
             **{name: getattr(op, name) for name in names},
             created_by=op.by,
             created_at=now,
-            expires_at=None if op.ttl_s is None else now + span(op.ttl_s),
+            expires_at=None if lasts_s is None else now + span(lasts_s),
             revoked_at=None,
             last_used_at=None,
         )
         self.credentials.append((op.hash, c))
-        if op.kind != "session":
-            after: dict[str, Any] = {name: getattr(c, name) for name in ("name", "prefix", "tenant")}
-            after |= {"roles": list(c.roles), "expires_at": instant_text(c.expires_at)}
-            self._note_credential(op, "create", c, now, after)
+        after: dict[str, Any] = {name: getattr(c, name) for name in ("name", "prefix", "tenant")}
+        after |= {"roles": list(c.roles), "expires_at": instant_text(c.expires_at)}
+        self._note_credential(op, "create", c, now, after)
         return ops.CredentialAct(credential=c, changed=True)
 
     def _good(self, kind, secret_hash, now):
@@ -62,7 +62,11 @@ class Access:
         if c is None:
             return ops.CredentialAct()
         self._note_credential(Signed(c.name), "redeem", c, now)
-        return self._keep(replace(c, revoked_at=now))
+        link = self._keep(replace(c, revoked_at=now))
+        if op.session is None:
+            return link
+        about = {"name": c.name, "roles": c.roles, "tenant": c.tenant, "by": c.name}
+        return self.issuecredential(ops.IssueCredential(kind="session", **asdict(op.session), **about), now)
 
     def revokecredential(self, op, now):
         c = next((c for _, c in self.credentials if c.id == op.id), None)

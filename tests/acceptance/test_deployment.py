@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 
@@ -115,6 +116,25 @@ def test_compose_lets_only_this_host_reach_the_dashboard_and_nobody_the_database
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
         "web": ["127.0.0.1:8650:8650"]
     }
+
+
+def test_compose_logs_in_as_no_superuser(tmp_path: Path) -> None:
+    assert "POSTGRES_USER" not in SERVICES["database"]["environment"]
+    assert {SERVICES[name]["environment"]["FAIRLANE_URL"] for name in OURS} == {
+        "postgresql://fairlane@database/fairlane"
+    }
+    server = shared_server()
+    place = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "FAIRLANE_PASSWORD": "it's $ecret"}
+    script = ["sh", str(DEPLOY / "postgres" / "role.sh")]
+    try:
+        subprocess.run(script, env={**place, "PATH": f"{server.programs}:{os.environ['PATH']}"}, check=True, timeout=60)
+        with psycopg.connect(server.dsn("fairlane", "fairlane")) as conn:
+            asked = "select rolsuper, rolbypassrls, rolcreaterole from pg_roles where rolname = current_user"
+            assert conn.execute(asked).fetchall() == [(False, False, True)]
+    finally:
+        server.drop_database("fairlane")
+        with psycopg.connect(server.dsn(), autocommit=True) as conn:
+            conn.execute("drop role if exists fairlane")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))

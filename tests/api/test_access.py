@@ -12,9 +12,9 @@ from starlette.requests import Request
 from fairlane.api import Person, create_api
 from fairlane.api.auth.admission import BURST, MOST_ADDRESSES, REFILL_S, FailedGuesses
 from fairlane.api.auth.sessions import COOKIE, LOOPBACK_COOKIE
-from fairlane.client.admin.tokens import SESSION_S, has_shape_of_secret, hash_of
+from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.core.clock import FakeClock
-from fairlane.core.ops import FindCredential, IssueCredential, ListCredentials, Op
+from fairlane.core.ops import SESSION_S, FindCredential, IssueCredential, ListCredentials, Op
 from tests.api.house import CANARY, EVERY_ROLE, OWN, ShopHouse
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlane.core.audit_chain import Verified, seal, verify
 from fairlane.core.ops import (
@@ -164,6 +165,17 @@ def test_links_that_do_not_follow_the_last_are_refused(scene: Scene, n: int) -> 
     assert add(scene, link)
     assert not add(scene, AuditLink(n=n, audit_id=second.id, hash="a" * 64))
     assert [one.link for one in chain(scene).sealed] == [link]
+
+
+def test_a_link_whose_hash_is_not_that_of_its_record_is_refused(scene: Scene) -> None:
+    """Else whoever may seal could make the chain look tampered with, for ever."""
+    act(scene, 2)
+    first, second = seal(None, oldest_first(scene))
+    for wrong in (replace(first, hash="a" * 64), replace(first, audit_id=second.audit_id)):
+        assert not add(scene, wrong)
+    assert not add(scene, first, replace(second, hash="b" * 64))
+    assert chain(scene) == AuditChain(sealed=(), unsealed=2)
+    assert add(scene, first, second)
 
 
 @pytest.mark.parametrize("n", [0, 2])

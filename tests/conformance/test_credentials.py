@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from fairlane.core.ops import (
+    SESSION_S,
     Credential,
     CredentialAct,
     CredentialKind,
@@ -17,6 +18,7 @@ from fairlane.core.ops import (
     ForgetOld,
     IssueCredential,
     ListCredentials,
+    NewSession,
     Op,
     Purge,
     RedeemLink,
@@ -269,13 +271,36 @@ def test_a_redeemed_link_is_written_down_as_its_owners_act(scene: Scene) -> None
 
 
 @pytest.mark.requirement("W12")
-def test_of_sessions_only_an_early_end_is_written_down(scene: Scene) -> None:
+def test_a_redeemed_link_opens_a_session_of_its_owner_and_no_more(scene: Scene) -> None:
+    link = issue(scene, kind="link", name="grace", roles=("viewer",), tenant="acme", ttl_s=60)
+    session = NewSession(id=scene.making.job_id(), hash=hash_of("cookie"), prefix="fl_def", ttl_s=100)
+    act = scene.run(RedeemLink(hash=hash_of("s3cret"), session=session))
+    opened = act.credential
+    assert act.changed
+    assert opened is not None
+    assert (opened.id, opened.kind, opened.prefix, opened.created_by) == (session.id, "session", "fl_def", "grace")
+    assert (opened.name, opened.roles, opened.tenant) == (link.name, link.roles, link.tenant)
+    assert opened.expires_at == scene.at(100)
+    assert find(scene, "cookie", "session") == opened
+    assert scene.run(RedeemLink(hash=hash_of("s3cret"), session=session)) == CredentialAct()
+    assert [record.action for record in scene.audit()] == ["session_create", "link_redeem", "link_create"]
+
+
+def test_a_link_that_is_not_good_opens_no_session(scene: Scene) -> None:
+    session = NewSession(id=scene.making.job_id(), hash=hash_of("cookie"), prefix="fl_def")
+    assert scene.run(RedeemLink(hash=hash_of("nobody's"), session=session)) == CredentialAct()
+    assert find(scene, "cookie", "session") is None
+
+
+@pytest.mark.requirement("W12")
+def test_a_session_is_written_down_and_always_ends(scene: Scene) -> None:
     session = issue(scene, kind="session", tenant="acme")
-    assert scene.audit() == ()
+    assert session.expires_at == scene.at(SESSION_S)
     revoke(scene, session.id, notes="gone home")
-    [record] = scene.audit()
-    assert (record.action, record.target, record.tenant) == ("session_revoke", f"session:{session.id}", "acme")
-    assert (record.by, record.notes) == ("grace", "gone home")
+    ended, begun = scene.audit()
+    assert (begun.action, begun.target, begun.tenant) == ("session_create", f"session:{session.id}", "acme")
+    assert (ended.action, ended.target, ended.tenant) == ("session_revoke", f"session:{session.id}", "acme")
+    assert (ended.by, ended.notes) == ("grace", "gone home")
 
 
 def test_last_use_is_told_now_and_then(scene: Scene) -> None:
@@ -294,7 +319,7 @@ def test_last_use_is_told_now_and_then(scene: Scene) -> None:
     found = find(scene, "session", "session")
     assert found is not None
     assert found.last_used_at == first_use
-    assert [record.action for record in scene.audit()] == ["link_create", "token_create"]
+    assert [record.action for record in scene.audit()] == ["link_create", "session_create", "token_create"]
 
 
 @pytest.mark.parametrize("also_bad", [False, True])

@@ -248,20 +248,22 @@ def test_triggers_switched_off_by_the_owner_are_found_as_well(in_postgres: InPos
 
 @pytest.mark.parametrize("statement", ["delete from @audit", "update @audit set by = 'x'"])
 def test_the_mark_of_a_purge_copied_by_hand_is_found_or_refused(archive: Archive, statement: str) -> None:
+    """In SQLite a purge marks its transaction in a table; PostgreSQL has no mark, and the setting it once was is void."""
+    in_sqlite = archive.prefix == "fairlane_"
     mark = (
         "insert into @meta values ('purging', 1)"
-        if archive.prefix == "fairlane_"
+        if in_sqlite
         else "select set_config('fairlane.purging', 'fairlane', true)"
     )
-    if statement.startswith("update"):
-        with pytest.raises(archive.refusal, match="append-only"):
-            archive.say(mark, statement)
-        assert archive.broken() is None
-    else:
+    if in_sqlite and statement.startswith("delete"):
         archive.say(mark, statement)
         broken = archive.broken()
         assert broken is not None
         assert (broken.n, broken.why) == (1, "record_gone")
+    else:
+        with pytest.raises(archive.refusal, match="append-only"):
+            archive.say(mark, statement)
+        assert archive.broken() is None
 
 
 def test_a_purge_leaves_the_door_closed_behind_it(archive: Archive) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import psycopg
 import pytest
@@ -11,27 +11,36 @@ from psycopg import sql
 from fairlane.core.ops import Op, Purge
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres import PostgresStore
-from fairlane.stores.postgres.roles import callable_by
+from fairlane.stores.postgres.roles import Caller, callable_by
 from fairlane.stores.postgres.store import call_for
 from tests.isolation.every_operation import called
 from tests.servers.postgres import PostgresServer
 
 T = TypeVar("T")
 
-GRANTED = {"worker": ("worker",), "api": ("api",), "read": ("read",), "app": (), "stranger": ()}
+GRANTED = {
+    **{role: (role,) for role in ("worker", "api", "enqueue", "tokens", "read")},
+    "app": (),
+    "stranger": (),
+}
 """Log-in roles, and what each is granted of Fairlane's."""
 
 
 class House:
     """One isolated database; `dsn("api")` logs in as a role that is granted the api role and nothing else."""
 
-    def __init__(self, server: PostgresServer, database: str) -> None:
+    def __init__(self, server: PostgresServer, database: str, *, given_clock: bool = True) -> None:
         self.server, self.database = server, database
         self.superuser = server.dsn(database)
         store = PostgresStore(self.superuser)
         store.isolator().apply()
         store.close()
         with psycopg.connect(self.superuser, autocommit=True) as conn:
+            if given_clock:  # tests give the instants of audit records, too
+                conn.execute(
+                    "create or replace function fairlane.audit_instant(_now timestamptz) returns timestamptz "
+                    "language sql return _now"
+                )
             for kind, granted in GRANTED.items():
                 login = sql.Identifier(self.login(kind))
                 conn.execute(sql.SQL("create role {} login").format(login))
@@ -68,20 +77,20 @@ class House:
 
 
 class Separated:
-    """The isolated store as its processes see it: what workers ask goes in as the worker's role, all else as the api's."""
+    """The isolated store as its processes see it: each operation goes in as the first role that may ask it."""
 
     capabilities: frozenset[Capability] = PostgresStore.capabilities
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._worker, self._api = PostgresStore(house.dsn("worker")), PostgresStore(house.dsn("api"))
+        self._stores = {role: PostgresStore(house.dsn(role)) for role in get_args(Caller)}
 
     def run(self, op: Op[T]) -> T:
         if isinstance(op, Purge):
             self._purge()
             return None  # type: ignore[return-value]
         function = called(op)
-        return (self._worker if function in callable_by("worker") else self._api).run(op)
+        return next(self._stores[role] for role in get_args(Caller) if function in callable_by(role)).run(op)
 
     def _purge(self) -> None:
         """No role of an isolated store may remove the audit: only who is above all policies empties it, between tests."""
@@ -90,8 +99,8 @@ class Separated:
             conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params)
 
     def close(self) -> None:
-        self._worker.close()
-        self._api.close()
+        for store in self._stores.values():
+            store.close()
 
 
 def require_held_by_policies(dsn: str) -> None:

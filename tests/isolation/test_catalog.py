@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 import pytest
 
 from fairlane.core.ops import Check
 from fairlane.stores.postgres.calls import function_of
-from fairlane.stores.postgres.roles import callable_by
+from fairlane.stores.postgres.roles import Caller, Roles, callable_by
 from tests.isolation.every_operation import EVERY
 from tests.isolation.house import House
 
 pytestmark = pytest.mark.requirement("I10")
 
-ROLES = ("fairlane_owner", "fairlane_engine", "fairlane_worker", "fairlane_api", "fairlane_read")
+ROLES = tuple(Roles.prefixed("fairlane"))
 ENGINES_ALONE = {"credential"}
 """Tables with a tenant that no tenant reads."""
 
@@ -112,19 +112,18 @@ def test_functions_that_somebody_may_call_act_as_the_engine_with_a_pinned_path(a
     assert {row[0] for row in functions if row[1] != "fairlane_engine"} == set()
     assert {row[0] for row in functions if row[4]} == set(), "executable by everybody"
     for name, _, is_definer, config, _, grantees in functions:
-        worker, api = name in callable_by("worker"), name in callable_by("api")
+        expected = sorted(f"fairlane_{role}" for role in get_args(Caller) if name in callable_by(role))
         if name == "flat":  # pure, and used by views
             assert (is_definer, grantees) == (False, ["fairlane_api", "fairlane_read"])
             continue
-        expected = [role for role, may in (("fairlane_api", api), ("fairlane_worker", worker)) if may]
-        assert (is_definer, grantees) == (worker or api, expected), name
+        assert (is_definer, grantees) == (bool(expected), expected), name
         if is_definer:
             assert "search_path=fairlane, pg_temp" in config, name
 
 
 def test_every_function_named_as_callable_is_there(ask: Ask) -> None:
     there = names(ask("select proname from pg_proc where pronamespace = 'fairlane'::regnamespace"))
-    granted = {*callable_by("worker"), *callable_by("api")}
+    granted = {name for role in get_args(Caller) for name in callable_by(role)}
     assert granted - there == set()
     versioned = {name for name in there if name.endswith("_v1")}
     assert versioned - granted == {"purge_v1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, LiteralString
+from typing import Any, LiteralString, get_args
 
 import psycopg
 import pytest
@@ -13,16 +13,17 @@ from psycopg import sql
 from fairlane import Fairlane
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, Op, Purge
 from fairlane.core.profiles import Lane
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.calls import function_of
-from fairlane.stores.postgres.roles import callable_by
+from fairlane.stores.postgres.roles import Caller, callable_by
 from fairlane.worker.config import WorkerConfig
 from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.house import House
 from tests.isolation.tenant_data import add_tenant_data
 from tests.support.scene import Scene
+from tests.support.stores import SCHEMA_TEMPLATE, Ground
 
 pytestmark = pytest.mark.requirement("I10")
 
@@ -34,7 +35,7 @@ DESCRIBED: tuple[LiteralString, ...] = (
 )
 
 
-@pytest.fixture(params=["worker", "api", "read"])
+@pytest.fixture(params=["worker", "api", "enqueue", "tokens", "read"])
 def role(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -65,10 +66,54 @@ def test_a_role_may_do_exactly_what_it_is_for(scene: Scene, role: str, store: Po
         letter=things.letter,
         worker=things.worker,
     )
-    granted = () if role == "read" else callable_by("worker" if role == "worker" else "api")
+    granted = callable_by(role) if role in get_args(Caller) else ()
     expected = {kind.__name__ for kind in EVERY if kind is Check or called(every[kind]) in granted}
     assert {kind.__name__ for kind in EVERY if is_allowed(store, every[kind])} == expected
     assert Purge.__name__ not in expected
+
+
+def test_an_application_that_only_enqueues_needs_no_more_than_its_role(scene: Scene, house: House) -> None:
+    with Fairlane(house.dsn("enqueue"), warn_depth=1, tenant_enqueue_rate="5/min", require_tenant=True) as app:
+
+        @app.task(name="shop.greet")
+        def greet(name: str) -> None: ...
+
+        handle = greet.using(tenant="acme").enqueue(name="Ada")
+        app.enqueue_many([greet.using(tenant="acme").bind(name=name) for name in ("Bo", "Cy")])
+        with pytest.raises(InvalidOption, match="tenant"):
+            greet.using(tenant=None).enqueue(name="Di")
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            handle.job()
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            app.tenants.list()
+    assert scene.queue().ready == 3
+
+
+def test_no_application_makes_credentials_but_by_a_link(house: House) -> None:
+    with Fairlane(house.dsn("api")) as app, Fairlane(house.dsn("tokens")) as admin:
+        for make in (app.tokens.create, app.tokens.create_link):
+            with pytest.raises(StoreUnavailable, match="permission denied"):
+                make("mallory", ["admin"], by="mallory")
+        link = admin.tokens.create_link("grace", ["viewer"], tenant="acme", by="ada")
+        opened = app.tokens.redeem_link(link.secret)
+        assert opened is not None
+        assert (opened.credential.name, opened.credential.roles, opened.credential.tenant) == (
+            "grace",
+            ("viewer",),
+            "acme",
+        )
+        assert app.tokens.redeem_link(link.secret) is None
+
+
+def test_no_caller_dates_an_audit_record_back(ground: Ground) -> None:
+    ground.server.create_database("own_clock", template=SCHEMA_TEMPLATE)
+    house = House(ground.server, "own_clock", given_clock=False)
+    with house.connect("api", autocommit=True) as conn:
+        pause = '{"kind": "queue", "name": "mail", "by": "alice", "now": "2001-01-01T00:00:00Z"}'
+        conn.execute("select fairlane.pause_claims_v1(%s)", (pause,))
+    with psycopg.connect(house.superuser) as conn:
+        [(age_s,)] = conn.execute("select extract(epoch from clock_timestamp() - at) from fairlane.audit").fetchall()
+    assert 0 <= age_s < 600
 
 
 @pytest.mark.parametrize("kind", SCOPED, ids=lambda kind: kind.__name__)

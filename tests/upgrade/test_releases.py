@@ -216,7 +216,7 @@ class TestIsolated:
 
     @pytest.fixture
     def house(self, dsn: str, store: PostgresStore) -> House:
-        return House(shared_server(), dsn.rpartition("/")[2])
+        return House(shared_server(), dsn.rpartition("/")[2], given_clock=False)
 
     def test_a_newer_release_takes_in_what_it_adds(self, house: House, store: PostgresStore, made_up: MadeUp) -> None:
         made_up.become(NOW + 1, PAINT, COLOUR)

@@ -4,8 +4,8 @@ Snooze, Cancel, a requested cancel   as they say, uncharged
 needs newer code, has no principal   put off, uncharged, until a worker can run it
 an unreadable payload                died, uncharged
 non_retryable, or the last attempt   died
-otherwise                            retried after the first of these delays that is given: the other side's
-                                     retry-after, the missing data's own time, the slow list if rate-limited, the
+otherwise                            retried after the first of these delays that is given: the missing data's own
+                                     time, the other side's retry-after, the slow list if rate-limited, the
                                      policy of the enqueue call, the task, the queue, the error class, the application
 """
 

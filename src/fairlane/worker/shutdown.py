@@ -1,4 +1,7 @@
-"""Ends tasks and event loops within a bounded time, although a task's code may ignore its cancellation for ever."""
+"""Ends tasks and event loops within a bounded time, although a task's code may ignore its cancellation for ever.
+
+In which order a worker stops is in `engine`.
+"""
 
 from __future__ import annotations
 

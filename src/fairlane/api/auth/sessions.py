@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairlane.client.admin.tokens import SESSION_S
+from fairlane.core.ops import SESSION_S
 
 COOKIE = "__Host-fairlane"
 LOOPBACK_COOKIE = "fairlane_session"

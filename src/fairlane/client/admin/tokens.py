@@ -30,6 +30,7 @@ from fairlane.core.ops import (
     FindCredential,
     IssueCredential,
     ListCredentials,
+    NewSession,
     RedeemLink,
     RevokeCredential,
     SeeCredentials,
@@ -38,7 +39,6 @@ from fairlane.errors import CredentialNotFound, InvalidOption, nearest
 
 LINK_S = 600.0
 LONGEST_LINK_S = 86_400.0
-SESSION_S = 12 * 3600.0
 MAX_TTL_S = 10 * 366 * 86_400.0
 
 PREFIX_LENGTH = 11
@@ -91,10 +91,10 @@ class TokenAdmin(Verbs):
         """Exchange a link for a session; None if the link is unknown, expired or already used."""
         if not has_shape_of_secret(secret):
             return None
-        link = (yield from ask(RedeemLink(hash=hash_of(secret)))).credential
-        if link is None:
-            return None
-        return (yield from self._issue("session", link.name, link.roles, link.tenant, SESSION_S, {"by": link.name}))
+        issued = self._new_secret()
+        session = NewSession(id=self._runtime.new_job_id(), prefix=issued[:PREFIX_LENGTH], hash=hash_of(issued))
+        opened = (yield from ask(RedeemLink(hash=hash_of(secret), session=session))).credential
+        return None if opened is None else IssuedCredential(secret=issued, credential=opened)
 
     def _find(self, kind: Literal["token", "session"], secret: str) -> Steps[Credential | None]:
         """The valid credential with this secret, or None."""
@@ -158,7 +158,7 @@ class TokenAdmin(Verbs):
         ttl_s: float | None,
         about: ActOptions,
     ) -> Steps[IssuedCredential]:
-        secret = "fl_" + urlsafe_b64encode(self._runtime.chance.entropy(32)).rstrip(b"=").decode()
+        secret = self._new_secret()
         op = IssueCredential(
             id=self._runtime.new_job_id(),
             kind=kind,
@@ -173,6 +173,9 @@ class TokenAdmin(Verbs):
         made = (yield from ask(op)).credential
         assert made is not None
         return IssuedCredential(secret=secret, credential=made)
+
+    def _new_secret(self) -> str:
+        return "fl_" + urlsafe_b64encode(self._runtime.chance.entropy(32)).rstrip(b"=").decode()
 
 
 def has_shape_of_secret(text: str) -> bool:

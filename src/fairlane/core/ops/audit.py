@@ -62,14 +62,14 @@ class ReadUnsealed(Op[AuditToSeal], frozen=True, kw_only=True):
 
 class AuditSealed(Struct, frozen=True, kw_only=True):
     sealed: bool
-    """False: somebody else was faster; nothing was written."""
+    """False: somebody else was faster, or a link is wrong; nothing was written."""
 
 
 class SealAudit(Op[AuditSealed], frozen=True, kw_only=True):
     """Add links behind the last one.
 
-    Refused where the first does not follow it, the others do not follow each other, or a record is sealed already.
-    Acts never wait for this.
+    Refused where the first does not follow it, the others do not follow each other, a hash is not the one that seals
+    its record there, or a record is sealed already. Acts never wait for this.
     """
 
     links: tuple[AuditLink, ...]

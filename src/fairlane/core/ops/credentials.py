@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from fairlane.core.ops.base import Act, Op
 
+SESSION_S = 12 * 3600.0
+
 CredentialKind = Literal["token", "link", "session"]
 """token    a program's, good until it expires or is revoked
 link     good once: it is exchanged for a session
@@ -51,8 +53,8 @@ class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
     The same id again with the same hash writes nothing and returns the kept credential, good or not. The same id with
     another hash, or this hash under another id, returns none.
 
-    Audit for tokens and links: `token_create` or `link_create`, target `token:<id>` or `link:<id>`, tenant, before
-    None, after {"name", "prefix", "roles", "tenant", "expires_at"} (an instant as in `AuditRecord`); none for sessions.
+    Audit: `token_create`, `link_create` or `session_create`, target `token:<id>` …, tenant, before None, after {"name",
+    "prefix", "roles", "tenant", "expires_at"} (an instant as in `AuditRecord`).
     """
 
     repeatable: ClassVar[bool] = True
@@ -66,7 +68,7 @@ class IssueCredential(Act[CredentialAct], frozen=True, kw_only=True):
     roles: tuple[str, ...]
     tenant: str | None = None
     ttl_s: float | None = None
-    """None: it does not expire."""
+    """None: it does not expire. A session always does: without one it lasts SESSION_S."""
 
 
 class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
@@ -76,15 +78,26 @@ class FindCredential(Op[CredentialAct], frozen=True, kw_only=True):
     hash: str
 
 
-class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
-    """Use a good link up: the first call gets it (now revoked), every later one gets none.
+class NewSession(Struct, frozen=True, kw_only=True):
+    id: UUID
+    hash: str
+    prefix: str
+    ttl_s: float = SESSION_S
 
-    Audit: `link_redeem`, by = its name, target and tenant as for issuing; no notes, no before, no after.
+
+class RedeemLink(Op[CredentialAct], frozen=True, kw_only=True):
+    """Use a good link up and open a session for who it was made out to: with its name, roles and tenant, nothing more.
+
+    The first call gets the session, every later one none; without a session, the link itself, now revoked.
+
+    Audit: `link_redeem`, by = its name, target and tenant as for issuing; no notes, no before, no after. Then that of
+    the session, as for issuing.
     """
 
     repeatable: ClassVar[bool] = False
 
     hash: str
+    session: NewSession | None = None
 
 
 class RevokeCredential(Act[CredentialAct], frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     left. Within a tenant: rank, due, seq. In one tenant's line a claim looks at no more than `look` rows (behind
     `after`), wanted or not. Later takes and discovery continue a line after the last row that was looked at; rows are
     looked at only when their turn comes. Takes, too, give only wanted types and count against `limit`. Each Want looks
-    afresh.
+    afresh. Paused queues, tenants and types are passed over unseen.
 
     Limits (those of the Turn together with those kept in the store): nothing is claimed under a limit that has no room,
     counting what this Turn has claimed before. A limit has room while its leases are fewer than `running`, its claims

@@ -1,11 +1,13 @@
 -- Isolation by the database: roles, forced row-level security, functions that act as the engine.
 -- (docs/guides/isolation.md)
 --
---   owner   no log-in; owns schema, tables and views; has no policy, so that even it reads no tenant's rows
---   engine  no log-in; owns the functions; alone has a policy over all tenants
---   worker  calls what workers call; no right on any table
---   api     calls what applications call; reads the tables of the tenant that is set
---   read    reads the tables of the tenant that is set, and calls nothing
+--   owner    no log-in; owns schema, tables and views; has no policy, so that even it reads no tenant's rows
+--   engine   no log-in; owns the functions; alone has a policy over all tenants
+--   worker   calls what workers call; no right on any table
+--   api      calls what applications call; reads the tables of the tenant that is set
+--   enqueue  calls what enqueueing needs, and reads no table
+--   tokens   makes credentials
+--   read     reads the tables of the tenant that is set, and calls nothing
 --
 -- May be run any number of times. Every migration runs it behind its own changes, in the same transaction: without a
 -- prefix it takes the one the schema was isolated with, and does nothing where it never was.
@@ -21,9 +23,10 @@ declare
     where n.nspname = _schema and c.relname = 'job' and p.polname = 'fairlane_engine'));
   _owner   constant text := _prefix || '_owner';
   _engine  constant text := _prefix || '_engine';
-  _worker  constant text := _prefix || '_worker';
   _api     constant text := _prefix || '_api';
   _read    constant text := _prefix || '_read';
+  _callers constant text[] := array(select _prefix || '_' || key from jsonb_object_keys({calls}) as k (key));
+  _others  constant text := (select string_agg(quote_ident(r), ', ') from unnest(_callers || _read) r);
   -- Nothing set, and '' as a pool leaves it behind, are no tenant.
   _tenant  constant text := $$nullif(current_setting('fairlane.tenant', true), '')$$;
   _of_job  constant text := format(
@@ -38,7 +41,7 @@ begin
   if _prefix is null then
     return;
   end if;
-  foreach _whose in array array[_owner, _engine, _worker, _api, _read] loop
+  foreach _whose in array array[_owner, _engine, _read] || _callers loop
     if not exists (select from pg_catalog.pg_roles where rolname = _whose) then
       execute format('create role %I nologin', _whose);
     end if;
@@ -82,11 +85,11 @@ begin
   end loop;
   execute format('revoke all on schema %I from public', _schema);
   execute format('revoke create on schema %I from %I', _schema, _engine);
-  execute format('grant usage on schema %I to %I, %I, %I', _schema, _worker, _api, _read);
+  execute format('grant usage on schema %I to %s', _schema, _others);
 
   -- Tables. The list of versions has no tenants and is written by migrations: it is left to the owner.
   execute format(
-    'revoke all on all tables in schema %I from public, %I, %I, %I, %I', _schema, _engine, _worker, _api, _read);
+    'revoke all on all tables in schema %I from public, %I, %s', _schema, _engine, _others);
   execute format('grant select, insert, update, delete on all tables in schema %I to %I', _schema, _engine);
   execute format('grant usage on all sequences in schema %I to %I', _schema, _engine);
   execute format('revoke update, delete on %1$I.audit, %1$I.audit_seal from %2$I', _schema, _engine);
@@ -145,22 +148,19 @@ begin
   execute format('select array(select distinct unnest(obsolete) from %I.schema_version)', _schema) into _obsolete;
   for _found in
     select p.oid::regprocedure as name, p.prosecdef as is_definer,
-           _calls->'worker' ? p.proname as for_worker, _calls->'api' ? p.proname as for_api
+           array(select _prefix || '_' || key from jsonb_each(_calls) where value ? p.proname) as callers
     from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
     where n.nspname = _schema
       and format('function %I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) <> all(_obsolete)
   loop
-    execute format('revoke all on function %s from public, %I, %I, %I', _found.name, _worker, _api, _read);
-    if (_found.for_worker or _found.for_api) <> _found.is_definer then
+    execute format('revoke all on function %s from public, %s', _found.name, _others);
+    if (_found.callers <> '{}') <> _found.is_definer then
       execute format(
         'alter function %s security %s', _found.name, case when _found.is_definer then 'invoker' else 'definer' end);
     end if;
-    if _found.for_worker then
-      execute format('grant execute on function %s to %I', _found.name, _worker);
-    end if;
-    if _found.for_api then
-      execute format('grant execute on function %s to %I', _found.name, _api);
-    end if;
+    foreach _whose in array _found.callers loop
+      execute format('grant execute on function %s to %I', _found.name, _whose);
+    end loop;
   end loop;
   execute format('grant execute on function %I.flat(json) to %I, %I', _schema, _api, _read);
 end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import psycopg
 from msgspec import json
@@ -21,8 +21,11 @@ _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MUL
 _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)
 
 
+Caller = Literal["worker", "api", "enqueue", "tokens"]
+
+
 @cache
-def callable_by(role: Literal["worker", "api"]) -> tuple[str, ...]:
+def callable_by(role: Caller) -> tuple[str, ...]:
     """The functions a role may call, as their headers in the SQL files say: `-- role:   worker, api`.
 
     A function without such a line belongs to the engine alone.
@@ -32,19 +35,21 @@ def callable_by(role: Literal["worker", "api"]) -> tuple[str, ...]:
 
 
 class Roles(NamedTuple):
-    """The names of the five roles; none of them logs in: grant the last three to your own."""
+    """The names of the roles; none of them logs in: grant all but the first two to your own."""
 
     owner: str
     engine: str
     worker: str
     api: str
+    enqueue: str
+    tokens: str
     read: str
 
     @classmethod
     def prefixed(cls, prefix: str) -> Roles:
         roles = cls(*(f"{prefix}_{part}" for part in cls._fields))
         if not prefix or "\0" in prefix or "$" in prefix or max(len(role.encode()) for role in roles) > 63:
-            raise ConfigError(f"prefix = {prefix!r}: expected 1 to 56 bytes without $, for role names of at most 63")
+            raise ConfigError(f"prefix = {prefix!r}: expected 1 to 55 bytes without $, for role names of at most 63")
         return roles
 
 
@@ -59,7 +64,7 @@ class Isolation(NamedTuple):
 def isolation_block(schema: str, prefix: str | None = None) -> str:
     """Separates the roles; without a prefix only where that was done before, for what has been added since."""
     text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
-    calls = json.encode({"worker": callable_by("worker"), "api": callable_by("api")}).decode()
+    calls = json.encode({role: callable_by(role) for role in get_args(Caller)}).decode()
     for name, value in {"schema": schema, "calls": calls, "prefix": prefix}.items():
         text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())
     return text

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from fairlane.core import audit_chain
 from fairlane.core.ops import (
     AuditChain,
     AuditLink,
@@ -42,6 +43,7 @@ select min(a.id) from fairlane_audit a
 where not exists (select 1 from fairlane_audit_seal s where s.audit_id = a.id)
   and not exists (select 1 from fairlane_audit_unsealed u where u.id = a.id)
 """
+_RECORDS = f"select {_record.columns} from fairlane_audit where id in (select value from json_each(?))"  # noqa: S608
 _SEALED_ALREADY = """
 select 1 from json_each(?) c cross join fairlane_audit_seal s on s.audit_id = c.value limit 1
 """
@@ -99,12 +101,12 @@ def read_unsealed(tx: Transaction, op: ReadUnsealed) -> AuditToSeal:
 
 @change
 def seal(tx: Transaction, op: SealAudit) -> AuditSealed:
-    last = _last(tx)
-    first = 1 if last is None else last.n + 1
-    numbers, sealed = [link.n for link in op.links], [link.audit_id for link in op.links]
-    if numbers != list(range(first, first + len(numbers))) or len(set(sealed)) < len(sealed):
+    sealed = as_list([link.audit_id for link in op.links])
+    records = {record.id: record for record in map(_record, tx.db.execute(_RECORDS, (sealed,)))}
+    if any(link.audit_id not in records for link in op.links):
         return AuditSealed(sealed=False)
-    if tx.db.execute(_SEALED_ALREADY, (as_list(sealed),)):
+    right = audit_chain.seal(_last(tx), [records[link.audit_id] for link in op.links])
+    if op.links != right or len(records) < len(right) or tx.db.execute(_SEALED_ALREADY, (sealed,)):
         return AuditSealed(sealed=False)
     rows = [(link.n, link.audit_id, link.hash) for link in op.links]
     tx.db.executemany("insert into fairlane_audit_seal values (?, ?, ?)", rows)

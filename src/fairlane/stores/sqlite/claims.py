@@ -1,4 +1,4 @@
-"""Chooses ready jobs, fair over tenants, and leases them."""
+"""Chooses ready jobs, fair over tenants, leaving out what is paused or has no room, and leases them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
     """The line that discovery served last."""
 
 
-class ClaimLimits(NamedTuple):
+class Barred(NamedTuple):
     """What a claim has to leave alone."""
 
     paused: Paused
@@ -74,7 +74,7 @@ def claim(
     worker: WorkerId,
     claim_no: int,
     nth: int,
-    limits: ClaimLimits,
+    limits: Barred,
     marks: dict[LineName, Position],
 ) -> Chosen:
     """Lease to the worker what one lane wants, numbered from `nth` on, and note how far each line was looked at."""
@@ -108,7 +108,7 @@ def survey(tx: Transaction, want: Want, served: LineName, paused: Paused) -> Sur
 class Choice:
     """One Want's choice among the ready jobs."""
 
-    def __init__(self, tx: Transaction, want: Want, limits: ClaimLimits) -> None:
+    def __init__(self, tx: Transaction, want: Want, limits: Barred) -> None:
         self._tx, self._want, self._limits = tx, want, limits
         self._is_wanted = _filter(want, limits)
         self._seqs: list[int] = []
@@ -218,7 +218,7 @@ def _not_paused(paused: frozenset[str]) -> Callable[[list[str]], list[str]]:
     return lambda tenants: [tenant for tenant in tenants if tenant not in paused] if paused else tenants
 
 
-def _filter(want: Want, limits: ClaimLimits) -> Wanted | None:
+def _filter(want: Want, limits: Barred) -> Wanted | None:
     """Which types to take, as far as there is room for them at the moment; None: any."""
     paused, room = limits.paused.types, limits.room
     if want.types is not None:

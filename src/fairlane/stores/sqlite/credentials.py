@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.core.ops import (
+    SESSION_S,
     Credential,
     CredentialAct,
     CredentialPage,
@@ -51,19 +52,19 @@ def issue(tx: Transaction, op: IssueCredential) -> CredentialAct:
     if kept:
         same = kept == [(op.id.bytes, op.hash)]
         return CredentialAct(credential=_require(tx, op.id)) if same else CredentialAct()
-    expires_at = None if op.ttl_s is None else after(tx.now, op.ttl_s)
+    lasts_s = SESSION_S if op.ttl_s is None and op.kind == "session" else op.ttl_s
+    expires_at = None if lasts_s is None else after(tx.now, lasts_s)
     roles = msgspec.json.encode(op.roles).decode()
     secret = (op.id.bytes, op.kind, op.name, op.prefix, op.hash)
     tx.db.execute(_ISSUE, (*secret, roles, op.tenant, op.by, tx.now, expires_at))
-    if op.kind != "session":
-        facts: dict[str, object] = {
-            "name": op.name,
-            "prefix": op.prefix,
-            "roles": op.roles,
-            "tenant": op.tenant,
-            "expires_at": None if expires_at is None else as_text(expires_at),
-        }
-        write_audit(tx, op, f"{op.kind}_create", op.tenant, f"{op.kind}:{op.id}", None, facts)
+    facts: dict[str, object] = {
+        "name": op.name,
+        "prefix": op.prefix,
+        "roles": op.roles,
+        "tenant": op.tenant,
+        "expires_at": None if expires_at is None else as_text(expires_at),
+    }
+    write_audit(tx, op, f"{op.kind}_create", op.tenant, f"{op.kind}:{op.id}", None, facts)
     return CredentialAct(credential=_require(tx, op.id), changed=True)
 
 
@@ -82,7 +83,20 @@ def redeem(tx: Transaction, op: RedeemLink) -> CredentialAct:
     tx.db.execute(_REVOKE, (tx.now, link.id.bytes))
     # Who uses a link signs with the name it was made out to.
     write_audit(tx, Signed(link.name), "link_redeem", link.tenant, f"link:{link.id}", None, None)
-    return CredentialAct(credential=_require(tx, link.id), changed=True)
+    if op.session is None:
+        return CredentialAct(credential=_require(tx, link.id), changed=True)
+    opened = IssueCredential(
+        kind="session",
+        id=op.session.id,
+        hash=op.session.hash,
+        prefix=op.session.prefix,
+        ttl_s=op.session.ttl_s,
+        name=link.name,
+        roles=link.roles,
+        tenant=link.tenant,
+        by=link.name,
+    )
+    return issue(tx, opened)
 
 
 @change

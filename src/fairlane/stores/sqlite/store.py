@@ -1,4 +1,7 @@
-"""The SQLite store: one file, many processes, every change one immediate transaction."""
+"""The SQLite store: one file, many processes, every change one immediate transaction.
+
+It sends nothing again by itself: a change that fails has left nothing.
+"""
 
 from __future__ import annotations
 

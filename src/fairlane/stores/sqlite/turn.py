@@ -14,7 +14,7 @@ from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Age, Aged, Promote, Promoted, Survey, Turn, TurnResult
 from fairlane.errors import StoreError, StoreRefused
-from fairlane.stores.sqlite.claims import ClaimLimits, claim, marks_of, survey
+from fairlane.stores.sqlite.claims import Barred, claim, marks_of, survey
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import BAND, RANK
 from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, span_us
@@ -183,6 +183,7 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
     leases: list[Lease] = []
     if registered:
         if op.wants:
+            # A claim that is repeated because its reply was lost gets the leases it made.
             leases = leases_of_claim(tx, op.worker, op.claim_no) or claims.make()
         if op.waiting != registered[0][0]:
             tx.db.execute(_MARK_WAITING, (op.waiting, op.worker.bytes))
@@ -220,7 +221,7 @@ class Claims:
 
     def make(self) -> list[Lease]:
         tx, op = self._tx, self._op
-        limits = ClaimLimits(paused(tx), self.room)
+        limits = Barred(paused(tx), self.room)
         seqs: list[int] = []
         for want in op.wants:
             chosen = claim(tx, want, op.worker, op.claim_no, len(seqs), limits, self.marks)

@@ -17,7 +17,7 @@ begin atomic
 end;
 
 -- issue_credential_v1: keep a new credential; repeated with the same id and hash it is only read.
--- role:   api
+-- role:   tokens
 -- guard:  credential_pkey, credential_hash
 create or replace function issue_credential_v1(_op json) returns json
 language plpgsql
@@ -31,7 +31,8 @@ declare
   _hash     text := _op->>'hash';
   _roles    text[] := array(select json_array_elements_text(_op->'roles'));
   _tenant   text := _op->>'tenant';
-  _ttl_s    double precision := (_op->>'ttl_s')::double precision;
+  _ttl_s    double precision :=
+    coalesce((_op->>'ttl_s')::double precision, case _kind when 'session' then 12 * 3600 end);
   _by       text := _op->>'by';
   _notes    text := _op->>'notes';
   _now      timestamptz := now_of(_op);
@@ -42,12 +43,10 @@ begin
   if not found then
     return credential_act((select id from credential where id = _id and hash = _hash), false);
   end if;
-  if _kind <> 'session' then
-    perform write_audit(
-      _kind || '_create', _by, _notes, _tenant, _kind || ':' || _id, null,
-      json_build_object('name', _name, 'prefix', _prefix, 'roles', _roles, 'tenant', _tenant,
-        'expires_at', instant_text(_expires)), _now);
-  end if;
+  perform write_audit(
+    _kind || '_create', _by, _notes, _tenant, _kind || ':' || _id, null,
+    json_build_object('name', _name, 'prefix', _prefix, 'roles', _roles, 'tenant', _tenant,
+      'expires_at', instant_text(_expires)), _now);
   return credential_act(_id, true);
 end
 $$;
@@ -72,7 +71,7 @@ begin
 end
 $$;
 
--- redeem_link_v1: use a good link up.
+-- redeem_link_v1: use a good link up, and open the session that is asked for with its name, roles and tenant.
 -- role:   api
 -- guard:  revoked_at is null, looked at again under the row's lock: of two who come at once one gets it
 -- uses:   credential_hash
@@ -81,9 +80,10 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _hash  text := _op->>'hash';
-  _now   timestamptz := now_of(_op);
-  _c     credential;
+  _hash     text := _op->>'hash';
+  _session  json := _op->'session';
+  _now      timestamptz := now_of(_op);
+  _c        credential;
 begin
   update credential set revoked_at = _now
   where hash = _hash and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > _now)
@@ -92,12 +92,18 @@ begin
     return credential_act(null, false);
   end if;
   perform write_audit('link_redeem', _c.name, null, _c.tenant, 'link:' || _c.id, null, null, _now);
+  if json_typeof(_session) = 'object' then
+    return issue_credential_v1(json_build_object(
+      'id', _session->'id', 'kind', 'session', 'hash', _session->'hash', 'prefix', _session->'prefix',
+      'ttl_s', _session->'ttl_s',
+      'name', _c.name, 'roles', _c.roles, 'tenant', _c.tenant, 'by', _c.name, 'now', _now));
+  end if;
   return credential_act(_c.id, true);
 end
 $$;
 
 -- revoke_credential_v1: revoke a credential; the second time it is only read.
--- role:   api
+-- role:   api, tokens
 -- guard:  revoked_at is null
 -- uses:   credential_pkey
 create or replace function revoke_credential_v1(_op json) returns json
@@ -137,7 +143,7 @@ end
 $$;
 
 -- list_credentials_v1: those of one kind, newest first, and where the next page begins.
--- role:   api
+-- role:   api, tokens
 -- uses:   credential_newest
 create or replace function list_credentials_v1(_op json) returns json
 language plpgsql stable

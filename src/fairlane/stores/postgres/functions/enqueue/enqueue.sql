@@ -1,5 +1,5 @@
 -- enqueue_v1: put jobs in, ready if due, else scheduled; one receipt each, in the order given.
--- role:   worker, api
+-- role:   worker, api, enqueue
 -- moves:  enqueue new -> ready | scheduled | held
 -- guard:  job_id_key, idempotency_key_pkey, dedup_key_pkey; a taken key or id is a receipt, never an error
 -- uses:   job_id_key

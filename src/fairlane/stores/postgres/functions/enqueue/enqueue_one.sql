@@ -1,5 +1,5 @@
 -- enqueue_one_v1: put one job in that has no keys. Its seq; or, where there is more to say, the answer of enqueue_v1.
--- role:   worker, api
+-- role:   worker, api, enqueue
 -- moves:  enqueue new -> ready | scheduled
 -- guard:  job_id_key
 -- uses:   job_id_key; see count_waiting

@@ -32,7 +32,7 @@ begin atomic
 end;
 
 -- list_limits_v1: all that people have set, by kind, name, queue.
--- role:   worker, api
+-- role:   worker, api, enqueue
 create or replace function list_limits_v1(_op json) returns json
 language sql stable
 set search_path from current
@@ -256,7 +256,7 @@ end
 $$;
 
 -- take_tokens_v1: take tokens of tenants' rates of enqueues, for all of them or for none.
--- role:   worker, api
+-- role:   worker, api, enqueue
 -- guard:  locks on the tenants' tokens; always in a transaction of its own, so nobody waits for long
 -- uses:   see token_wants, rate_use_pkey
 create or replace function take_tokens_v1(_op json) returns json

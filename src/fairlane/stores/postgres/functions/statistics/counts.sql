@@ -365,7 +365,7 @@ end;
 
 -- get_stats_v1: counts by queue and status, each no higher than `cap`; with `rough`, estimates where they are. No
 --         `parts`: all but `types`.
--- role:   worker, api
+-- role:   worker, api, enqueue
 -- uses:   see count_queues, sample_queues, count_ended and count_letters
 --
 -- Stable: all of its counts are of one moment.

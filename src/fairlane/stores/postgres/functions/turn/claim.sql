@@ -1,3 +1,5 @@
+-- Leases what a lane wants. Paused tenants are skipped in claim_named (takes) and tenants_after (discovery).
+
 -- What stays the same while a Want is served.
 create type lane_claim as (
   worker uuid, claim_no bigint, now timestamptz,
