@@ -67,6 +67,7 @@ docs-check: $(READY) ## Check that docs/ matches the code and every link leads s
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/rights.py --check
 	@$(BIN)/python tools/settings_reference.py --check
+	@$(BIN)/python tools/documents.py
 	@$(BIN)/python tools/links.py
 
 footprint: $(READY) ## Count the source files that an enqueue() and a worker's Turn cross

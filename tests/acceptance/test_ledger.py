@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import documents
 from tools.requirements import LEDGER, Row, disagreements, read_rows
 
 pytest_plugins = ["pytester"]
@@ -96,3 +97,24 @@ def run_with_our_conftest(pytester: pytest.Pytester, test: str) -> pytest.RunRes
     pytester.makeconftest((root / "tests" / "conftest.py").read_text())
     pytester.makepyfile(test)
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "retain_for_ever",
+        "fairlane jobs revive",
+        "fairlane jobs reset --now",
+        "app.jobs.revive",
+        "fairlane.Revived",
+        "GET /api/jobs/admin/dlq/{id}/reprocess/",
+        "@app.task(colour=…)",
+        "task.using(cron=…).enqueue(…)",
+        "jobs_revived_total",
+    ],
+)
+def test_the_page_of_the_documents_names_nothing_that_is_not_there(name: str) -> None:
+    page = "| `theirs` | `{}` | [more](more.md) |\n"
+    assert list(documents.unknown_names(page.format(name))) == [name]
+    assert list(documents.unknown_names(page.format("app.jobs.reset"))) == []
+    assert list(documents.unknown_names(f"| `theirs` | *not yet*: Redis, `{name}` | [more](more.md) |\n")) == []
