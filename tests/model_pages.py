@@ -48,6 +48,7 @@ def attempts_of(r: Record) -> tuple[values.Attempt, ...]:
     return tuple(
         values.Attempt(
             **{name: getattr(t, name) for name in told},
+            expires_at=t.deadline_at,
             error_class=t.failure and t.failure.error_class,
             error_type=t.failure and t.failure.error_type,
             error_message=t.failure.message if t.failure else t.note,

@@ -132,12 +132,12 @@ def test_d11_an_idempotency_key_lasts_as_long_as_its_job_and_a_dedup_key_while_i
 
 
 @pytest.mark.requirement("D13")
-def test_d13_every_attempt_keeps_who_held_it_and_from_when(scene: Scene) -> None:
+def test_d13_every_attempt_keeps_who_held_it_from_when_and_until_when_at_most(scene: Scene) -> None:
     job, worker = scene.put(), scene.hire()
     [lease] = scene.claim(worker)
     scene.settle(worker, retried(lease, delay_s=0))
     [attempt] = scene.attempts(job.id)
-    assert (attempt.worker, attempt.leased_at) == (worker, lease.leased_at)
+    assert (attempt.worker, attempt.leased_at, attempt.expires_at) == (worker, lease.leased_at, lease.deadline_at)
 
 
 @pytest.mark.requirement("D16")

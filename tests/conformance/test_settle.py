@@ -211,7 +211,7 @@ def test_how_long_it_ran_tells_when_a_prefetched_attempt_started(scene: Scene) -
 @pytest.mark.requirement("Q17")
 @every_outcome
 def test_a_worker_that_lost_its_lease_settles_nothing(scene: Scene, outcome: str) -> None:
-    worker, lease = scene.leased()
+    _, lease = scene.leased()
     scene.later(60)
     scene.reclaim()
     before = scene.find(lease.id)
@@ -316,3 +316,37 @@ def test_refusals_come_in_the_order_given_outcomes_first(scene: Scene) -> None:
     for outcomes in (lost, lost[::-1], lost[:2], lost[3:1:-1]):
         result = scene.turn(worker, outcomes=tuple(outcomes), starts=starts)
         assert [refusal.seq for refusal in result.refused] == [each.seq for each in (*outcomes, *starts)]
+
+
+@pytest.mark.requirement("D13")
+@pytest.mark.parametrize("kind", ["completed", "retried", "died", "cancelled", "snoozed", "released"])
+def test_an_attempt_keeps_when_its_lease_would_have_ended(scene: Scene, kind: str) -> None:
+    worker, lease = scene.leased()
+    scene.settle(worker, OUTCOMES[kind](lease))
+    [attempt] = scene.attempts(lease.id)
+    assert attempt.expires_at == lease.deadline_at > attempt.leased_at
+
+
+@pytest.mark.requirement("D13")
+def test_an_attempt_that_starts_late_keeps_the_lease_it_had_in_the_end(scene: Scene) -> None:
+    worker, lease = scene.leased(start=False)
+    scene.later(5)
+    scene.start(worker, lease, timeout_s=30.0)
+    scene.settle(worker, completed(lease))
+    [attempt] = scene.attempts(lease.id)
+    assert attempt.expires_at == scene.at(60)
+
+
+@pytest.mark.requirement("D13")
+def test_attempts_ended_by_hand_or_by_a_lost_worker_keep_it_too(scene: Scene) -> None:
+    worker, lease = scene.leased()
+    scene.later(60)
+    scene.reclaim()
+    [lost] = scene.attempts(lease.id)
+    assert (lost.outcome, lost.expires_at) == ("lost", lease.deadline_at)
+    [again] = scene.claim(scene.hire())
+    scene.fail(again.id, retry_delay_s=60.0)
+    scene.fail(again.id)
+    _, taken, waiting = scene.attempts(lease.id)
+    assert (taken.outcome, taken.expires_at) == ("failed_by_hand", again.deadline_at)
+    assert (waiting.outcome, waiting.expires_at) == ("failed_by_hand", None), "it had no lease"

@@ -138,6 +138,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     outcome: AttemptOutcome
     worker: WorkerId | None
     leased_at: datetime
+    expires_at: datetime | None
+    """When its lease would have ended; None: it had none, or older code has recorded it."""
     started_at: datetime | None
     ended_at: datetime
     error_class: ErrorClass | None = None

@@ -48,7 +48,7 @@ COLUMNS: tuple[Column, ...] = (
     *("enqueued_at", ("due", lambda job: None if job.status in (*FINAL, "processing") else job.run_at)),
 )
 ATTEMPT_COLUMNS: tuple[Column, ...] = (
-    *("attempt", "outcome", "started_at", "ended_at", ("took", _took), "worker"),
+    *("attempt", "outcome", "started_at", "ended_at", ("took", _took), "worker", "expires_at"),
     *("error_type", "error_message"),
 )
 APART = frozenset({"seq", "attempt", "payload", "result", "error_class", "error_type", "last_error", "last_error_at"})

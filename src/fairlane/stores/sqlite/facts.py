@@ -91,6 +91,10 @@ select seq, queue, tenant, ?, ?, ?, ?, ?, ?, ?, ? from fairlane_job where seq = 
 """
 _ATTEMPT = "insert into fairlane_attempt values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DONE = "insert into fairlane_done values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LEASE_ENDS = """
+insert into fairlane_lease_end
+select l.seq, l.attempt, l.deadline_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+"""
 _DEAD_LETTER = """
 insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) values (?, ?, ?, ?, ?, ?)
 """
@@ -131,10 +135,13 @@ def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) 
     tx.db.execute(_DEAD_LETTER, (seq, reason, failure.error_class, failure.error_type, failure.fingerprint, died_at))
 
 
-def drop_leases(tx: Transaction, seqs: Sequence[int]) -> None:
+def drop_leases(tx: Transaction, seqs: Sequence[int], *, recorded: bool = True) -> None:
+    """`recorded`: their attempts are, and so is when these leases would have ended."""
     if seqs:
         listed = as_list(seqs)
         note_freed(tx, listed)
+        if recorded:
+            tx.db.execute(_LEASE_ENDS, (listed,))
         tx.db.execute("delete from fairlane_lease where seq in (select value from json_each(?))", (listed,))
 
 

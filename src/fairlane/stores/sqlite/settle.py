@@ -166,6 +166,8 @@ class Ends:
         self.completed: dict[int, int] = {}
         self.completed_with_more: list[tuple[int, int, int | None, str | None]] = []
         self.leases: list[int] = []
+        self.unrecorded: list[int] = []
+        """Of these leases, those of whose attempts nothing is kept."""
         self.done: list[Row] = []
         self.attempts: list[tuple[int, Ended]] = []
         self.ready: list[WaitingJob] = []
@@ -207,7 +209,9 @@ class Ends:
         elif isinstance(outcome, Snoozed) and outcome.failure is not None:
             self._put_off(tx, lease, outcome, outcome.failure, ended, counters)
         else:
-            if not is_unrecorded:
+            if is_unrecorded:
+                self.unrecorded.append(lease.seq)
+            else:
                 self.attempts.append((lease.seq, ended))
             self._put_back(tx, lease, outcome, counters)
 
@@ -225,6 +229,8 @@ class Ends:
             return
         if outcome.recorded or since is None:
             self.attempts.append((lease.seq, ended))
+        else:
+            self.unrecorded.append(lease.seq)
         self.put_off.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
 
     def _put_back(self, tx: Transaction, lease: Held, outcome: Outcome, counters: Counters) -> None:
@@ -242,6 +248,7 @@ class Ends:
         if self.completed_with_more:
             tx.db.execute(_COMPLETE_WITH_MORE, (as_list(self.completed_with_more),))
         free_dedup_keys(tx, [*self.completed, *(row[0] for row in self.completed_with_more)])
+        drop_leases(tx, self.unrecorded, recorded=False)
         drop_leases(tx, self.leases)
         finish(tx, self.done)
         record(tx, self.attempts)

@@ -39,11 +39,14 @@ left join fairlane_attempt a on a.seq = j.seq and a.attempt =
   (select max(attempt) from fairlane_attempt where seq = j.seq and error_type is not null)
 """
 _ATTEMPTS = """
-select attempt, outcome, worker, leased_at, started_at, ended_at, error_class, error_type, error_message, traceback
-from fairlane_attempt where seq = ?1
+select a.attempt as attempt, outcome, worker, leased_at, expires_at, started_at, ended_at, error_class, error_type,
+  error_message, traceback
+from fairlane_attempt a left join fairlane_lease_end e on e.seq = a.seq and e.attempt = a.attempt where a.seq = ?1
 union all
-select attempt, outcome, worker, leased_at, started_at, finished_at, error_class, error_type, error_message, traceback
-from fairlane_done where seq = ?1 and outcome is not null
+select d.attempt, outcome, worker, leased_at, expires_at, started_at, finished_at, error_class, error_type,
+  error_message, traceback
+from fairlane_done d left join fairlane_lease_end e on e.seq = d.seq and e.attempt = d.attempt
+where d.seq = ?1 and outcome is not null
 order by attempt
 """
 _IN_STATUS: dict[Status, tuple[str, ...]] = {

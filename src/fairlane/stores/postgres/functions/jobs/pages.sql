@@ -5,7 +5,8 @@ create or replace function attempts_of(_seq bigint) returns json language sql st
 begin atomic
   select coalesce(json_agg(row_to_json(a) order by a.attempt), '[]')
   from (
-    select attempt, outcome, worker, leased_at, started_at, ended_at, error_class, error_type, error_message, traceback
+    select attempt, outcome, worker, leased_at, case when worker is not null then deadline_at end as expires_at,
+      started_at, ended_at, error_class, error_type, error_message, traceback
     from attempt_record where seq = _seq
   ) a;
 end;
