@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import ConfigError, Fairlane, InvalidOption, QueuePolicy
+from fairlane import ConfigError, Fairlane, InvalidOption, QueuePolicy, StoreUnavailable
 from fairlane.client.settings.load import load
 from fairlane.client.settings.model import NAMES, SettingArguments, Settings
 from fairlane.stores.url import redacted
@@ -187,10 +187,64 @@ def test_a_password_is_never_shown(url: str, tmp_path: Path) -> None:
     assert "***" in repr(settings)
 
 
+SLIPS = [
+    "postgres//app:{x}@db/shop",
+    "postgresql:/app:{x}@db/shop",
+    "postgresql:app:{x}@db/shop",
+    "postgresql//{x}@db",
+    "postgres@app:{x}@db/shop",
+    "app:{x}@db:5432/shop",
+    "  postgresql://app:{x}@db/shop",
+    "'postgresql://app:{x}@db/shop'",
+    "jdbc:postgresql://app:{x}@db/shop",
+    "postgresql+psycopg://app:{x}@db/shop",
+    "mysql://app:{x}@db/shop",
+    "host=db password={x}",
+    "postgresql://app:{x}",
+    "postgresql://app:{x}@[::1/shop",
+    "postgresql://app:{x}@db:notaport/shop",
+    "postgresql://app:a%zz{x}@db/shop",
+    "postgresql://app:a/{x}@db/shop",
+    "postgresql://app:x@{x}@127.0.0.1:1/shop",
+    "postgresql://app:{x}?@127.0.0.1:1/shop",
+    "postgresql://app:{x}#@127.0.0.1:1/shop",
+    "PostgreSQL://app:{x}@127.0.0.1:1/shop",
+    "postgresql://app:{x}@127.0.0.1:1/shop?sslmode=nope",
+    "postgresql://127.0.0.1:1/shop?user=app&password={x}&unknown=1",
+    "sqlite://app:{x}@h/x",
+    "sqlite:///jobs.db?password={x}",
+    "redis://:{x}@cache",
+]
+
+
+@pytest.mark.requirement("Q16")
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_malformed_address_never_shows_its_password(slip: str, tmp_path: Path) -> None:
+    url = slip.format(x=SECRET)
+    shown = [redacted(url)]
+
+    def use() -> None:
+        settings = load({"url": url}, environ={}, directory=tmp_path)
+        shown.extend([repr(settings), repr(list(settings.shown()))])
+        with Fairlane(settings=settings) as app:
+            app.jobs.list()
+
+    with pytest.raises((ConfigError, StoreUnavailable)) as raised:
+        use()
+    seen: BaseException | None = raised.value
+    while seen is not None:
+        shown.append(str(seen))
+        seen = seen.__cause__
+    assert [text for text in shown if SECRET in text] == []
+
+
 def test_an_address_without_a_password_is_shown_as_it_is() -> None:
     for url in (
         "postgresql://user@host:5432/db?sslmode=require",
+        "postgresql://host:5432,other:5433/db",
+        "postgresql://[::1]:5432/db",
         "sqlite:////var/jobs.db",
+        "sqlite:////var/a@b/jobs.db",
         "memory://",
         "redis://host/0",
     ):

@@ -111,7 +111,7 @@ def _require_file(settings: Settings) -> None:
 
 def schema_of(settings: Settings) -> Migrator:
     """The migrator of a store. Reading its state changes nothing."""
-    from fairlane.stores.url import store_named_by
+    from fairlane.stores.url import redacted, store_named_by
 
     named = store_named_by(settings.url)
     file = sqlite_file(settings)
@@ -124,7 +124,7 @@ def schema_of(settings: Settings) -> Migrator:
         migrator = store.migrator()
         assert migrator is not None
         return migrator
-    raise ConfigError(f"url = {settings.url}: a {named} store keeps no schema, there is nothing to migrate")
+    raise ConfigError(f"url = {redacted(settings.url)}: a {named} store keeps no schema, there is nothing to migrate")
 
 
 def _in_file(settings: Settings, file: Path) -> Migrator:

@@ -18,7 +18,14 @@ SCHEMES = {
 """What stands before `://`, and the store it means."""
 
 _CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
-_CREDENTIALS_OF_A_SLIP = re.compile(r"^(?P<before>(?:[a-z0-9+.-]+:/+)?[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_NO_PORT = re.compile(
+    r"^(?P<before>[a-z0-9+.-]+://[^:@/?#\[]*):(?![0-9]{0,5}(?:[/?#,]|$)).*$", re.IGNORECASE | re.DOTALL
+)
+_OF_A_SLIP = re.compile(
+    rf"^(?P<before>\W*(?:jdbc:)?(?:(?:{'|'.join(SCHEMES)})\b(?:\+\w+)?:?/{{0,3}})?).*@", re.IGNORECASE | re.DOTALL
+)
+"""What stands before the credentials in an address that is none, for example `postgres//user:password@host`."""
+_WELL_FORMED = re.compile(rf"(?:{'|'.join(SCHEMES)})://", re.IGNORECASE)
 _SECRET_PARAMETERS = re.compile(
     r"(?P<name>(?:^|[?&\s])(?:password|passwd|sslpassword|secret|token)\s*=\s*)[^&#\s]*", re.IGNORECASE
 )
@@ -26,8 +33,13 @@ _SECRET_PARAMETERS = re.compile(
 
 def redacted(url: str) -> str:
     """The address without its password, for messages and listings. Hides too much rather than too little."""
-    credentials = _CREDENTIALS if "://" in url else _CREDENTIALS_OF_A_SLIP
-    return _SECRET_PARAMETERS.sub(r"\g<name>***", credentials.sub(r"\g<before>:***@", url))
+    if _CREDENTIALS.search(url):
+        url = _CREDENTIALS.sub(r"\g<before>:***@", url)
+    elif _NO_PORT.search(url):
+        url = _NO_PORT.sub(r"\g<before>:***", url)
+    elif not _WELL_FORMED.match(url):
+        url = _OF_A_SLIP.sub(r"\g<before>***@", url)
+    return _SECRET_PARAMETERS.sub(r"\g<name>***", url)
 
 
 def store_named_by(url: str) -> str:
@@ -54,7 +66,11 @@ def sqlite_path(url: str) -> str:
     host, slash, path = rest.partition("/")
     if host or not slash or not path:
         raise ConfigError(
-            f'url = "{url}": expected a file after three slashes, as in sqlite:///fairlane.db '
+            f'url = "{redacted(url)}": expected a file after three slashes, as in sqlite:///fairlane.db '
             "(four for an absolute path)"
+        )
+    if "?" in path:
+        raise ConfigError(
+            f'url = "{redacted(url)}": an address of a SQLite file has no parameters; in its name ? is written %3F'
         )
     return unquote(path)

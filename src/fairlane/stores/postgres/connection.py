@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from fairlane.core.clock import SystemClock
 from fairlane.errors import ConfigError, StoreClosed, StoreUnavailable
 from fairlane.stores.postgres.errors import STORE, NoAnswer, unreachable
+from fairlane.stores.url import redacted
 
 T = TypeVar("T")
 
@@ -107,11 +109,19 @@ _OPTIONS = " ".join(
 )
 
 
+_QUOTED = re.compile(r'"[^"]*"')
+
+
 def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -> dict[str, Any]:
+    scheme, slashes, rest = dsn.partition("://")
     try:
-        given = conninfo_to_dict(dsn)
+        given = conninfo_to_dict(scheme.lower() + slashes + rest if slashes else dsn)
     except psycopg.ProgrammingError as error:
-        raise ConfigError(f"not a PostgreSQL address: {error}") from None
+        # What it quotes may be the password, or the whole address.
+        why = _QUOTED.sub('"…"', str(error).strip())
+        raise ConfigError(f'url = "{redacted(dsn)}": not a PostgreSQL address: {why}') from None
+    if "@" in str(given.get("host") or ""):
+        raise ConfigError(f'url = "{redacted(dsn)}": a host has no @; in a password it is written %40')
     options = _OPTIONS.format(
         statement_timeout_ms=int(statement_timeout_s * 1000), lock_timeout_ms=int(lock_timeout_s * 1000)
     )
