@@ -23,6 +23,7 @@ from fairlane import Fairlane
 from fairlane.api import create_api
 from tests.api.house import EVERY_ROLE, OWN, ROLE_SETS, ShopHouse
 from tests.api.requests import REQUESTS
+from tests.api.test_matrix import MAY, RIGHT_OF
 
 CHECKS = [
     not_a_server_error,
@@ -38,13 +39,10 @@ OPERATIONS = {
     for result in SCHEMA.get_all_operations()
     if result.ok().definition.raw["operationId"] != "watch_events"  # it never ends
 }
-CALLERS: dict[str, tuple[tuple[str, ...], str | None]] = {
-    **{who: (roles, None) for who, roles in ROLE_SETS.items() if who in {"operator", "staff and manager", "admin"}},
-    "every role": (EVERY_ROLE, None),
-    "every role, one tenant": (EVERY_ROLE, OWN),
-}
-EXAMPLES = 8
-"""Of each operation in both ways, each sent by every caller: nearly five thousand in all. `make test-long` tries forty times as many."""
+CALLERS = [(who, tenant) for who in ("nobody", *ROLE_SETS, "every role") for tenant in (None, OWN)]
+EXAMPLES, SENDERS, LONG = 8, 6, 20
+"""Examples of each operation in both ways, and callers that send each, in turn: over six thousand requests in all, by every
+caller to every operation. `make test-long` sends twenty times as many."""
 
 
 def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
@@ -61,7 +59,13 @@ def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
 
 def examples() -> int:
     is_long = settings.default.max_examples > 1000  # type: ignore[union-attr]
-    return EXAMPLES * 40 if is_long else EXAMPLES
+    return EXAMPLES * LONG if is_long else EXAMPLES
+
+
+def test_enough_is_tried() -> None:
+    assert 2 * len(CALLERS) < EXAMPLES * SENDERS, "every caller sends every operation more than once"
+    assert 2 * len(OPERATIONS) * EXAMPLES * SENDERS > 5_000
+    assert 2 * len(OPERATIONS) * EXAMPLES * SENDERS * LONG > 100_000
 
 
 def aimed(case: schemathesis.Case, name: str, house: ShopHouse, number: int) -> schemathesis.Case:
@@ -85,7 +89,9 @@ def test_every_answer_is_as_described(house: ShopHouse, name: str, mode: Generat
     operation = OPERATIONS[name]
     if mode is GenerationMode.NEGATIVE and not (operation.path_parameters or operation.query or operation.body):
         mode = GenerationMode.POSITIVE  # nothing can be wrong with a request that says nothing
-    tokens = [house.token(roles, tenant) for roles, tenant in CALLERS.values()]
+    roles = {**ROLE_SETS, "every role": EVERY_ROLE}
+    tokens = [None if who == "nobody" else house.token(roles[who], tenant) for who, tenant in CALLERS]
+    allowed = {"every role", *MAY[RIGHT_OF[name]], *(["nobody"] if RIGHT_OF[name] == "open" else [])}
     numbers = count()
     statuses: Counter[int] = Counter()
 
@@ -101,11 +107,12 @@ def test_every_answer_is_as_described(house: ShopHouse, name: str, mode: Generat
             for key, value in (sent.get("headers") or {}).items()
             if key.lower() not in {"authorization", "cookie"}
         }
-        for turn in range(len(tokens)):
+        for turn in range(SENDERS):
+            sender = (number * SENDERS + turn) % len(tokens)
             answer = house.call(
                 sent["method"],
                 sent["url"],
-                tokens[(number + turn) % len(tokens)],
+                tokens[sender],
                 # Links that are made up are guesses: each of them comes from somebody else.
                 client=(f"10.{turn}.{number >> 8 & 255}.{number & 255}", 1),
                 params=sent.get("params"),
@@ -114,6 +121,8 @@ def test_every_answer_is_as_described(house: ShopHouse, name: str, mode: Generat
                 headers=headers,
             )
             case.validate_response(answer, checks=CHECKS)
+            if mode is GenerationMode.POSITIVE:  # A wrong path may lead to another operation.
+                assert CALLERS[sender][0] in allowed or answer.status_code in {401, 403}, (CALLERS[sender], answer.text)
             statuses[answer.status_code] += 1
 
     tried()
