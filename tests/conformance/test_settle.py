@@ -211,7 +211,7 @@ def test_how_long_it_ran_tells_when_a_prefetched_attempt_started(scene: Scene) -
 @pytest.mark.requirement("Q17")
 @every_outcome
 def test_a_worker_that_lost_its_lease_settles_nothing(scene: Scene, outcome: str) -> None:
-    _, lease = scene.leased()
+    worker, lease = scene.leased()
     scene.later(60)
     scene.reclaim()
     before = scene.find(lease.id)
@@ -339,7 +339,7 @@ def test_an_attempt_that_starts_late_keeps_the_lease_it_had_in_the_end(scene: Sc
 
 @pytest.mark.requirement("D13")
 def test_attempts_ended_by_hand_or_by_a_lost_worker_keep_it_too(scene: Scene) -> None:
-    worker, lease = scene.leased()
+    _, lease = scene.leased()
     scene.later(60)
     scene.reclaim()
     [lost] = scene.attempts(lease.id)
