@@ -14,6 +14,8 @@ OUTDATED := $(if $(wildcard $(VENV)/pyvenv.cfg),$(shell grep -qx 'version = $(VE
 PYTHONS ?= $(shell for v in 3.11 3.12 3.13 3.14; do for p in "python$$v" "$$HOME"/.pyenv/versions/$$v.*/bin/python; do \
 	test "$$("$$p" -c 'import sys; print("%s.%s" % sys.version_info[:2])' 2>/dev/null)" = $$v && { echo "$$p"; break; }; done; done)
 PYTEST_ARGS ?=
+CHAOS_S ?= 600
+CHAOS_SEED ?= 1
 ROWS ?=
 # The programs of another PostgreSQL, 15 to 18; without it the tests run on the 18 that a wheel brings.
 PG_BIN ?=
@@ -21,7 +23,7 @@ export PG_BIN
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons test-long outdated lint format types contracts docs docs-check footprint bench bench-peers ledger pgbouncer clean
+.PHONY: help demo test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger pgbouncer clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +43,9 @@ test-pythons: ## The same on every supported Python that is installed, or on tho
 
 test-long: $(READY) pgbouncer ## The tests with all seeds, races and fault points; takes long
 	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=1800 $(PYTEST_ARGS)
+
+chaos: $(READY) ## Kill, halt, cut and crash everything at random and check what must hold; CHAOS_S=600 seconds on each store, CHAOS_SEED=1
+	@FAIRLANE_CHAOS_S=$(CHAOS_S) FAIRLANE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -q -m long tests/chaos $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style and formatting
 	@$(BIN)/ruff check .

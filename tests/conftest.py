@@ -1,4 +1,5 @@
-"""For every test: requirement marks must name rows of the ledger, and Hypothesis looks as long as it was asked to."""
+"""For every test: requirement marks must name rows of the ledger, Hypothesis looks as long as it was asked to, and the
+figures that a test records are printed at the end."""
 
 from __future__ import annotations
 
@@ -28,3 +29,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 close = difflib.get_close_matches(str(row), ROWS, n=1, cutoff=0.3)
                 nearest = f" Nearest: {close[0]}." if close else ""
                 pytest.fail(f"docs/requirements.md has no row {row!r}.{nearest}", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for name, value in report.user_properties:
+            if name == "figures":
+                terminalreporter.write_line(f"{report.nodeid}\n  {value}")

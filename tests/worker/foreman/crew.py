@@ -69,10 +69,10 @@ class ForemanProcess:
 class Crew:
     """One store, one application on it for the test itself, and foremen."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, tasks_of: Fairlane = yard.app) -> None:
         self.url, self.directory = url, directory
         self.app = Fairlane(url, profile="development")
-        self.app.runtime.tasks.update({name: self._moved(task) for name, task in yard.app.tasks.items()})
+        self.app.runtime.tasks.update({name: self._moved(task) for name, task in tasks_of.tasks.items()})
         self._foremen: list[ForemanProcess] = []
 
     def _moved(self, task: Task[..., Any]) -> Task[..., Any]:

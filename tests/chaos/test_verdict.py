@@ -1,0 +1,73 @@
+"""The checks of a chaos run see what they are there for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.chaos.recorder import Locks, Record, Records
+from tests.chaos.verdict import Halt, Stretch, longest_stops, meetings
+
+ROOT = Path(__file__).parents[2]
+LEASE_S = 6.0
+HOLD = "import sys; from tests.chaos.recorder import Locks; print(Locks(sys.argv[1]).take(7), flush=True); sys.stdin.read()"
+
+
+def record(event: str, at_s: float, *, job: str = "a", attempt: int = 1, pid: int = 1, limit: str = "-") -> Record:
+    return Record(event, job, attempt, pid, at_s, "acme", "chaos.work", limit)
+
+
+def test_a_byte_is_held_by_one_attempt_and_free_when_its_process_is_killed(tmp_path: Path) -> None:
+    path = str(tmp_path / "locks")
+    ours = Locks(path)
+    command, pipe = [sys.executable, "-c", HOLD, path], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"True\n"
+        assert not ours.take(7)
+        holder.kill()
+        holder.wait()
+    assert ours.take(7)
+    assert not ours.take(7), "nor twice in one process"
+    ours.release(7)
+    assert ours.take(7)
+
+
+def test_records_are_read_once_each_and_only_whole_lines(tmp_path: Path) -> None:
+    records, path = Records(tmp_path / "diary"), tmp_path / "diary"
+    assert records.read() == []
+    path.write_text("began a 1 1 2.5 acme chaos.work -\nended a 1 1")
+    assert records.read() == [record("began", 2.5)]
+    with path.open("a") as file:
+        file.write(" 3.5 acme chaos.work -\n")
+    assert records.read() == [record("ended", 3.5)]
+    assert records.read() == []
+    assert len(records.all) == 2
+
+
+def test_two_attempts_of_one_job_at_once_are_wrong() -> None:
+    told = [record("began", 1), record("met", 2, attempt=2, pid=2), record("began", 2, attempt=2, pid=2)]
+    assert len(meetings(told, [], LEASE_S)) == 1
+
+
+def test_one_job_too_many_under_a_limit_is_wrong() -> None:
+    assert len(meetings([record("began", 1, limit="type"), record("over", 2, job="b", limit="type")], [], LEASE_S)) == 1
+
+
+def test_what_slept_beyond_its_lease_may_be_met_until_it_wakes_and_no_longer() -> None:
+    told = [record("began", 1), record("met", 9, attempt=2, pid=2)]
+    assert meetings(told, [Halt(frozenset({1}), 2, 10)], LEASE_S) == []
+    assert len(meetings(told, [Halt(frozenset({2}), 2, 10)], LEASE_S)) == 1, "another host slept"
+    assert len(meetings(told, [Halt(frozenset({1}), 8, 10)], LEASE_S)) == 1, "within its lease"
+    assert len(meetings(told, [Halt(frozenset({1}), 2, 7.5)], LEASE_S)) == 1, "and awake again"
+
+
+def test_the_longest_stop_is_that_of_its_state() -> None:
+    stretches = [Stretch("working", 0, 10), Stretch("away", 10, 30), Stretch("starting", 30, 35)]
+    stops = longest_stops([record("began", 4), record("ended", 33)], stretches)
+    assert {state: (stop.begin_s, stop.end_s) for state, stop in stops.items()} == {
+        "working": (4, 10),
+        "away": (10, 30),
+        "starting": (30, 33),
+    }
