@@ -64,6 +64,19 @@ class Workers:
         self.workers = [w for w in self.workers if w["id"] != op.worker]
         return ops.ReclaimResult(reclaimed=tuple(self._take_back(r, "worker_gone", now) for r in held))
 
+    def reportexceptions(self, op, now):
+        known = [w for w in self.workers if w["id"] == op.worker]
+        for w in known:
+            w["exceptions"] = op.exceptions[-20:]
+        return ops.ExceptionsReported(accepted=bool(known))
+
+    def listexceptions(self, op, now):
+        found = [(w, e) for w in self.workers for e in w.get("exceptions", ()) if op.scope.admits(e.tenant)]
+        found.sort(key=lambda pair: (pair[0]["id"], pair[1].id, pair[1].attempt))
+        found.sort(key=lambda pair: pair[1].at, reverse=True)
+        told = (ops.WorkerException(worker=w["id"], name=w["name"], caught=e) for w, e in found)
+        return ops.WorkerExceptions(exceptions=tuple(told))
+
     def listworkers(self, op, now):
         rows = sorted(self.workers, key=lambda w: (w["registered_at"], w["id"]))
         told = set(ops.WorkerRecord.__struct_fields__) - {"leases"}

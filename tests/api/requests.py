@@ -97,6 +97,7 @@ REQUESTS: dict[str, Make] = {
     "pause_schedule": lambda _, mine: Request({"name": mine.schedule}),
     "resume_schedule": lambda _, mine: Request({"name": mine.schedule}),
     "list_workers": plain,
+    "list_exceptions": plain,
     "list_audit": plain,
     "verify_audit": plain,
     "list_events": plain,

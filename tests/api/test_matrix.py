@@ -14,6 +14,8 @@ from fairlane.api import create_api
 from fairlane.api.router import GatedRoute, UndeclaredRoute, gated_routes
 from fairlane.client.rights import Right, holding, right_of
 from fairlane.client.steps import Verbs
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import CaughtException, Renew, ReportExceptions
 from fairlane.errors import RoleMissing
 from tests.api.asgi import Stream
 from tests.api.house import CANARY, DEAD, EVERY_ROLE, FOREIGN, LIVE, OWN, ROLE_SETS, Mine, ShopHouse
@@ -31,7 +33,7 @@ RIGHTS: dict[str, set[str]] = {
     "metrics": {"show_metrics", "show_tenant_metrics"},
     "read": {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
-        "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_audit", "verify_audit",
+        "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
         "list_events", "watch_events", "list_alerts", "show_statistics",
     },
     "act": {
@@ -94,8 +96,8 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 66
-    assert len(GATED) == 62
+    assert len(OPERATIONS) == 67
+    assert len(GATED) == 63
     assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (44, 18)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF
 
@@ -336,3 +338,30 @@ def test_two_credentials_of_one_name_are_told_apart_in_the_audit(house: ShopHous
     assert [by.rpartition(" ")[2].rstrip(")") for by in (first, second)] == ids
     made = house.call("POST", "/api/jobs/", token, json={"type": "mail.send", "payload": {"user_id": 1}}).json()
     assert house.app.jobs.list(created_by=name).jobs[0].id == UUID(made["id"])
+
+
+@pytest.mark.requirement("Q7", "D18")
+@pytest.mark.parametrize(
+    ("roles", "texts"),
+    [
+        (("viewer",), {"mail.send": "", "mail.export": ""}),
+        (("operator",), {"mail.send": "no route", "mail.export": ""}),
+        (("staff", "manager"), {"mail.send": "no route", "mail.export": "no account"}),
+    ],
+)
+def test_the_text_of_an_exception_is_shown_to_whom_the_error_of_its_job_is(
+    house: ShopHouse, roles: tuple[str, ...], texts: dict[str, str]
+) -> None:
+    store, at = house.app.runtime.store, house.clock.now()
+    worker = WorkerId(house.app.runtime.new_job_id())
+    store.run(Renew(worker=worker, lease_s=3600, name="box:1"))
+    common: Any = {"id": house.own.dead, "attempt": 1, "type": "OSError", "error_class": "transient", "at": at}
+    alive = CaughtException(**common, task="mail.send", tenant=OWN, error="no route", is_final=False)
+    dead = CaughtException(**common, task="mail.export", tenant=FOREIGN, error="no account", is_final=True)
+    store.run(ReportExceptions(worker=worker, exceptions=(alive, dead)))
+    path = "/api/jobs/workers/exceptions/"
+    shown = house.call("GET", path, house.token(roles)).json()["exceptions"]
+    assert {one["caught"]["task"]: one["caught"]["error"] for one in shown} == texts
+    assert {one["name"] for one in shown} == {"box:1"}
+    bound = house.call("GET", path, house.token(roles, tenant=OWN)).json()["exceptions"]
+    assert [one["caught"]["tenant"] for one in bound] == [OWN]

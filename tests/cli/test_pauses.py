@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from fairlane import Fairlane
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Note, Renew, Turn, Want
+from fairlane.core.ids import JobId, WorkerId
+from fairlane.core.ops import CaughtException, Note, Renew, ReportExceptions, Turn, Want
 from tests.cli.conftest import Run, Scene
 
 THINGS = [("queues", "default", "queue"), ("tasks", "mail.send", "task"), ("tenants", "globex", "tenant")]
@@ -114,3 +115,31 @@ def test_workers_are_listed(scene: Scene, run: Run, answer: Callable[..., Any]) 
     assert "rss_mb=42.5" in row
     [seen] = answer("workers", "list", "--url", scene.url)["workers"]
     assert (seen["name"], seen["leases"], seen["figures"]) == ("host:7", 1, {"rss_mb": 42.5})
+
+
+@pytest.mark.requirement("Q7")
+def test_the_last_exceptions_of_workers_are_listed(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
+    empty = run("workers", "exceptions", "--url", scene.url)
+    assert (empty.stdout, empty.stderr) == ("", "no worker has reported an exception\n")
+    with Fairlane(scene.url) as app:
+        worker = WorkerId(app.runtime.new_job_id())
+        app.runtime.store.run(Renew(worker=worker, lease_s=3600, name="box:1"))
+        caught = CaughtException(
+            id=JobId(UUID(scene.waiting)),
+            task="mail.send",
+            tenant="acme",
+            attempt=1,
+            type="OSError",
+            error="no \x1b[31m route",
+            error_class="transient",
+            is_final=False,
+            at=app.runtime.clock.now(),
+        )
+        app.runtime.store.run(ReportExceptions(worker=worker, exceptions=(caught,)))
+    shown = run("workers", "exceptions", "--url", scene.url).stdout
+    assert "OSError" in shown
+    assert "box:1" in shown
+    assert "\x1b" not in shown
+    [one] = answer("workers", "exceptions", "--url", scene.url)["exceptions"]
+    assert (one["caught"]["id"], one["caught"]["type"]) == (scene.waiting, "OSError")
+    assert run("workers", "exceptions", "--tenant", "globex", "--url", scene.url).stdout == ""

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    MOST_EXCEPTIONS,
+    CaughtException,
+    ListExceptions,
+    ReportExceptions,
+    Scope,
+)
 from tests.support.samples import completed
 from tests.support.scene import Scene, wanting
 
@@ -116,3 +125,49 @@ def test_retiring_one_worker_leaves_the_others_alone(scene: Scene) -> None:
     worker, lease = scene.leased()
     scene.retire(scene.hire())
     assert scene.settle(worker, completed(lease)).refused == ()
+
+
+def caught(scene: Scene, tenant: str = "acme", error: str = "no route", at_s: float = 0.0) -> CaughtException:
+    return CaughtException(
+        id=scene.making.job_id(),
+        task="mail.send",
+        tenant=tenant,
+        attempt=2,
+        type="ConnectionError",
+        error=error,
+        error_class="transient",
+        is_final=False,
+        at=scene.at(at_s),
+    )
+
+
+def listed(scene: Scene, scope: Scope = ALL_TENANTS) -> list[tuple[WorkerId, CaughtException]]:
+    return [(one.worker, one.caught) for one in scene.run(ListExceptions(scope=scope)).exceptions]
+
+
+@pytest.mark.requirement("Q7")
+def test_the_last_exceptions_of_every_worker_are_listed_newest_first(scene: Scene) -> None:
+    one, other = sorted((scene.hire(), scene.hire()))
+    assert listed(scene) == []
+    first, second = caught(scene), caught(scene, "bolt", "täglich \x1b[31m ☃", at_s=20)
+    third = caught(scene, at_s=10)
+    assert scene.run(ReportExceptions(worker=one, exceptions=(first, second))).accepted
+    assert scene.run(ReportExceptions(worker=other, exceptions=(third,))).accepted
+    assert listed(scene) == [(one, second), (other, third), (one, first)]
+    assert listed(scene, Scope("acme")) == [(other, third), (one, first)]
+    assert listed(scene, Scope("nobody")) == []
+    scene.renew(one)
+    assert len(listed(scene)) == 3
+    scene.run(ReportExceptions(worker=one, exceptions=(second,)))
+    scene.retire(other)
+    assert listed(scene) == [(one, second)]
+
+
+@pytest.mark.requirement("Q7")
+def test_the_exceptions_of_a_worker_are_bounded_and_those_of_an_unknown_one_refused(scene: Scene) -> None:
+    worker = scene.hire()
+    many = tuple(caught(scene, at_s=n) for n in range(MOST_EXCEPTIONS + 5))
+    scene.run(ReportExceptions(worker=worker, exceptions=many))
+    assert [found for _, found in listed(scene)] == list(reversed(many[5:]))
+    assert not scene.run(ReportExceptions(worker=scene.making.worker_id(), exceptions=many)).accepted
+    assert len(listed(scene)) == MOST_EXCEPTIONS

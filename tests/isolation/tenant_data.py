@@ -10,10 +10,12 @@ from fairlane.core.ops import (
     AddEvents,
     AddStats,
     AddTenants,
+    CaughtException,
     Enqueue,
     EventDraft,
     Note,
     PauseClaims,
+    ReportExceptions,
     SetLimit,
     StatRow,
 )
@@ -47,6 +49,18 @@ def _add(scene: Scene, tenant: str) -> TenantData:
     failing, lease = scene.leased(**own)
     scene.settle(failing, retried(lease, 3600))
     worker, running = scene.leased(**own, payload=f'{{"secret":"{tenant}"}}')
+    caught = CaughtException(
+        id=running.id,
+        task=running.type,
+        tenant=tenant,
+        attempt=1,
+        type="OSError",
+        error=f"{tenant} says",
+        error_class="transient",
+        is_final=False,
+        at=scene.now,
+    )
+    scene.run(ReportExceptions(worker=worker, exceptions=(caught,)))
     scene.run(Note(worker=worker, seq=running.seq, attempt=running.attempt, progress=0.5, log=(f"{tenant} says",)))
     waiting = scene.put(**own, idempotency_key="same", dedup_key="same")
     scene.put(**own, delay_s=60)

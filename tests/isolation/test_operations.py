@@ -161,6 +161,10 @@ CLIENT: dict[type[Op[Any]], list[Try]] = {
     ],
     ops.ResumeClaims: [lambda app, its: app.tenants.resume(FOREIGN), lambda app, its: app.queues.resume("default")],
     ops.ListPauses: [lambda app, its: [pause for pause in app.pauses.list() if pause.name == FOREIGN]],
+    ops.ListExceptions: [
+        lambda app, its: [one for one in app.workers.exceptions() if one.caught.tenant == FOREIGN],
+        lambda app, its: app.workers.exceptions(tenant=FOREIGN),
+    ],
     ops.SetLimit: [
         lambda app, its: app.limits.set(tenant=FOREIGN, running=1),
         lambda app, its: app.limits.set(tenant="*", running=1),
@@ -200,6 +204,7 @@ WORKERS_OWN = {
         ops.Reclaim,
         ops.Promote,
         ops.Note,
+        ops.ReportExceptions,
         ops.AddStats,
         ops.Unhold,
         ops.Age,

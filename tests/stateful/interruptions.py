@@ -15,16 +15,20 @@ from fairlane.core.ops import (
     LOG_LINES,
     AddStats,
     Cancel,
+    CaughtException,
     Lapse,
+    ListExceptions,
     ListPauses,
     ListWorkers,
     Note,
     PauseClaims,
     ReadStats,
     Renew,
+    ReportExceptions,
     Reset,
     ResumeClaims,
     Retain,
+    Scope,
     Start,
     StatRow,
 )
@@ -132,6 +136,25 @@ class InterruptedLives(Lives):
         if data.draw(st.sampled_from((False, False, False, True)), label="old figures go"):
             self.run(Retain(stats_before=NOON + timedelta(minutes=1), limit=0))
         self.run(ReadStats(since=NOON, until=NOON + timedelta(hours=1), tenant=data.draw(st.sampled_from((None, "a")))))
+
+    @rule(data=st.data(), count=st.sampled_from((0, 1, 3, 25)), scope=scopes)
+    def tell_exceptions(self, data: st.DataObject, count: int, scope: Scope) -> None:
+        caught = tuple(
+            CaughtException(
+                id=self.making.job_id(),
+                task=TYPES[0],
+                tenant=data.draw(st.sampled_from(TENANTS)),
+                attempt=1,
+                type="OSError",
+                error="no",
+                error_class="transient",
+                is_final=False,
+                at=self.now + timedelta(seconds=nth % 3),
+            )
+            for nth in range(count)
+        )
+        self.run(ReportExceptions(worker=self.a_worker(data), exceptions=caught))
+        self.run(ListExceptions(scope=scope))
 
     @invariant()
     def workers_and_pauses_look_the_same(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -222,3 +223,26 @@ def test_the_last_exceptions_are_kept_and_logged_with_structure(works: Works, ca
     works.drain()
     assert (len(works.app.runtime.last_exceptions), works.app.runtime.last_exceptions.total) == (100, 122)
     assert works.app.runtime.last_exceptions[-1].error == "call 119"
+
+
+@pytest.mark.requirement("Q7")
+def test_the_last_exceptions_are_read_from_outside_the_worker_without_secrets(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Fairlane(url) as inside, Fairlane(url) as outside:
+
+        @inside.task(name="fail", retry=Retry(max_attempts=2, delays=(0.0,)))
+        async def fail(n: int) -> None:
+            raise ConnectionError(f"call {n} with password=hunter2-canary")
+
+        handles = [fail.using(tenant="acme").enqueue(n) for n in range(2)]
+        with inside.running():
+            asyncio.run(eventually(lambda: len(outside.workers.exceptions()) == 4, 30.0))
+            found = outside.workers.exceptions()
+            assert outside.workers.exceptions(tenant="globex") == ()
+        assert {one.caught.id for one in found} == {handle.id for handle in handles}
+        assert {(one.caught.type, one.caught.attempt, one.caught.is_final) for one in found} == {
+            ("ConnectionError", 1, False),
+            ("ConnectionError", 2, True),
+        }
+        assert all("call" in one.caught.error and "hunter2" not in one.caught.error for one in found)
+        assert outside.workers.exceptions() == (), "they go with the worker's row"

@@ -21,6 +21,7 @@ from fairlane.core.job import Attempt, DeadLetter, Job
 from fairlane.core.ops import (
     AuditPage,
     AuditRecord,
+    CaughtException,
     DeadLetterDetail,
     DeadLetterGroup,
     Event,
@@ -120,6 +121,7 @@ _CONTENTS: Mapping[type[Struct], Mapping[str, Any]] = {
     DeadLetter: {"reason": "", "resolution_notes": None},
     DeadLetterGroup: {"reason": ""},
     AuditRecord: {"notes": None},
+    CaughtException: {"error": ""},
     Pause: {"notes": None},
     Silence: {"notes": None},
     ScheduleSpec: {"payload": "null"},
@@ -183,6 +185,8 @@ def _needed(value: Struct, outer: Right) -> Right:
         case AuditRecord(target=target):
             is_of_dead = target.startswith("dead_letter:")
             return Right.TOKENS if _is_about_access(value) else Right.MANAGE if is_of_dead else Right.CONTENTS
+        case CaughtException(is_final=is_final):
+            return Right.MANAGE if is_final else Right.CONTENTS
         case Event() | Pause() | Silence() | ScheduleSpec():
             return Right.CONTENTS
         case _:

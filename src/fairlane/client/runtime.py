@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from fairlane.client.admin.breakers import Circuits
 from fairlane.client.enqueue.enqueuer import Enqueuer
@@ -21,6 +18,7 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.error_classes import Classifier
 from fairlane.core.ids import JobId
 from fairlane.core.job import ErrorClass
+from fairlane.core.ops.workers import CaughtException
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.schedules import ScheduleSpec
 from fairlane.stores.base import Store
@@ -29,22 +27,6 @@ if TYPE_CHECKING:
     from fairlane.client.task import Task
 
 KEPT = 100
-
-
-class CaughtException(Struct, frozen=True, kw_only=True):
-    """What one attempt raised. Its traceback is kept with the attempt, in the store."""
-
-    id: JobId
-    task: str
-    tenant: str
-    attempt: int
-    type: str
-    """Of the exception."""
-    error: str
-    error_class: ErrorClass
-    is_final: bool
-    """The job died of this exception."""
-    at: datetime
 
 
 class LastExceptions:

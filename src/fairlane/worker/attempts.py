@@ -17,11 +17,11 @@ from fairlane.client.context import NoteTaker, running
 from fairlane.client.enqueue.prepare import JobRules
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import scoped
-from fairlane.client.runtime import CaughtException
 from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
+from fairlane.core.ops.workers import CaughtException
 from fairlane.core.outcome import Completed, Died, Failure, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.storable import type_name
 from fairlane.core.retry import completed, decide

@@ -1,20 +1,33 @@
-"""`fairlane workers`: lists the registered workers."""
+"""`fairlane workers`: lists the registered workers, and what their jobs last raised."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from fairlane.cli.options import SuggestingGroup, at_store, prints
-from fairlane.cli.output import Printer, Style
+from fairlane.cli.options import SuggestingGroup, at_store, in_scope, prints
+from fairlane.cli.output import Column, Printer, Style
 from fairlane.cli.target import At
-from fairlane.core.ops import WorkerRecord
+from fairlane.core.ops import WorkerException, WorkerRecord
 
 COLUMNS = ("id", "name", "leases", "registered_at", "renewed_at", "queues", "figures")
 
 
+def _caught(field: str) -> Callable[[WorkerException], object]:
+    return lambda one: getattr(one.caught, field)
+
+
+EXCEPTION_COLUMNS: tuple[Column, ...] = (
+    *((field, _caught(field)) for field in ("at", "id", "task", "tenant", "attempt", "type", "error")),
+    ("dead", lambda one: one.caught.is_final),
+    ("worker", lambda one: one.name),
+)
+
+
 @click.group(cls=SuggestingGroup)
 def workers() -> None:
-    """List the registered workers."""
+    """List the registered workers, and the last exceptions of their jobs."""
 
 
 @workers.command("list")
@@ -33,3 +46,17 @@ def list_workers(at: At, out: Printer) -> None:
     columns = (*COLUMNS[:2], ("state", state), *COLUMNS[2:])
     empty = "no worker is registered; `fairlane worker` starts one"
     out.listing("workers", found, columns, empty=empty, style=Style(found.now))
+
+
+@workers.command()
+@in_scope
+@at_store
+@prints
+def exceptions(tenant: str | None, at: At, out: Printer) -> None:
+    """List the newest exceptions of jobs, 20 of each registered worker.
+
+    Those of an ended worker are with the attempts of its jobs: `fairlane jobs show`.
+    """
+    with at.client() as client:
+        found, now = client.workers.exceptions(tenant=tenant), client.runtime.clock.now()
+    out.listing("exceptions", found, EXCEPTION_COLUMNS, empty="no worker has reported an exception", style=Style(now))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fairlane.client.context import in_scope
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
-from fairlane.core.ops import ListWorkers, Workers
+from fairlane.core.ops import ListExceptions, ListWorkers, WorkerException, Workers
 
 
 class WorkerAdmin(Verbs):
@@ -16,4 +17,12 @@ class WorkerAdmin(Verbs):
         """Every registered worker: what it serves, how many jobs it holds, and the figures it reports."""
         return (yield from ask(ListWorkers()))
 
+    def _exceptions(self, *, tenant: str | int | None = None) -> Steps[tuple[WorkerException, ...]]:
+        """The newest exceptions of jobs, 20 of each registered worker, newest first.
+
+        A worker reports them within three seconds; those of an ended worker are with the attempts of its jobs.
+        """
+        return (yield from ask(ListExceptions(scope=in_scope(tenant)))).exceptions
+
     list, alist = both(_list, Right.READ)
+    exceptions, aexceptions = both(_exceptions, Right.READ)

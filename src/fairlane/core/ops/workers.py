@@ -1,4 +1,4 @@
-"""Workers: their heartbeat, the end of one, a list of them, and duties that one of them does for all."""
+"""Workers: their heartbeat, the end of one, a list of them and of their exceptions, and duties one does for all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops.base import Op
+from fairlane.core.ids import JobId, WorkerId
+from fairlane.core.job import ErrorClass
+from fairlane.core.ops.base import Op, Scope
 from fairlane.core.ops.turn import ReclaimResult, Start
 
 LEASE_S = 15.0
@@ -82,6 +83,56 @@ class Workers(Struct, frozen=True, kw_only=True):
 
 class ListWorkers(Op[Workers], frozen=True, kw_only=True):
     """Every registered worker, by (registered_at, id)."""
+
+
+MOST_EXCEPTIONS = 20
+"""The newest exceptions that are kept for each worker."""
+
+
+class CaughtException(Struct, frozen=True, kw_only=True):
+    """What one attempt raised, without secrets. Its traceback is kept with the attempt, in the store."""
+
+    id: JobId
+    task: str
+    tenant: str
+    attempt: int
+    type: str
+    """Of the exception."""
+    error: str
+    error_class: ErrorClass
+    is_final: bool
+    """The job died of this exception."""
+    at: datetime
+
+
+class ExceptionsReported(Struct, frozen=True, kw_only=True):
+    accepted: bool
+    """False: the worker is not registered; nothing was written."""
+
+
+class ReportExceptions(Op[ExceptionsReported], frozen=True, kw_only=True):
+    """Keep a worker's newest exceptions instead of those it reported before, until its row goes."""
+
+    worker: WorkerId
+    exceptions: tuple[CaughtException, ...]
+    """Oldest first; of more than MOST_EXCEPTIONS the newest are kept."""
+
+
+class WorkerException(Struct, frozen=True, kw_only=True):
+    worker: WorkerId
+    name: str
+    """Of the worker: host and process id."""
+    caught: CaughtException
+
+
+class WorkerExceptions(Struct, frozen=True, kw_only=True):
+    exceptions: tuple[WorkerException, ...]
+
+
+class ListExceptions(Op[WorkerExceptions], frozen=True, kw_only=True):
+    """The exceptions that registered workers reported: newest first, then by worker, job and attempt."""
+
+    scope: Scope
 
 
 class DutyTaken(Struct, frozen=True, kw_only=True):

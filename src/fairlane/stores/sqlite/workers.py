@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 
-from fairlane.core.ids import Seq
+from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import (
+    MOST_EXCEPTIONS,
+    CaughtException,
     DutyTaken,
+    ExceptionsReported,
     Lapse,
+    ListExceptions,
     ListWorkers,
     ReclaimResult,
     Renew,
     Renewed,
+    ReportExceptions,
     Retire,
     Retired,
     TakeDuty,
+    WorkerException,
+    WorkerExceptions,
     WorkerRecord,
     Workers,
 )
@@ -38,6 +47,7 @@ select {_worker.columns} from (
   select w.*, (select count(*) from fairlane_lease l where l.worker = w.id) as leases from fairlane_worker w)
 order by registered_at, id
 """  # noqa: S608
+_exceptions = msgspec.json.Decoder(tuple[CaughtException, ...]).decode
 _DUTY = "select taken_at from fairlane_duty where name = ?"
 
 
@@ -71,6 +81,26 @@ def lapse(tx: Transaction, op: Lapse) -> ReclaimResult:
 def list_workers(tx: Transaction, op: ListWorkers) -> Workers:
     workers = tuple(map(_worker, tx.db.execute(_LIST)))
     return Workers(now=from_us(tx.now), workers=workers)
+
+
+@change
+def report_exceptions(tx: Transaction, op: ReportExceptions) -> ExceptionsReported:
+    kept = msgspec.json.encode(op.exceptions[-MOST_EXCEPTIONS:]).decode()
+    known = tx.db.execute("update fairlane_worker set exceptions = ? where id = ? returning 1", (kept, op.worker.bytes))
+    return ExceptionsReported(accepted=bool(known))
+
+
+@reading
+def list_exceptions(tx: Transaction, op: ListExceptions) -> WorkerExceptions:
+    found = [
+        WorkerException(worker=WorkerId(UUID(bytes=raw)), name=name, caught=caught)
+        for raw, name, exceptions in tx.db.execute("select id, name, exceptions from fairlane_worker order by id")
+        for caught in _exceptions(exceptions)
+        if op.scope.admits(caught.tenant)
+    ]
+    found.sort(key=lambda one: (one.worker, one.caught.id, one.caught.attempt))
+    found.sort(key=lambda one: one.caught.at, reverse=True)
+    return WorkerExceptions(exceptions=tuple(found))
 
 
 @change

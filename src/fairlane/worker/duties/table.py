@@ -17,6 +17,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
 from fairlane.core.clock import is_within
 from fairlane.core.ops import (
+    MOST_EXCEPTIONS,
     AddEvents,
     AddTenants,
     Age,
@@ -27,6 +28,7 @@ from fairlane.core.ops import (
     ReadUnsealed,
     ReadWeights,
     Reclaim,
+    ReportExceptions,
     Retain,
     RollUpEnqueued,
     SealAudit,
@@ -175,6 +177,17 @@ async def flush_events(duty: TableDuty, now: datetime) -> int | StepReport:
     return StepReport(done=written, next_s=WATCHED_S) if events.is_watched else written
 
 
+async def report_exceptions(duty: TableDuty, now: datetime) -> int:
+    """Let people read what the jobs of this process last raised."""
+    caught = duty.state.app.runtime.last_exceptions
+    if caught.total == (duty.seen or 0):
+        return 0
+    total, newest = caught.total, tuple(caught)[-MOST_EXCEPTIONS:]
+    if (await duty.store.arun(ReportExceptions(worker=duty.state.worker, exceptions=newest))).accepted:
+        duty.seen = total
+    return len(newest)
+
+
 async def retain(duty: TableDuty, now: datetime) -> StepReport:
     """Remove finished jobs, closed dead letters and statistics past their age; never a dead letter pending review."""
     settings, now = (
@@ -236,6 +249,7 @@ TABLE = {
         DutyRow("aging", 60.0, age),
         DutyRow("weights", 3.0, read_weights),
         DutyRow("events", 3.0, flush_events),
+        DutyRow("exceptions", 3.0, report_exceptions),
         DutyRow("retention", 600.0, retain, one_worker=True),
         DutyRow("tenants", 20.0, add_tenants, one_worker=True),
         DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True),

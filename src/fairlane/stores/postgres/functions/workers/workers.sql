@@ -73,3 +73,37 @@ begin
     ) w);
 end
 $$;
+
+-- report_exceptions_v1: keep a worker's newest exceptions instead of those it reported before.
+-- role:   worker
+create or replace function report_exceptions_v1(_op json) returns json
+language plpgsql
+set search_path from current
+as $$
+begin
+  update worker set exceptions = coalesce((
+    select json_agg(e.one order by e.ord) from json_array_elements(_op->'exceptions') with ordinality as e (one, ord)
+    where e.ord > json_array_length(_op->'exceptions') - 20), '[]')
+  where id = (_op->>'worker')::uuid;
+  return json_build_object('accepted', found);
+end
+$$;
+
+-- list_exceptions_v1: the exceptions that registered workers reported, newest first.
+-- role:   worker, api
+-- uses:   worker whole
+create or replace function list_exceptions_v1(_op json) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _tenant text := scope_of(_op);
+begin
+  return (
+    select json_build_object('exceptions', coalesce(json_agg(
+      json_build_object('worker', w.id, 'name', w.name, 'caught', e.one)
+      order by (e.one->>'at')::timestamptz desc, w.id, (e.one->>'id')::uuid, (e.one->>'attempt')::integer), '[]'))
+    from worker w cross join lateral json_array_elements(w.exceptions) as e (one)
+    where _tenant is null or e.one->>'tenant' = _tenant);
+end
+$$;
