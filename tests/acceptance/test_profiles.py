@@ -16,7 +16,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fairlane import Fairlane, RateLimited, Retry
+from fairlane import Fairlane, QueuePolicy, RateLimited, Retry
 from fairlane.client.settings.load import load
 from fairlane.core.chance import FixedChance
 from fairlane.core.clock import FakeClock, SystemClock
@@ -215,13 +215,36 @@ def test_a_job_enqueued_by_sql_has_the_policy_of_one_enqueued_by_the_client(
 
 
 @pytest.mark.requirement("D17")
+def test_a_job_enqueued_by_sql_has_the_attempts_of_its_queue_and_task_too(ground: Ground) -> None:
+    """Told by how often it fails before it is dead, under the profile whose queues have lists, and with a task's own."""
+    dsn = ground.address("postgres")
+    policies = {
+        name: QueuePolicy(name=name, retry=Retry(max_attempts=n, delays=(0.0,))) for name, n in (("two", 2), ("six", 6))
+    }
+    with closing(open_at("postgres", dsn)) as store, Fairlane(store=store, queues=policies, profile="isolation") as app:
+        for options, attempts in (
+            ({"queue": "two"}, 2),
+            ({"queue": "six"}, 6),
+            ({"queue": "two", "max_attempts": 3}, 3),
+            ({"queue": "six", "retry": Retry(max_attempts=4, delays=(0.0,))}, 4),
+        ):
+            task = failing(app, **options)
+            name, queue = task.name, task.definition.queue
+            ours = task.enqueue().id
+            theirs, keyed = by_sql(dsn, name, queue), by_sql(dsn, name, queue, idempotency_key=name)
+            own = by_sql(dsn, name, queue, max_attempts=1)
+            run_due(app)
+            found = [app.jobs.get(job) for job in (ours, theirs, keyed, own)]
+            assert [(job.status, job.attempts) for job in found if job] == [("dead", attempts)] * 3 + [("dead", 1)]
+
+
+@pytest.mark.requirement("D17")
 def test_under_isolation_a_job_enqueued_by_sql_waits_as_its_queue_says(ground: Ground) -> None:
     dsn = ground.address("postgres")
-    with closing(open_at("postgres", dsn)) as store, Fairlane(store=store, chance=Middle(), profile="isolation") as app:
-        for queue, attempts, delay_s in (("critical", 4, 10), ("default", 4, 60), ("bulk", 3, 300)):
+    with closing(open_at("postgres", dsn)) as store, Fairlane(store=store, profile="isolation") as app:
+        for queue, delay_s in (("critical", 10), ("default", 60), ("bulk", 300)):
             task = failing(app, queue=queue)
-            ours, theirs = task.enqueue().id, by_sql(dsn, task.name, queue, max_attempts=attempts)
-            assert policy_of(app, theirs) == policy_of(app, ours) == (attempts, None, 5, queue)
+            ours, theirs = task.enqueue().id, by_sql(dsn, task.name, queue)
             run_due(app)
             assert [first_wait_s(app, job) for job in (ours, theirs)] == [delay_s, delay_s]
 

@@ -207,3 +207,19 @@ def test_no_story_of_failures_runs_more_often_than_allowed(
         assert isinstance(outcome, Retried)
         assert 0 <= outcome.delay_s <= LONGEST_DELAY_S
     assert charged <= max_attempts
+
+
+@pytest.mark.requirement("D17")
+def test_a_job_that_leaves_its_attempts_to_the_policy_has_those_of_task_queue_or_application() -> None:
+    left = Raw(b'{"by_policy":true}')
+    for policy, last in (
+        (Policy(), 5),
+        (Policy(queue=Retry(max_attempts=3)), 3),
+        (Policy(queue=Retry(max_attempts=3), attempts=2), 2),
+        (Policy(task=Retry(max_attempts=7), queue=Retry(max_attempts=3)), 7),
+    ):
+        for failed in range(last):
+            lease = a_lease(attempts=failed, max_attempts=5, retry=left)
+            outcome = decide(lease, ValueError(), policy, Classifier(), now=NOON, fraction=0.5, ran_s=1.0)
+            assert isinstance(outcome, Died if failed == last - 1 else Retried)
+    assert delay_of(ValueError(), Policy(queue=Retry(delays=(30.0,))), retry=left) == 30, "and their delays"

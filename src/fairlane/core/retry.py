@@ -12,6 +12,7 @@ otherwise                            retried after the first of these delays tha
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -127,6 +128,9 @@ def _require_delays(delays: object) -> tuple[float, ...]:
 
 
 RATE_LIMITED_BASE_S = 60.0
+BY_POLICY = re.compile(rb'\s*\{\s*"by_policy"\s*:\s*true\s*\}\s*')
+"""In place of a job's own policy, written by `enqueue_v1` for a job without id, attempts and policy: one enqueued from
+SQL, which does not know what the application's code and settings say. Older workers read it as no policy."""
 UNSTORABLE_RESULT = "unstorable_result"
 NEWER_CODE = Retry(base_s=1.0, cap_s=30.0)
 """How long a job waits that newer code has to run. A worker that has it finds the job within the cap."""
@@ -135,6 +139,8 @@ NEWER_CODE = Retry(base_s=1.0, cap_s=30.0)
 class Policy(Struct, frozen=True, kw_only=True):
     """The retry policies that stand behind the one an enqueue call may carry."""
 
+    attempts: int | None = None
+    """The task's number of attempts, where it is given beside its policy."""
     task: Retry | None = None
     queue: Retry | None = None
     by_class: Mapping[ErrorClass, Retry] = {}
@@ -149,7 +155,11 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     def max_attempts(self, call: Retry | None = None) -> int:
         """How many attempts a new job gets: the first policy that says so decides."""
-        for retry in (call, self.task, self.queue, self.app):
+        if call is not None and call.max_attempts is not None:
+            return call.max_attempts
+        if self.attempts is not None:
+            return self.attempts
+        for retry in (self.task, self.queue, self.app):
             if retry is not None and retry.max_attempts is not None:
                 return retry.max_attempts
         return DEFAULT_MAX_ATTEMPTS
@@ -195,7 +205,7 @@ def decide(
     error_class = classifier.classify(exc)
     what = failure(exc, error_class, lease.type)
     failed = lease.attempts + 1
-    if error_class == "non_retryable" or failed >= lease.max_attempts:
+    if error_class == "non_retryable" or failed >= _max_attempts(lease, policy):
         return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
     delay_s = _asked_delay_s(exc, policy, now, fraction)
     if delay_s is None:
@@ -254,6 +264,13 @@ def _asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: 
     if asked is None:
         return None
     return min(asked, policy.longest_retry_after_s) * (1.0 + policy.retry_after_spread * fraction)
+
+
+def _max_attempts(lease: Lease, policy: Policy) -> int:
+    """The job's own number; for one enqueued by SQL without a number, that of its task, queue or application here."""
+    if lease.retry is not None and BY_POLICY.fullmatch(bytes(lease.retry)):
+        return policy.max_attempts()
+    return lease.max_attempts
 
 
 def _given_at_enqueue(lease: Lease) -> Retry | None:

@@ -153,6 +153,7 @@ class Preparer:
         if found is None:
             settings, grants = self.settings, self.router.policy_for(queue)
             policy = Policy(
+                attempts=task.max_attempts,
                 task=task.retry,
                 queue=grants.retry,
                 by_class=settings.retry_by_class,
@@ -164,7 +165,7 @@ class Preparer:
             timeout_s = task.timeout_s or grants.timeout_s
             found = self._rules[task.name, queue] = JobRules(
                 policy=policy,
-                max_attempts=task.max_attempts or policy.max_attempts(),
+                max_attempts=policy.max_attempts(),
                 timeout_s=timeout_s or (settings.fast_timeout_s if is_fast else settings.slow_timeout_s),
                 priority_scope=grants.priority_scope,
             )

@@ -83,8 +83,9 @@ begin
              case when priority_scope = 'tenant' then 0 else coalesce(priority, 5) end,
              case when priority_scope = 'tenant' then coalesce(priority, 5) else 0 end,
              coalesce(payload_text::json, payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5),
-             timeout_s, category, correlation_id, parent_id, created_by, refs, headers, retry, _now,
-             coalesce(run_at, _now + delay_s * interval '1 second', _now)
+             timeout_s, category, correlation_id, parent_id, created_by, refs, headers,
+             case when id is null and max_attempts is null and retry is null then '{"by_policy":true}' else retry end,
+             _now, coalesce(run_at, _now + delay_s * interval '1 second', _now)
       from input
       on conflict (id) do nothing
       returning seq, id, queue, band, tenant, rank, due_at, type, timeout_s

@@ -1,4 +1,6 @@
--- specs: the jobs of a call in their order, with defaults for what is not given.
+-- specs: the jobs of a call in their order, with defaults for what is not given. A job with neither an id,
+--         as clients give it, nor attempts or a policy says so in place of the policy: the worker gives it the attempts
+--         of its task and queue, which SQL does not know.
 create or replace function specs(jobs json, _now timestamptz) returns table (
   ord bigint, id uuid, type text, tenant text, queue text, band smallint, rank smallint, payload json,
   payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
@@ -12,7 +14,9 @@ begin atomic
          case when j.priority_scope = 'tenant' then coalesce(j.priority, 5) else 0 end::smallint,
          coalesce(j.payload_text::json, j.payload, '{}'), coalesce(j.payload_version, 1), coalesce(j.max_attempts, 5),
          j.timeout_s, j.category, j.idempotency_key, j.dedup_key, j.dedup_key is not null, j.correlation_id,
-         j.parent_id, j.created_by, j.refs, j.headers, j.retry,
+         j.parent_id, j.created_by, j.refs, j.headers,
+         case when j.id is null and j.max_attempts is null and j.retry is null then '{"by_policy":true}'
+              else j.retry end,
          coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now)
   from rows from (json_to_recordset(jobs) as (
     id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
