@@ -38,6 +38,11 @@ MANIFESTS: list[dict[str, Any]] = [
     for document in yaml.safe_load_all(path.read_text())
 ]
 PODS = {m["metadata"]["name"]: m["spec"]["template"]["spec"] for m in MANIFESTS if m["kind"] in {"Deployment", "Job"}}
+HARDENED = (
+    *("LockPersonality", "NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectClock", "ProtectControlGroups"),
+    *("ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables"),
+    *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID"),
+)
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 INSTALLED = "/srv/shop/.venv/bin/fairlane"
 FILES = sorted(
@@ -263,7 +268,9 @@ def test_every_unit_is_one_systemd_understands(path: Path, tmp_path: Path) -> No
     command = parsed["Service"]["ExecStart"].split()
     assert command[0] == INSTALLED
     assert command[1] in COMMANDS
-    assert parsed["Service"]["NoNewPrivileges"] == "yes"
+    service = parsed["Service"]
+    assert (service["CapabilityBoundingSet"], service["SystemCallFilter"]) == ("", "@system-service")
+    assert {service[line] for line in HARDENED} == {"yes"}
     analyze = shutil.which("systemd-analyze")
     if analyze is not None:
         here = Path(sys.executable).with_name("fairlane")

@@ -30,7 +30,7 @@ CALLERS_OWN = {"asyncpg", "sqlalchemy"}
 PLACES = {
     "postgres": ("stores/postgres/",),
     "redis": ("stores/redis/",),
-    "dashboard": ("api/", "metrics/", "web/", "cli/commands/dashboard.py"),
+    "dashboard": ("api/", "metrics/", "web/", "cli/server.py"),
     "alerts": ("alerts/",),
     "uvloop": ("worker/foreman/",),
 }
@@ -201,7 +201,7 @@ def test_every_command_of_the_base_install_has_its_help(bare: Bare) -> None:
             "",
             "dashboard",
             "",
-            "`fairlane dashboard` needs uvicorn, which is not installed: pip install 'fairlane[dashboard]'",
+            "`fairlane dashboard` needs h11, which is not installed: pip install 'fairlane[dashboard]'",
         ),
         (
             "",
@@ -272,3 +272,15 @@ def test_the_doctor_finds_alerts_that_cannot_be_sent(bare: Bare) -> None:
     assert ended.returncode == 1
     assert "alerts.email needs aiosmtplib" in ended.stdout
     assert "pip install 'fairlane[alerts]'" in ended.stdout
+
+
+FIRST_GOOD = {"h11": (0, 16), "starlette": (1, 0, 1)}
+"""CVE-2025-43859; CVE-2025-54121, CVE-2025-62727 and CVE-2026-48710."""
+
+
+def test_no_extra_admits_a_version_with_a_known_hole() -> None:
+    declared = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    for name, first in FIRST_GOOD.items():
+        floors = [line.removeprefix(f"{name}>=") for line in declared if line.startswith(f"{name}>=")]
+        assert floors, f"{name} comes with fastapi or uvicorn, which admit older ones"
+        assert all(tuple(map(int, floor.split("."))) >= first for floor in floors)

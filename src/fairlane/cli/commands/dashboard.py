@@ -35,8 +35,8 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
     exists: `fairlane tokens create` creates one. Put a proxy with TLS in front of it.
     """
     with needed_for("`fairlane dashboard`", "dashboard"):
+        from fairlane.cli.server import ApiServer  # isort: skip - names the first package that is missing
         from fairlane.api import create_api
-        from fairlane.cli.server import ApiServer
 
     app = _application(At(url, application))
     is_local = _is_loopback(host)
