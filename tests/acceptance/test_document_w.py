@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import httpx
 import pytest
@@ -90,6 +90,21 @@ def test_10_1_sensitive_content_is_detected(app: Fairlane) -> None:
 
 @pytest.mark.requirement("W4")
 def test_10_1_each_category_has_its_own_rules() -> None:
+    rules = PayloadValidator(
+        required={"ingestion": ["mailbox_id"], "export": ["format"]},
+        schemas={"export": TypedDict("Export", {"format": str})},
+    )
+    for category, extra, missing in [
+        ("ingestion", {}, "mailbox_id"),
+        ("ingestion", {"mailbox_id": 3}, None),
+        ("export", {"mailbox_id": 3}, "format"),
+        ("export", {"format": 7}, "format"),
+        ("export", {"format": "csv"}, None),
+        ("sync", {}, None),
+    ]:
+        errors = rules.review({**GOOD, **extra}, category).errors
+        assert bool(errors) == bool(missing), (category, extra, errors)
+        assert all(missing in error for error in errors if missing)
     is_valid, errors = PayloadValidator.validate_payload(
         payload=GOOD, category="ingestion", additional_required=["folder_id"]
     )

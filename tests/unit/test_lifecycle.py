@@ -21,7 +21,6 @@ def reachable_from(start: Place) -> set[Place]:
     return found
 
 
-@pytest.mark.requirement("L1")
 def test_every_place_can_be_reached_by_a_new_job() -> None:
     assert reachable_from("new") == set(PLACES)
 
