@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
 
 from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import WorkerId
-from fairlane.core.limits import Limit, Rate
+from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops import Turn
 from fairlane.stores.postgres.store import call_for
+from fairlane.stores.postgres.turn import claim_limits
 from tests.plans.conftest import WORKER, Session
 
 BACKLOG = 200_000
@@ -124,3 +125,58 @@ def test_an_idle_worker_behind_unknown_jobs_reads_them_again_twice_a_minute_at_m
         now_s += 5.0
     assert turns <= 120
     assert 10_000 < rows <= 600_000
+
+
+class Beside:
+    """Claims of several sessions under one limit, none of them committed before the others have claimed."""
+
+    def __init__(self, session: Session, limit: Limit) -> None:
+        self._limits, self._number = claim_limits((limit,)), 0
+        dsn = session.conn.info.dsn
+        self._conns = [psycopg.connect(dsn, options="-c statement_timeout=10s") for _ in range(6)]
+        for n, conn in enumerate(self._conns):
+            renew = {"worker": self._worker(n), "lease_s": 36000, "name": "", "queues": [], "types": [], "figures": {}}
+            conn.execute("select fairlane.renew_v1(%s)", (json.dumps(renew),))
+            conn.commit()
+
+    def _worker(self, n: int) -> str:
+        return f"00000000-0000-7000-8000-{n + 100:012}"
+
+    def claim(self, count: int, sessions: int) -> list[int]:
+        """How many jobs each session gets."""
+        self._number += 1
+        want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": count, "types": ["noop"]}])
+        turn = "select seq from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)"
+        given = [
+            len(conn.execute(turn, (self._worker(n), self._number, want, self._limits)).fetchall()) - 1
+            for n, conn in enumerate(self._conns[:sessions])
+        ]
+        for conn in self._conns:
+            conn.commit()
+        return given
+
+    def close(self) -> None:
+        for conn in self._conns:
+            conn.close()
+
+
+@pytest.mark.requirement("I2", "W5")
+@pytest.mark.parametrize("kind", ["tenant", "queue", "type"])
+@pytest.mark.parametrize("by", ["running", "rate"])
+def test_sessions_claim_side_by_side_under_a_wide_limit_and_never_more_than_it_allows(
+    session: Session, kind: LimitKind, by: str
+) -> None:
+    session.load(2_000)
+    name = {"tenant": "*", "queue": "default", "type": "noop"}[kind]
+    said = {"running": 640} if by == "running" else {"rate": Rate(640, 3600.0)}
+    with closing(Beside(session, Limit(kind=kind, name=name, **said))) as beside:  # type: ignore[arg-type]
+        assert beside.claim(20, 1) == [20]
+        assert beside.claim(20, 3) == [20, 20, 20]
+        assert beside.claim(21, 2) == [21, 0], "more than a 32nd of it needs the limit alone"
+        given = 101
+        while given < 640:
+            batch = beside.claim(20, 6 if given <= 320 else 2)
+            # With less than half of it free they claim one at a time.
+            assert batch == ([20] * 6 if given <= 320 else [min(20, 640 - given), 0])
+            given += sum(batch)
+        assert beside.claim(1, 1) == [0]

@@ -70,6 +70,60 @@ begin atomic
   from counted c;
 end;
 
+-- is_wide: a limit that several Turns may claim under at once, as mark_wide has found.
+create or replace function is_wide(_rule limit_room) returns boolean
+language sql immutable parallel safe
+return coalesce((_rule).paused_until = '-infinity', false);
+
+-- mark_wide: find the limits that are wide for a Turn that wants `_wanted` jobs, and mark them by a pause long over.
+-- guard:  limit_lock of one of 16 slots
+--
+-- Under a wide limit up to 16 Turns claim side by side, each at most a 32nd of it, while each sees half of it free:
+-- what the others have claimed and not committed is less than that half. They share the limit's lock; a Turn that sees
+-- less needs it alone. With one lock for each claim, 16 processes under a limit that never bound got 27 jobs a Turn.
+create or replace function mark_wide(inout l claim_limits, _wanted bigint, _now timestamptz)
+language plpgsql
+set search_path from current
+as $$
+declare
+  _least   bigint := 32 * greatest(_wanted, 1);
+  _marked  limit_room[];
+begin
+  if not exists (
+    select from unnest(l.tenants || l.queues || l.types) r
+    where greatest(r.running, r.rate_count) >= _least and (r.paused_until > _now) is not true
+  ) or not exists (
+    select from generate_series(0, 15) n
+    where pg_try_advisory_xact_lock(limit_lock('slot', ((pg_backend_pid() + n) % 16)::text))
+  ) then
+    return;
+  end if;
+  if not l.own then
+    _marked := with_wide(l.tenants, _least, _now);
+    if not exists (select from unnest(_marked) r where not is_wide(r)) then
+      l.tenants := _marked;
+    end if;
+  end if;
+  l.queues := with_wide(l.queues, _least, _now);
+  l.types := with_wide(l.types, _least, _now);
+end
+$$;
+
+-- with_wide: the same limits, marked where they allow `_least` at once and in a period.
+create or replace function with_wide(_rules limit_room[], _least bigint, _now timestamptz) returns limit_room[]
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return (
+    select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, case
+      when least(nullif(r.running, -1), nullif(r.rate_count, -1)) >= _least and (r.paused_until > _now) is not true
+      then '-infinity' else r.paused_until end, r.types, r.room)::limit_room order by r.ord)
+    from unnest(_rules) with ordinality
+      as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord));
+end
+$$;
+
 -- claim_limits: what the code gives and what people have set; for the same thing, field by field, people's wins.
 -- uses:   limit_rule_claims, limit_rule_pkey
 create or replace function claim_limits(_given limit_room[], _now timestamptz) returns claim_limits

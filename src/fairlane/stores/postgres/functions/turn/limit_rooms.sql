@@ -55,7 +55,8 @@ begin atomic
 end;
 
 -- count_limits: lock and count the limits of queues or types that a claim needs and its Turn has not counted yet.
--- guard:  limit_lock: a limit that another session is counting under has no room for us; nobody waits, none is overshot
+-- guard:  limit_lock: a limit that another session counts under has no room for us; nobody waits, none is overshot;
+--         shared where the limit is wide and half of it free (mark_wide)
 -- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
 --
 -- `_idle`: count without locks first, and lock only where there is room. Idle workers look often; their locks would
@@ -77,14 +78,17 @@ begin
     where r.room is null
       and (_names is null or case when r.kind = 'queue' then r.name = any(_names) else r.types && _names end)
     order by r.ord);
-  for _pass in case when _idle then 1 else 2 end .. 2 loop
-    if _pass = 2 then
+  for _pass in case when _idle then 1 else 2 end .. 3 loop
+    if _pass > 1 then
       _needed := array(
         select n.i from unnest(_needed) with ordinality as n (i, ord)
-        where not _idle or rules[n.i].room > 0 order by n.ord);
+        where case when _pass = 3 then rules[n.i].room = -1 else not _idle or rules[n.i].room > 0 end order by n.ord);
       _locked := array(
-        select pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) from (
-          select rules[i].kind, rules[i].name from unnest(_needed) with ordinality as n (i, ord) order by n.ord
+        select case when _pass = 2 and r.wide then pg_try_advisory_xact_lock_shared(limit_lock(r.kind, r.name))
+                    else pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) end
+        from (
+          select rules[i].kind, rules[i].name, is_wide(rules[i]) as wide
+          from unnest(_needed) with ordinality as n (i, ord) order by n.ord
         ) r);
     end if;
     exit when _needed = '{}';
@@ -92,6 +96,9 @@ begin
     select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types,
                       case when n.ord is null then r.room
                            when not _locked[n.ord] or r.paused_until > _now then 0
+                           when _pass = 2 and r.paused_until = '-infinity'
+                             and 2 * least(r.running - leases.n, r.rate_count - uses.n) < least(r.running, r.rate_count)
+                           then -1  -- to be locked alone
                            else greatest(least(r.running - leases.n, r.rate_count - uses.n), 0)
                       end)::limit_room order by r.ord),
            least(until, min(case when n.ord is null then null
@@ -199,8 +206,12 @@ language plpgsql
 set search_path from current
 as $$
 declare
+  -- What has to be free for a shared lock: half of the least that tenants are allowed, where all of that is wide.
+  _half     integer := (
+    select case when bool_and(is_wide(t)) then min(least(nullif(t.running, -1), nullif(t.rate_count, -1))) / 2 end
+    from unnest(l.tenants) t where not l.own);
   -- Only a limit of every tenant makes it sure that each one has a limit at all; and `system` is not one of them.
-  _wary     boolean := l.wary or cardinality(lines) > 32
+  _wary     boolean := l.wary or (cardinality(lines) > 32 and _half is null)
     or exists (select from unnest(lines) n where n.tenant = 'system')
     or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', lines[1].queue));
   _counted  record;
@@ -228,6 +239,8 @@ begin
   select array_agg(n.tried order by n.ord), array_agg(n.locked order by n.ord) into _tried, _locked
   from (
     select n.tried, n.ord, case
+      when n.tried and _half is not null
+      then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock_shared(limit_lock('tenant', n.tenant))
       when n.tried then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock(limit_lock('tenant', n.tenant))
       else n.tried is null end as locked
     from (
@@ -241,6 +254,15 @@ begin
   ) n;
   -- Counted in a statement after the locks: it has to see what those who held them before have committed.
   select * into _counted from tenant_rooms(lines, l, _now);
+  if exists (select from unnest(_counted.lines) n where n.room < _half) then
+    _locked := array(
+      select n.locked
+        and case when n.room < _half then pg_try_advisory_xact_lock(limit_lock('tenant', n.tenant)) else true end
+      from unnest(_counted.lines, _locked) with ordinality
+        as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, locked, ord)
+      order by n.ord);
+    select * into _counted from tenant_rooms(lines, l, _now);
+  end if;
   select array_agg((n.queue, n.band, n.tenant, n.rank, n.due_at, n.seq, n.looked, n.room, n.rates, n.share, n.moved,
                     n.ended)::claim_line order by n.ord) filter (where n.locked and n.room is distinct from 0),
          l.locks + count(*) filter (where n.tried and n.locked),

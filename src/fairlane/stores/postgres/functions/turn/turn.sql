@@ -178,6 +178,10 @@ begin
   if _ruled or _given <> '{}' then
     _p.limits := claim_limits(_given, _now);
     _p.limits.idle := _idle;
+    if _wants is not null and (_p.limits).limited then
+      _p.limits := mark_wide(
+        _p.limits, (select sum((w->>'limit')::integer) from json_array_elements(_wants) w), _now);
+    end if;
   elsif _counted then
     _p.limits := counting_only();
   end if;
