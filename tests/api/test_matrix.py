@@ -334,8 +334,8 @@ def test_two_credentials_of_one_name_are_told_apart_in_the_audit(house: ShopHous
         assert house.call("POST", "/api/jobs/queues/bulk/resume/", token).status_code == 200
     first, _, second, _ = [record.by for record in house.app.audit.list(target="queue:bulk").records]
     assert first != second
-    ids = [str(token.id) for token in house.app.tokens.list(name=name).credentials]
-    assert [by.rpartition(" ")[2].rstrip(")") for by in (first, second)] == ids
+    ids = {str(token.id) for token in house.app.tokens.list(name=name).credentials}
+    assert {by.rpartition(" ")[2].rstrip(")") for by in (first, second)} == ids
     made = house.call("POST", "/api/jobs/", token, json={"type": "mail.send", "payload": {"user_id": 1}}).json()
     assert house.app.jobs.list(created_by=name).jobs[0].id == UUID(made["id"])
 
