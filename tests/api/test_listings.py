@@ -125,3 +125,19 @@ def test_a_category_that_nobody_uses_lists_nothing_and_a_mistyped_filter_is_refu
     answer = house.call("GET", path, manager, params={"categori": "export"})
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown_parameter")
     assert 'Nearest: "category"' in answer.text.replace("\\", "")
+
+
+@pytest.mark.requirement("Q1")
+def test_jobs_are_shown_with_the_label_of_their_priority(house: ShopHouse) -> None:
+    manager = house.token(("staff", "manager"))
+    job = house.app.tasks["mail.export"].using(tenant=OWN, priority="high").enqueue(broken=False)
+    [listed] = [each for each in house.call("GET", QUEUE, manager).json()["jobs"] if each["id"] == str(job.id)]
+    whole = house.call("GET", f"{QUEUE}{job.id}/", manager).json()["job"]
+    assert (listed["priority"], listed["priority_label"]) == (whole["priority"], whole["priority_label"]) == (0, "high")
+
+
+def test_the_explanation_of_a_job_shows_no_payload(house: ShopHouse) -> None:
+    job = house.app.tasks["mail.export"].using(tenant=OWN, priority="high").enqueue(broken=False)
+    answer = house.call("GET", f"/api/jobs/{job.id}/why/", house.token(("staff", "manager"))).json()
+    assert answer["job"]["priority_label"] == "high"
+    assert not {"payload", "headers", "result"} & set(answer["job"])

@@ -21,10 +21,20 @@ def ids(page: Any) -> set[str]:
 def test_jobs_are_listed_newest_first_with_their_status(run: Run, scene: Scene) -> None:
     result = run("jobs", "list", "--url", scene.url)
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["ID", "TYPE", "STATUS", "TENANT", "QUEUE", "ATTEMPTS", "ENQUEUED", "DUE"]
+    assert lines[0].split() == ["ID", "TYPE", "STATUS", "TENANT", "QUEUE", "PRIORITY", "ATTEMPTS", "ENQUEUED", "DUE"]
     assert [line.split()[0] for line in lines[1:]] == [scene.waiting, scene.failed, scene.dead, scene.done]
     assert [line.split()[2] for line in lines[1:]] == ["pending", "failed", "dead", "completed"]
     assert result.stderr == ""
+
+
+@pytest.mark.requirement("Q1")
+def test_the_label_of_a_priority_is_shown(run: Run, scene: Scene) -> None:
+    with Fairlane(scene.url) as app:
+        job = app.task(name="t")(lambda: None).using(priority="high").enqueue()
+    shown = run("jobs", "show", str(job.id), "--url", scene.url).stdout
+    assert "0 (high)" in shown
+    first = run("jobs", "list", "--url", scene.url).stdout.splitlines()[1].split()
+    assert first[:6] == [str(job.id), "t", "pending", "system", "default", "high"]
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,32 @@ def test_every_option_reaches_the_job(app: Fairlane, add: SyncTask[[int, int], i
     assert (job.id, job.tenant, job.priority, job.queue) == (OWN_ID, "123", 0, "critical")
     assert (job.idempotency_key, job.dedup_key, job.correlation_id) == ("welcome-7", "welcome", str(OWN_ID))
     assert (job.parent_id, job.created_by, job.max_attempts, job.timeout_s) == (parent.id, "ada", 3, 120.0)
-    assert (job.refs, job.headers) == ({"user_id": 7, "document": "d-1"}, {"traceparent": "00-ab"})
+    assert job.refs == {"user_id": 7, "document": "d-1"}
+    assert job.headers == {"traceparent": "00-ab", "fairlane-priority": "high"}
     assert job.scheduled_at == clock.now() + timedelta(hours=1)
     assert job.payload == '{"a":1,"b":3}'
+
+
+@pytest.mark.requirement("Q1")
+def test_the_label_of_a_priority_is_kept_with_the_job(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(priorities={"urgent": 0, "first": 0, "later": 20})
+    task = app.task(name="t", priority="later")(lambda: None)
+
+    def label(task: Any) -> tuple[int, str | None]:
+        job = task.enqueue().job()
+        return job.priority, job.priority_label
+
+    assert label(task) == (20, "later")
+    assert label(task.using(priority="first")) == (0, "first")
+    assert label(task.using(priority="first", headers={"a": "b"})) == (0, "first")
+    assert label(task.using(priority="first").using(priority=0)) == (0, None)
+    assert label(task.using(priority="first").using(priority=None)) == (20, "later")
+    assert label(app.task(name="u")(lambda: None)) == (5, None)
+    [many] = app.enqueue_many([task.using(priority="urgent").bind()])
+    assert app.jobs.list().jobs[0].priority_label == many.job().priority_label == "urgent"
+    app.jobs.on_enqueue(lambda draft: draft.change(priority="urgent" if draft.priority else 7))
+    assert label(task) == (0, "urgent")
+    assert label(task.using(priority="first")) == (7, None)
 
 
 @pytest.mark.requirement("Q2")

@@ -109,7 +109,9 @@ class Definition(Generic[R]):
         self.retry = retry_policy(given["retry"]) if "retry" in given else None
         own_attempts = attempts(given["max_attempts"]) if "max_attempts" in given else None
         self.max_attempts = own_attempts or (self.retry.max_attempts if self.retry else None)
-        self.priority = preparer.priorities.resolve(given.get("priority", DEFAULT_PRIORITY))
+        given_priority = given.get("priority", DEFAULT_PRIORITY)
+        self.priority = preparer.priorities.resolve(given_priority)
+        self.priority_label = given_priority if isinstance(given_priority, str) else None
         self.version = check_version(given.get("version", 1))
         self.required = self._arguments("required", given.get("required", ()))
         self.refs = self._arguments("refs", given.get("refs", ()))

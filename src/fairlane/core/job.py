@@ -38,6 +38,10 @@ DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_TIMEOUT_S = 300.0
 
 
+PRIORITY_HEADER = "fairlane-priority"
+"""The header that keeps a priority's label with the job: jobs without one pay nothing for it."""
+
+
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request to run one task once. A store keeps it exactly as given."""
 
@@ -191,6 +195,11 @@ class Job(Struct, frozen=True, kw_only=True):
     error_type: str | None
     last_error: str | None
     last_error_at: datetime | None
+
+    @property
+    def priority_label(self) -> str | None:
+        """The label its priority was given by; None: it was a number, or the default."""
+        return self.headers.get(PRIORITY_HEADER)
 
 
 DeadLetterStatus = Literal["pending_review", "retried", "resolved", "discarded"]

@@ -55,9 +55,12 @@ RESULT = Annotated[
     Any, Meta(description="The task's return value as JSON; secrets are redacted unless the task allows them.")
 ]
 
-JOB = shape("JobSummary", Job, without=("payload", "payload_version", "headers", "result"))
+LABEL = Annotated[
+    str | None, Meta(description="The label its priority was given by; null for a number, or the default.")
+]
+JOB = shape("JobSummary", Job, without=("payload", "payload_version", "headers", "result"), priority_label=LABEL)
 JOBS = shape("JobList", jobs=many(JOB), next_cursor=NextCursor)
-WHOLE_JOB = shape("WholeJob", Job, payload=PAYLOAD, result=RESULT)
+WHOLE_JOB = shape("WholeJob", Job, payload=PAYLOAD, result=RESULT, priority_label=LABEL)
 CHILDREN = many(JOB, "Jobs that this job enqueued, newest first, 50 at most.")
 DETAIL = shape("JobDetail", JobDetail, job=WHOLE_JOB, children=CHILDREN)
 WHY = Selection(
@@ -151,7 +154,8 @@ async def show_queued_job(ctx: Context, id: UUID) -> object:
 async def explain_job(ctx: Context, id: UUID) -> object:
     """Explain why a job waits."""
     explanation = await ctx.app.jobs.awhy(id)
-    return WHY.of(explanation, job=explanation.waiting.job)
+    # Converted here: a field of a ready answer is sent as it is, and a whole job has a payload.
+    return WHY.of(explanation, job=msgspec.convert(explanation.waiting.job, JOB, from_attributes=True))
 
 
 @routes.post("{id:uuid}/cancel/", JobAdmin.acancel, answer=JOB)
@@ -238,4 +242,5 @@ def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
     result: Any = None if job.result is None else stored_json(job.result)
     if policy != "allow" and result is not None:
         result = value_without_secrets(msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result)
-    return {**msgspec.structs.asdict(job), "payload": stored_json(job.payload), "result": result}
+    more = {"payload": stored_json(job.payload), "result": result, "priority_label": job.priority_label}
+    return {**msgspec.structs.asdict(job), **more}

@@ -44,6 +44,7 @@ def _took(attempt: Attempt) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     *("id", "type", ("status", _status), "tenant", "queue"),
+    ("priority", lambda job: job.priority_label or job.priority),
     ("attempts", lambda job: f"{job.attempts}/{job.max_attempts}"),
     *("enqueued_at", ("due", lambda job: None if job.status in (*FINAL, "processing") else job.run_at)),
 )
@@ -277,7 +278,8 @@ def job_line(job: Job) -> str:
 
 
 def job_facts(job: Job) -> Iterator[tuple[str, object]]:
-    yield from facts_of(job, without=APART)
+    for name, value in facts_of(job, without=APART):
+        yield name, f"{value} ({job.priority_label})" if name == "priority" and job.priority_label else value
     if job.last_error is not None:
         yield "last error", f"{job.error_type} ({job.error_class}): {job.last_error}"
     yield "payload", indented(job.payload)

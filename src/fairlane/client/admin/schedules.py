@@ -250,7 +250,7 @@ def _refuse_untaken(name: str, options: Options) -> None:
     plain = Options()
     for option in Options.__struct_fields__:
         value = getattr(options, option)
-        if option not in _TAKEN and value != getattr(plain, option):
+        if option not in (*_TAKEN, "priority_label") and value != getattr(plain, option):
             raise InvalidOption(f'{option} of schedule "{name}"', value, f"using() with {', '.join(_TAKEN)} only")
 
 

@@ -56,7 +56,7 @@ class TaskByName(Definition[Any]):
         self.signature = AnyPayload(name)
         self.queue = preparer.router.queue_for(name)
         self.category = preparer.router.category_for(name) or settings.default_category
-        self.priority = DEFAULT_PRIORITY
+        self.priority, self.priority_label = DEFAULT_PRIORITY, None
         self.version = 1
         self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
         self.required = self.refs = ()

@@ -59,6 +59,8 @@ class Options(Struct, frozen=True):
     tenant: str | None = None
     """Empty: None was given, instead of a tenant."""
     priority: int | None = None
+    priority_label: str | None = None
+    """The label that `priority` was given by."""
     delay: Annotated[float, Meta(ge=0, le=LONGEST_DELAY_S)] | None = None
     run_at: datetime | None = None
     idempotency_key: str | None = None
@@ -83,6 +85,8 @@ class Options(Struct, frozen=True):
             check = _CHECKS.get(name)
             if check is None:
                 raise InvalidOption("option", name, f"one of {', '.join(_CHECKS)}.{nearest(name, _CHECKS)}")
+            if name == "priority":
+                changes["priority_label"] = value if isinstance(value, str) else None
             if value is None:
                 changes[name] = _NONE[name]
             elif name == "priority":

@@ -18,7 +18,7 @@ from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
-from fairlane.core.job import JobSpec, Priorities, PriorityScope
+from fairlane.core.job import PRIORITY_HEADER, JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
 from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
@@ -215,10 +215,13 @@ class Preparer:
         tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
         rules = self.rules(task, queue)
-        priority = task.priority if options.priority is None else options.priority
+        if options.priority is None:
+            priority, label = task.priority, task.priority_label
+        else:
+            priority, label = options.priority, options.priority_label
         delay_s, run_at = options.delay, options.run_at
         if self.hooks:
-            priority, delay_s, run_at = self._hooked(
+            draft = self._hooked(
                 Draft(
                     type=task.name,
                     tenant=tenant or self.settings.default_tenant,
@@ -229,6 +232,13 @@ class Preparer:
                     run_at=run_at,
                 )
             )
+            asked: object = draft.priority
+            if asked != priority:
+                label = asked if isinstance(asked, str) else None
+            priority, delay_s, run_at = self.priorities.resolve(draft.priority), draft.delay_s, draft.run_at
+        headers = self._headers(task, options.headers) if options.headers else {}
+        if label is not None:
+            headers = {**headers, PRIORITY_HEADER: label}
         return JobSpec(
             id=options.id or self.new_id(),
             type=task.name,
@@ -245,7 +255,7 @@ class Preparer:
             parent_id=options.parent or (around.id if around else None),
             created_by=options.created_by,
             refs=refs_of(task, options, args),
-            headers=self._headers(task, options.headers) if options.headers else {},
+            headers=headers,
             max_attempts=(options.max_attempts or (options.retry and options.retry.max_attempts) or rules.max_attempts),
             timeout_s=options.timeout or task.timeout_s,
             retry=None if options.retry is None else Raw(options.retry.to_json()),
@@ -276,7 +286,7 @@ class Preparer:
                 "tenant", None, "the tenant the job belongs to, or SYSTEM for the application itself (require_tenant)"
             )
 
-    def _hooked(self, draft: Draft) -> tuple[int, float | None, datetime | None]:
+    def _hooked(self, draft: Draft) -> Draft:
         for hook in self.hooks:
             name = getattr(hook, "__qualname__", repr(hook))
             try:
@@ -289,7 +299,7 @@ class Preparer:
             if not isinstance(changed, Draft):
                 raise InvalidOption(f"what the enqueue hook {name} returned", changed, "the draft, changed, or None")
             draft = changed
-        return self.priorities.resolve(draft.priority), draft.delay_s, draft.run_at
+        return draft
 
     def _without_secrets(self, text: bytes, policy: str) -> tuple[bytes, list[str]]:
         content = msgspec.json.decode(text)
