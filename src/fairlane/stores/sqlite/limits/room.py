@@ -52,7 +52,7 @@ def leases_under(tx: Transaction, key: LimitKey, types: tuple[str, ...], most: i
     """Live leases counted under a key, up to `most`; `types`: the tasks of a named limit."""
     source = _COUNTED if are_leases_counted(tx) else _UNCOUNTED
     if key.kind == "named":
-        return _count(tx, f"json_each(?) t cross join {source} on x.type = t.value", (as_list(types),), most)
+        return _count(tx, f"json_each(?) t cross join {source} where x.type = t.value", (as_list(types),), most)
     if key.kind == "tenant" and key.queue:
         return _count(tx, f"{source} where x.queue = ? and x.tenant = ?", (key.queue, key.name), most)
     return _count(tx, f"{source} where x.{key.kind} = ?", (key.name,), most)
