@@ -29,7 +29,7 @@ begin
                      correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
     select _id, _type, _tenant, _queue, _band, _priority - _band, _payload::json, _payload_version, _max_attempts,
            _timeout_s, _category, _correlation_id, _parent_id, _created_by, _refs, _headers, _retry, _now, _due
-    where not exists (select from limit_rule where kind = 'tenant') and not exists (select from refusal)
+    where not exists (select from limit_rule where kind = 'tenant' union all select from refusal)  -- +0.9 us, apart 2.0
     on conflict (id) do nothing
     returning seq, _notify = 'always'
       or (_notify = 'if_waiting' and exists (select from worker where waiting)) into _seq, _wake;
