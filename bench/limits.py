@@ -1,10 +1,11 @@
-"""A limit of three over four worker processes on PostgreSQL: how near it comes to three jobs running all the time, left alone and under kill -9."""
+"""A limit of three over worker processes on PostgreSQL: how near it comes to three jobs running all the time, left alone and under kill -9."""
 
 from __future__ import annotations
 
 import os
 import signal
 import tempfile
+from itertools import product
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
@@ -14,7 +15,9 @@ import psycopg
 from bench.worker import Scene
 from tests.servers.postgres import PostgresServer
 
-LIMIT, JOBS, SECONDS, TENANTS = 3, 600, 0.1, 5
+LIMIT, JOBS, TENANTS = 3, 600, 5
+SCENES = ((4, 0.1), (6, 0.02))
+"""Processes, and how long a job takes."""
 KILL_EVERY_S = 5.0
 GOAL = 0.90
 
@@ -23,13 +26,14 @@ select extract(epoch from started_at)::float8, extract(epoch from ended_at)::flo
 """
 
 
-def drained(scene: Scene, *, kills: bool) -> tuple[float, int, int]:
+def drained(scene: Scene, processes: int, seconds: float, *, kills: bool) -> tuple[float, int, int]:
     """Share of the ideal rate, the most that ran at the same time, and how many processes were killed."""
     chance, killed = Random(7), 0
     with psycopg.connect(scene.dsn, autocommit=True) as conn:
         conn.execute("truncate fairlane.job, fairlane.done, fairlane.attempt")
-        with scene.foreman("-p", "2", "-s", "8") as one, scene.foreman("-p", "2", "-s", "8") as other:
-            tasks = [scene.note.using(tenant=f"tenant-{n % TENANTS}").bind(0.0, SECONDS) for n in range(JOBS)]
+        flags = ("-p", str(processes // 2), "-s", "8")
+        with scene.foreman(*flags) as one, scene.foreman(*flags) as other:
+            tasks = [scene.note.using(tenant=f"tenant-{n % TENANTS}").bind(0.0, seconds) for n in range(JOBS)]
             scene.app.enqueue_many(tasks)
             next_s = monotonic() + KILL_EVERY_S / 2
             while scene.app.statistics.counts().completed < JOBS:
@@ -47,17 +51,17 @@ def drained(scene: Scene, *, kills: bool) -> tuple[float, int, int]:
     for _, step in edges:
         running += step
         most = max(most, running)
-    return JOBS * SECONDS / LIMIT / took_s, most, killed
+    return JOBS * seconds / LIMIT / took_s, most, killed
 
 
 def main() -> None:
     with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
         scene = Scene(server.create_database("bench"), Path(folder))
         scene.app.limits.set(task="bench.note", running=LIMIT)
-        for kills in (False, True):
-            share, most, killed = drained(scene, kills=kills)
+        for (processes, seconds), kills in product(SCENES, (False, True)):
+            share, most, killed = drained(scene, processes, seconds, kills=kills)
             what = (
-                f"limit {LIMIT} over 4 processes, {JOBS:,} jobs of {1000 * SECONDS:.0f} ms, {killed} processes killed"
+                f"limit {LIMIT} over {processes} processes, {JOBS:,} jobs of {1000 * seconds:.0f} ms, {killed} killed"
             )
             verdict = "met" if share >= GOAL and most <= LIMIT else "MISSED"
             print(
