@@ -30,6 +30,7 @@ from tests.worker.foreman.crew import Crew
 LEASE_S = 6.0
 STOP_S = LEASE_S + 2.0
 """The longest time without progress while a worker is there. With none left, a start of one is allowed on top."""
+OUTAGES_S = (1.0, 1.0, 1.0, 3 * LEASE_S)
 APP, SCHEDULED = "tests.chaos.application:app", "chaos.tick"
 
 
@@ -262,14 +263,14 @@ class Chaos:
         assert self._place is not None
         self._lose_store()
         self._place.server.kill9()
-        self._later(1.0, self._start_server)
+        self._later(self._chance.choice(OUTAGES_S), self._start_server)
         return "kill server"
 
     def _restart_server(self) -> str:
         assert self._place is not None
         self._lose_store()
         self._place.server.stop()
-        self._later(1.0, self._start_server)
+        self._later(self._chance.choice(OUTAGES_S), self._start_server)
         return "restart server"
 
     def _start_server(self) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlane.core.ops import ListWorkers
+from fairlane.worker.config import WorkerConfig
+from fairlane.worker.foreman.foreman import Foreman, ForemanConfig
+from fairlane.worker.foreman.supervisor import RestartDelay
+from tests.faults.eventually import eventually
+from tests.faults.places import Place
 from tests.worker.foreman.conftest import crew, ground, postgres_crew
-from tests.worker.foreman.crew import Crew
+from tests.worker.foreman.crew import APP, Crew
 
 __all__ = ["crew", "ground", "postgres_crew"]
 
@@ -112,3 +120,34 @@ def test_a_hang_up_leaves_the_workers_alone_when_the_code_can_no_longer_be_loade
     foreman.signal(signal.SIGHUP)
     crew.eventually(lambda: not before & set(foreman.workers()), 40)
     assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("L17")
+def test_workers_start_as_soon_as_a_store_that_was_away_answers(
+    own_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delays_s = iter([0.0])  # the worker that is killed; those that cannot start are followed much later
+    monkeypatch.setattr(RestartDelay, "died", lambda _, **__: next(delays_s, 600.0))
+
+    async def until(look: Callable[[], object]) -> None:
+        await asyncio.to_thread(eventually, look, 40)
+
+    async def story(crew: Crew, foreman: Foreman) -> None:
+        running = asyncio.create_task(foreman.run(handles_signals=False))
+        try:
+            await (await crew.task("work").aenqueue()).aresult(timeout=40)
+            assert foreman.supervisors[0].process is not None
+            await asyncio.to_thread(own_place.server.stop)
+            os.kill(foreman.supervisors[0].process.pid, signal.SIGKILL)
+            await until(lambda: "another is tried later" in caplog.text)
+            await asyncio.to_thread(own_place.server.start)
+            await (await crew.task("work").aenqueue()).aresult(timeout=40)
+        finally:
+            foreman.stop()
+            foreman.stop()
+            await running
+
+    with closing(Crew(own_place.dsn, tmp_path)) as crew, caplog.at_level("INFO", logger="fairlane.foreman"):
+        for name, value in crew.environment.items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(story(crew, Foreman(ForemanConfig(app=APP, worker=WorkerConfig(slots=2)))))

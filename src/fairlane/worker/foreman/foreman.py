@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
-from fairlane.core.ops import AddEvents, EventDraft
+from fairlane.core.ops import AddEvents, Check, EventDraft
 from fairlane.core.profiles import ProfileName
 from fairlane.errors import FairlaneError
 from fairlane.stores import open_store
@@ -172,6 +173,15 @@ class Foreman:
                     )
                 )
             return self._store
+
+    async def store_answers(self) -> None:
+        """Returns when the store answers."""
+        while True:
+            with contextlib.suppress(FairlaneError):
+                if self._store is not None:
+                    await self._store.arun(Check())
+                    return
+            await asyncio.sleep(CHECK_S)
 
     def refused(self, refusal: StartRefusal, *, is_last_try: bool) -> bool:
         """A worker refused to start; whether to try again later."""

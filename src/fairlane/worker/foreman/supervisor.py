@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlane.client.logs import GuardedLogger
+from fairlane.errors import StoreUnavailable
 from fairlane.worker.foreman.health import Ending, kill_reason, recycle_reason
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
@@ -37,7 +38,7 @@ REASONS = {
 
 class RestartDelay:
     """A worker that has worked is replaced at once, and so is the first that dies while it starts; the next such death
-    is followed by a start after 1 s, 2 s, 4 s … 30 s."""
+    is followed by a start after 1 s, 2 s, 4 s … 30 s; or as soon as its store answers, if that was away."""
 
     def __init__(self) -> None:
         self._deaths = 0
@@ -219,8 +220,20 @@ class Supervisor:
             log.error("worker %d %s; %s", process.pid, exit_text(process.process.returncode), following)
         if is_stopping or is_tried_once:
             return False
-        self._is_woken.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._is_woken.wait()
+        refused = process.refused if ending == "refused" else None
+        await self._pause(pause_s, is_store_away=refused is not None and refused.code == StoreUnavailable.code)
         return not self._is_ending()
+
+    async def _pause(self, pause_s: float, *, is_store_away: bool) -> None:
+        """Wait until the pause is over, the supervisor is woken, or a store that was away answers."""
+        self._is_woken.clear()
+        first_s = min(pause_s, FIRST_S) if is_store_away else pause_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(first_s):
+                await self._is_woken.wait()
+        if pause_s > first_s and not self._is_woken.is_set():
+            waits = [asyncio.create_task(wait) for wait in (self._is_woken.wait(), self._foreman.store_answers())]
+            await asyncio.wait(waits, timeout=pause_s - first_s, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
