@@ -51,7 +51,7 @@ def test_a_job_that_kills_its_process_is_tried_alone_and_buried_after_three_cras
 
 @pytest.mark.requirement("I9", "L9")
 def test_an_endless_loop_is_killed_at_its_timeout(works: Works, diary: Path) -> None:
-    handle = works.task("alone").using(timeout=0.5, max_attempts=1).enqueue("loop")
+    handle = works.task("alone").using(timeout=2.0, max_attempts=1).enqueue("loop")
     works.drain(app=APP)
     assert handle.job().error_type == "TimeoutError"
     [line] = diary.read_text().splitlines()

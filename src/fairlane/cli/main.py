@@ -30,7 +30,7 @@ COMMANDS = {
     "limits": "List and set limits on waiting, running and starting jobs.",
     "breakers": "List, open and reset circuit breakers.",
     "alerts": "List alerts, and silence a rule for a while.",
-    "workers": "List the registered workers.",
+    "workers": "List the registered workers, and the last exceptions of their jobs.",
     "tokens": "Create, list and revoke tokens and log-in links for the HTTP API.",
     "audit": "List and verify the audit of operators' acts.",
     "snapshot": "Count the jobs in the store.",
