@@ -13,6 +13,7 @@ from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.errors import SqliteLibraryMismatch
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL
+from fairlane.stores.sqlite.migrator import MIGRATIONS
 from tests.support.samples import Making
 
 OLD_STDLIB = sqlite3.sqlite_version_info < FIRST_SAFE_WAL
@@ -69,7 +70,10 @@ def test_an_old_library_does_without_the_write_ahead_log_and_says_why(tmp_path: 
 def test_the_default_library_syncs_every_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "jobs.db")
     health = store.run(Check())
-    assert (health.store, health.durable, health.degraded, health.schema_version) == ("sqlite", True, (), 1)
+    assert (health.store, health.durable, health.degraded, health.schema_version) == (
+        *("sqlite", True, ()),
+        MIGRATIONS.needed.expanded,
+    )
     assert store._db.change(lambda db: db.execute("pragma journal_mode")) == [("wal",)]
     assert store._db.change(lambda db: db.execute("pragma synchronous")) == [(2,)]
     store.close()
