@@ -20,7 +20,7 @@ from fairlane.core.job import FINAL, STATUSES, Job
 from fairlane.errors import FairlaneError
 from tests.chaos.application import TENANT_LIMIT, app
 from tests.chaos.feeder import MAY_DIE, Feeder
-from tests.chaos.hosts import Host, send
+from tests.chaos.hosts import Host, halt, send, writer_of
 from tests.chaos.recorder import LIMITED_TYPE, PLACES, Records
 from tests.chaos.verdict import Halt, State, Stretch, longest_stops, meetings
 from tests.faults.places import Place
@@ -45,19 +45,21 @@ class Figures:
     stops_s: dict[State, float] = field(default_factory=dict)
     away_s: float = 0.0
     throughput: float = 0.0
+    most_at_once: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def most_s(self, state: State) -> float:
         return STOP_S + (self.start_s if state == "starting" else 0.0)
 
     def __str__(self) -> str:
+        limits = ", ".join(f"{most} of {PLACES[limit]} by {limit}" for limit, most in self.most_at_once.items())
         faults = ", ".join(f"{name} {times}" for name, times in sorted(self.faults.items()))
         return (
             f"seed {self.seed}: {self.jobs} jobs, {self.attempts} attempts in {self.seconds:.0f} s, "
             f"{self.throughput:.0f} jobs/s; the first start took {self.start_s:.1f} s\n"
             f"  longest stop {self.stops_s.get('working', 0.0):.1f} s of {STOP_S:g} s; with all workers gone "
             f"{self.stops_s.get('starting', 0.0):.1f} s of {self.most_s('starting'):.1f} s; "
-            f"nothing could run for {self.away_s:.1f} s\n  faults: {faults}"
+            f"nothing could run for {self.away_s:.1f} s\n  at once: {limits}\n  faults: {faults}"
         )
 
 
@@ -113,6 +115,9 @@ class Chaos:
         self._drain(figures, feeder)
         ended = {record.job for record in self._records.all if record.event == "ended"}
         figures.jobs, figures.throughput = len(ended), len(ended) / (monotonic() - begin_s)
+        figures.most_at_once = {
+            limit: max(record.place for record in self._records.all if record.limit == limit) for limit in PLACES
+        }
         figures.attempts = sum(record.event == "began" for record in self._records.all)
         figures.wrong += meetings(self._records.all, self._halts, LEASE_S)
         jobs = self._all_jobs()
@@ -208,31 +213,34 @@ class Chaos:
         host = self._undisturbed()
         if host is None:
             return ""
-        self._struck_s, host.is_halted = monotonic(), True
-        send([host.foreman.pid], signal.SIGSTOP)
-        self._later(1.5 * LEASE_S, lambda: self._wake(host, [host.foreman.pid]))
+        self._halt(host, [host.foreman.pid])
         return f"halt foreman: {host.foreman.pid}"
 
     def _halt_host(self) -> str:
         host = self._undisturbed()
         if host is None:
             return ""
-        pids = host.tree()
-        self._struck_s, host.is_halted = monotonic(), True
-        send(pids, signal.SIGSTOP)
-        begin_s = monotonic()
-
-        def wake() -> None:
-            self._wake(host, pids)
-            self._halts.append(Halt(frozenset(pids), begin_s, monotonic()))
-
-        self._later(1.5 * LEASE_S, wake)
+        begin_s, pids = monotonic(), host.tree()
+        self._halt(host, pids, lambda: self._halts.append(Halt(frozenset(pids), begin_s, monotonic())))
         return f"halt host: {pids}"
 
-    def _wake(self, host: Host, pids: list[int]) -> None:
-        send(pids, signal.SIGCONT)
-        host.is_halted = False
-        self._note(f"woke: {pids}")
+    def _halt(self, host: Host, pids: list[int], woke: Callable[[], None] = lambda: None) -> None:
+        self._struck_s, host.is_halted = monotonic(), True
+        halt(pids)
+        # Nobody can write to a file in which a halted process writes: the store is away until that wakes.
+        is_writer = self._file is not None and writer_of(self._file) in pids
+        if is_writer:
+            self._lose_store()
+
+        def wake() -> None:
+            send(pids, signal.SIGCONT)
+            host.is_halted = False
+            self._note(f"woke: {pids}")
+            woke()
+            if is_writer:
+                self._find_store()
+
+        self._later(1.5 * LEASE_S, wake)
 
     def _hang_up(self) -> str:
         host = self._undisturbed()

@@ -16,7 +16,7 @@ Fate = Literal["completed", "dead"]
 WAITING = 60
 """Jobs that any worker may run at once: as many wait at any time."""
 WAITING_EACH = 12
-"""Jobs of every other kind, which may be limited or paused."""
+"""Jobs of every other kind, which may be limited or paused: enough that limits are reached."""
 MAY_DIE = ("chaos.crash", "chaos.fail")
 TENANTS = ("t1", "t2", "t3", "t4")
 
@@ -59,7 +59,10 @@ class Feeder:
     def _feed(self, waiting: Counter[str]) -> None:
         plain = [self._plain() for _ in range(min(20, WAITING - waiting["plain"]))]
         self._enqueue("plain", "completed", plain)
-        for kind in ("limited", "small", "sharing", "alone", "paused"):
+        for kind in ("limited", "small", "sharing"):
+            if waiting[kind] < WAITING_EACH / 2:
+                self._enqueue(kind, "completed", [self._other(kind) for _ in range(WAITING_EACH // 2)])
+        for kind in ("alone", "delayed"):
             if waiting[kind] < WAITING_EACH and self._chance.random() < 0.4:
                 self._enqueue(kind, "completed", [self._other(kind)])
         if self._chance.random() < 0.03:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import psutil
 
+from tests.faults.eventually import eventually
 from tests.servers.proxy import BLACKHOLE, PASS, Cut, Proxy
 from tests.worker.foreman.crew import ForemanProcess
 
@@ -73,3 +75,28 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def halt(pids: Iterable[int]) -> None:
+    """Stop processes, and wait until they have stopped."""
+    halted = list(pids)
+    send(halted, signal.SIGSTOP)
+    eventually(lambda: all(_status(pid) in (None, psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for pid in halted))
+
+
+def writer_of(file: Path) -> int | None:
+    """The process that writes to a SQLite file now: it has a lock on byte 120 of the file's shared memory."""
+    shared = file.with_name(file.name + "-shm").stat()
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.replace("-> ", "").split()
+        pid, where, first = fields[4:7]
+        if int(where.rpartition(":")[2]) == shared.st_ino and first == "120" and fields[3] == "WRITE":
+            return int(pid)
+    return None
+
+
+def _status(pid: int) -> str | None:
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return None

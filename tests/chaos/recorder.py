@@ -41,6 +41,8 @@ class Record(NamedTuple):
     type: str
     limit: str
     """The kind of the limit it is under, `-` for none."""
+    place: int = 0
+    """The place it has under that limit, from 1: the lowest that was free."""
 
 
 class Records:
@@ -59,7 +61,7 @@ class Records:
             lines = file.read().rpartition(b"\n")[0].decode().splitlines(keepends=False)
         self._read_bytes += sum(len(line) + 1 for line in lines)
         fields = [line.split() for line in lines]
-        new = [Record(f[0], f[1], int(f[2]), int(f[3]), float(f[4]), *f[5:]) for f in fields]
+        new = [Record(f[0], f[1], int(f[2]), int(f[3]), float(f[4]), *f[5:8], int(f[8])) for f in fields]
         self.all += new
         return new
 
@@ -102,14 +104,16 @@ def recorded() -> Iterator[None]:
     wanted = [("met", range(byte := _FIRST_JOB + job.id.int % (1 << 60), byte + 1))]
     if limit is not None:
         wanted.append(("over", range(first := _FIRST_PLACE[limit], first + PLACES[limit])))
-    taken = []
+    taken, nth = [], 0
     for event, places in wanted:
         byte = next((place for place in places if _locks().take(place)), None)
         if byte is None:
             _write(event, limit)
-        else:
-            taken.append(byte)
-    _write("began", limit)
+            continue
+        taken.append(byte)
+        if event == "over":
+            nth = 1 + byte - places.start
+    _write("began", limit, nth)
     event = "left"
     try:
         yield
@@ -129,9 +133,10 @@ def _limit_kind() -> str | None:
     return "tenant" if job.tenant == LIMITED_TENANT else None
 
 
-def _write(event: str, limit: str | None) -> None:
+def _write(event: str, limit: str | None, place: int = 0) -> None:
     job = current_job()
-    line = f"{event} {job.id} {job.attempt} {os.getpid()} {time.monotonic()} {job.tenant} {job.type} {limit or '-'}\n"
+    what = f"{event} {job.id} {job.attempt} {os.getpid()} {time.monotonic()}"
+    line = f"{what} {job.tenant} {job.type} {limit or '-'} {place}\n"
     # One write of an appending file is one line, whoever else writes.
     file = os.open(os.environ["YARD_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, line.encode())

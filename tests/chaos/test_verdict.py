@@ -6,12 +6,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.chaos.hosts import writer_of
 from tests.chaos.recorder import Locks, Record, Records
 from tests.chaos.verdict import Halt, Stretch, longest_stops, meetings
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 6.0
 HOLD = "import sys; from tests.chaos.recorder import Locks; print(Locks(sys.argv[1]).take(7), flush=True); sys.stdin.read()"
+
+WRITE = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("pragma journal_mode = wal")
+held.execute("begin immediate")
+print("writing", flush=True)
+sys.stdin.read()
+"""
 
 
 def record(event: str, at_s: float, *, job: str = "a", attempt: int = 1, pid: int = 1, limit: str = "-") -> Record:
@@ -34,13 +44,24 @@ def test_a_byte_is_held_by_one_attempt_and_free_when_its_process_is_killed(tmp_p
     assert ours.take(7)
 
 
+def test_the_process_that_writes_to_a_file_is_known(tmp_path: Path) -> None:
+    file, pipe = tmp_path / "jobs.db", subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", WRITE, str(file)], stdin=pipe, stdout=pipe) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+        assert writer_of(file) == writer.pid
+        writer.kill()
+        writer.wait()
+        assert writer_of(file) is None
+
+
 def test_records_are_read_once_each_and_only_whole_lines(tmp_path: Path) -> None:
     records, path = Records(tmp_path / "diary"), tmp_path / "diary"
     assert records.read() == []
-    path.write_text("began a 1 1 2.5 acme chaos.work -\nended a 1 1")
+    path.write_text("began a 1 1 2.5 acme chaos.work - 0\nended a 1 1")
     assert records.read() == [record("began", 2.5)]
     with path.open("a") as file:
-        file.write(" 3.5 acme chaos.work -\n")
+        file.write(" 3.5 acme chaos.work - 0\n")
     assert records.read() == [record("ended", 3.5)]
     assert records.read() == []
     assert len(records.all) == 2
