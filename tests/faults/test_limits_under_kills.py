@@ -81,6 +81,22 @@ def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew:
     assert [foreman.stop() for foreman in foremen] == [0, 0]
 
 
+@pytest.mark.requirement("I5", "Q17")
+def test_the_place_of_a_killed_holder_is_free_at_once_and_not_when_its_lease_ends(crew: Crew) -> None:
+    crew.app.limits.set(task="yard.work_once", running=1)
+    holding, waiting = crew.task("work_once").enqueue(600.0), crew.task("work_once").enqueue(0.0)
+    foreman = crew.start("-p", "2", "-s", "2", "--lease", "600s")
+    [entry] = crew.began(holding)
+    assert waiting.status() == "pending"
+    killed_at = crew.app.runtime.clock.now()
+    os.kill(entry.pid, signal.SIGKILL)
+    crew.eventually(lambda: waiting.status() == holding.status() == "completed")
+    lost, *_ = attempts_of(crew, [holding])
+    assert (lost.outcome, lost.error_type) == ("lost", "WorkerLost")
+    assert (lost.ended_at - killed_at).total_seconds() < 2
+    assert foreman.stop() == 0
+
+
 @pytest.mark.requirement("I5")
 @pytest.mark.parametrize(
     ("jobs", "count", "period_s"), [(60, 20, 1.0), pytest.param(150, 50, 60.0, marks=pytest.mark.long)]

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Check, ListWorkers, ReadEvents
+from fairlane.worker.foreman.link import BROKEN, UNTRUSTED
 from tests.faults.places import Place
 from tests.servers.proxy import BLACKHOLE, PASS, Proxy
 from tests.support.stores import Ground
@@ -87,6 +88,20 @@ def test_a_halted_worker_is_killed_and_its_job_runs_elsewhere(crew: Crew) -> Non
 
 
 @pytest.mark.requirement("Q17")
+def test_a_worker_whose_foreman_is_halted_ends_itself_and_its_job_is_not_suspected(crew: Crew) -> None:
+    handle = crew.task("work_once").enqueue(60.0)
+    foreman = crew.start("-p", "1", "-s", "2", "--lease", "1500ms")
+    [entry] = crew.began(handle)
+    foreman.signal(signal.SIGSTOP)
+    crew.eventually(lambda: is_gone(entry.pid), 10)
+    foreman.signal(signal.SIGCONT)
+    crew.eventually(lambda: handle.status() == "completed")
+    assert "exited with code 75" in foreman.log()
+    assert crew.attempts(handle) == [("released", None), ("completed", None)]
+    assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("Q17")
 @pytest.mark.long
 def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew) -> None:
     handle = crew.task("work").enqueue(1.0)
@@ -106,9 +121,10 @@ def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew
 
 
 @pytest.mark.requirement("I12")
-def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobody_else(crew: Crew) -> None:
-    bad = crew.task("exit").enqueue()
-    good = crew.app.enqueue_many([crew.task("work").bind(0.02) for _ in range(40)])
+@pytest.mark.parametrize("code", [pytest.param(3, marks=pytest.mark.long), BROKEN, UNTRUSTED])
+def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobody_else(crew: Crew, code: int) -> None:
+    bad = crew.task("exit").using(tenant="bad").enqueue(code)
+    good = crew.app.enqueue_many([crew.task("work").using(tenant="good").bind(0.02) for _ in range(40)])
     foreman = crew.start("-p", "1", "-s", str(SLOTS))
     crew.eventually(lambda: bad.status() == "dead", 40)
     crew.eventually(lambda: all(handle.status() == "completed" for handle in good), 20)

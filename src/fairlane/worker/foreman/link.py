@@ -14,11 +14,12 @@ from fairlane.core.clock import Clock
 from fairlane.core.payload.storable import format_traceback
 from fairlane.worker.board import Board
 from fairlane.worker.foreman.health import self_trusted_s
-from fairlane.worker.foreman.messages import FromWorker, Setup, Tick, ToWorker, line, to_worker
+from fairlane.worker.foreman.messages import ExitNotice, ExitReason, FromWorker, Setup, Tick, ToWorker, line, to_worker
 
 log = GuardedLogger("fairlane.worker")
 
 CHECK_S = 0.5
+ANNOUNCE_S = 0.2
 BROKEN, ORPHANED, UNTRUSTED = 70, 71, 75
 """Exit codes: the engine failed; the foreman has exited; the heartbeat could not be renewed."""
 
@@ -65,6 +66,11 @@ class ForemanLink:
                 except ConnectionError:
                     return
 
+    def announce(self, why: ExitReason) -> None:
+        """Say that this process exits by its own decision: without it, what runs here would be taken for its killer."""
+        self.send(ExitNotice(why=why))
+        self.flush(ANNOUNCE_S)
+
     def watch(self, lease_s: float, receive: Callable[[ToWorker], object], is_busy: Callable[[], bool]) -> None:
         """Start the thread. `receive` is called in it."""
         trusted_s = self_trusted_s(lease_s)
@@ -74,7 +80,7 @@ class ForemanLink:
                 check()
             except BaseException as error:  # noqa: BLE001 - without this thread nobody would stop what runs here in time
                 log.error("the link to the foreman failed\n%s", format_traceback(error))  # noqa: TRY400 - without secrets
-                exit_now(BROKEN)
+                self._fail("broken", BROKEN)
 
         def check() -> None:
             while True:
@@ -86,9 +92,15 @@ class ForemanLink:
                     log.error(
                         "no heartbeat for %.1f s: exiting before another worker runs the jobs that run here", trusted_s
                     )
-                    exit_now(UNTRUSTED)
+                    self._fail("untrusted", UNTRUSTED)
 
         threading.Thread(target=run, name="fairlane-foreman-link", daemon=True).start()
+
+    def _fail(self, why: ExitReason, code: int) -> None:
+        try:
+            self.announce(why)
+        finally:
+            exit_now(code)
 
     def _next(self, wait_s: float | None) -> ToWorker | None:
         """The next message; None after `wait_s`. Ends the process when the foreman has exited."""

@@ -169,6 +169,7 @@ class WorkerMain:
             run_to_end(self._run(app), loop_factory())
         except BaseException as error:  # noqa: BLE001 - the process ends, and its foreman starts another
             log.error("this worker's engine failed\n%s", format_traceback(error))  # noqa: TRY400 - without secrets
+            self._link.announce("broken")
             code = BROKEN
         self._link.flush(FLUSH_S)
         return code

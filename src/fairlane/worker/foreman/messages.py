@@ -105,6 +105,16 @@ class Tick(Struct, frozen=True, kw_only=True, tag="tick", omit_defaults=True):
     figures: dict[str, float] = {}
 
 
+ExitReason = Literal["broken", "untrusted"]
+"""The engine failed, or the heartbeat could not be renewed in time."""
+
+
+class ExitNotice(Struct, frozen=True, kw_only=True, tag="exits"):
+    """The worker exits by a decision of its own. An exit code alone proves nothing: any job can exit with any code."""
+
+    why: ExitReason
+
+
 class Left(Struct, frozen=True, kw_only=True, tag="left"):
     """Every job is settled or released; the worker exits."""
 
@@ -124,7 +134,7 @@ class Dump(Struct, frozen=True, kw_only=True, tag="dump"):
     """Write a heap dump."""
 
 
-FromWorker = Hello | StartRefusal | Tick | ChildCrash | Successes | Left
+FromWorker = Hello | StartRefusal | Tick | ChildCrash | Successes | ExitNotice | Left
 ToWorker = Setup | Registered | Suspects | Stop | Dump
 
 LONGEST_LINE = 2**22

@@ -16,10 +16,10 @@ from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.worker.board import Board, board_file
 from fairlane.worker.foreman.health import Ending, WorkerHealth
-from fairlane.worker.foreman.link import BROKEN, UNTRUSTED
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
     ChildCrash,
+    ExitNotice,
     Hello,
     Left,
     Registered,
@@ -57,8 +57,6 @@ def exit_text(code: int | None) -> str:
 log = GuardedLogger("fairlane.foreman")
 
 KILL_AFTER_S = 2.0
-ENDINGS: dict[int, Ending] = {UNTRUSTED: "untrusted", BROKEN: "broken"}
-"""What exit codes of our own mean."""
 
 
 class WorkerProcess:
@@ -77,6 +75,7 @@ class WorkerProcess:
         self.started_s = clock.monotonic()
         self.hello: Hello | None = None
         self.refused: StartRefusal | None = None
+        self.notice: ExitNotice | None = None
         self.left: Left | None = None
         self.tick = Tick()
         self.ticked_s: float | None = None
@@ -227,9 +226,9 @@ class WorkerProcess:
             return self.ending
         if self.refused is not None:
             return "refused"
-        if self.left is not None and self.process.returncode == 0:
-            return "left"
-        return ENDINGS.get(self.process.returncode or 0, "crashed")
+        if self.notice is not None:
+            return self.notice.why
+        return "left" if self.left is not None and self.process.returncode == 0 else "crashed"
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
@@ -250,6 +249,8 @@ class WorkerProcess:
                 self.news.set()
             case StartRefusal():
                 self.refused = message
+            case ExitNotice():
+                self.notice = message
             case Left():
                 self.left = message
             case ChildCrash() | Successes():
