@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, strategies as st
 
+from fairlane.core.payload import redaction
 from fairlane.core.payload.redaction import value_without_secrets, without_secrets
 from fairlane.core.payload.storable import failure, format_traceback, safe_str
 from tests.support.leaks import INNOCENT, KEYS, LEAKS
@@ -112,3 +115,27 @@ def test_no_text_takes_long(piece: str) -> None:
     """Quadratic work on 50 MB, or on a result that is examined whole, would not end within the test's time."""
     assert len(without_secrets(piece * (50_000_000 // len(piece)))) > 1_000_000
     assert value_without_secrets(piece * (60_000 // len(piece)))
+
+
+class Counted:
+    """A pattern that counts the characters of the values it matches."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern, self.chars = pattern, 0
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        found = self.pattern.match(text, at)
+        self.chars += len(found[0]) if found else 0
+        return found
+
+
+@pytest.mark.parametrize(
+    "piece", [*PIECES, "key=", "auth=", "auth:", "auth =", "number:", "string=b", "passes:", "keys>"]
+)
+def test_a_value_is_examined_once(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many names stand inside what may be a value, the work grows with the text and not with its square."""
+    counted = Counted(redaction._VALUE)
+    monkeypatch.setattr(redaction, "_VALUE", counted)
+    text = piece * (20_000 // len(piece))
+    value_without_secrets(text)
+    assert counted.chars <= 4 * len(text)

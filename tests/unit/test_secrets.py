@@ -104,6 +104,14 @@ def test_a_providers_key_is_found_as_a_value_in_a_text_and_as_a_name(key: str) -
 
 
 @pytest.mark.requirement("W3")
+@pytest.mark.parametrize("key", [*KEYS, "postgresql://app:hunter2-canary@db/shop"])
+@pytest.mark.parametrize("around", ["{} " + "x" * 500, "y " * 500 + "{} " + "x" * 500, "-" * 60 + " {}/" + "z" * 100])
+def test_a_secret_inside_a_long_name_is_found(key: str, around: str) -> None:
+    payload = {"seen": {around.format(key): 1}}
+    assert [found.why for found in find(payload)] != []
+    assert key not in repr(find(payload)) + repr(redact(payload))
+
+
 def test_a_name_that_stands_beside_its_value_announces_it_too() -> None:
     pairs = {"headers": [["accept", "*/*"], ["authorization", "x7"]], "env": [["DB_PASSWORD", "x7"]]}
     assert [finding.path for finding in find(pairs)] == ["headers[1][1]", "env[0][1]"]

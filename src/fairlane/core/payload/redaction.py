@@ -56,19 +56,24 @@ _STEMS = re.compile(
 )
 """One is in every name that `secrets.names_secret` knows. Searched in lower case: ignoring case is ten times slower."""
 _TWO_WORDS = re.compile(r"(?:api|access|auth|secret|private|signing|encryption|master|pass|connection|card)[ ]\Z", re.I)
-_VALUE = re.compile(
-    rf"""[\w.-]{{0,40}}+
-         (?: (?P<quoted> \\*["'`\])]{{1,3}}\s{{0,9}}(?:=>|->|:=|[:=])\s{{0,40}} )
-           | (?P<given>  [ \t]{{0,9}}(?:=>|:=|=(?!=))[ \t]{{0,9}} )
-           | (?P<colon>  \s?:(?!:|//)[ \t]{{0,40}} )
-           | (?P<of>     [ ](?:for|of)[ ](?:user[ ]|role[ ])?["']?[^\s:"']{{1,60}}["']?[ ]?[:=][ ]{{0,9}} )
-           | (?P<value>  \\*["']?\s{{0,9}}[,;]\s{{0,9}}\\*["']?val(?:ue)?\\*["']?\s{{0,9}}[:=]\s{{0,9}} )
-           | (?P<pair>   ["']\s{{0,9}},\s{{0,9}}(?=[bru]?["']) )
+_ANNOUNCED = re.compile(
+    r"""[\w.-]{0,40}+
+         (?: (?P<quoted> \\*["'`\])]{1,3}\s{0,9}(?:=>|->|:=|[:=])\s{0,40} )
+           | (?P<given>  [ \t]{0,9}(?:=>|:=|=(?!=))[ \t]{0,9} )
+           | (?P<colon>  \s?:(?!:|//)[ \t]{0,40} )
+           | (?P<of>     [ ](?:for|of)[ ](?:user[ ]|role[ ])?["']?[^\s:"']{1,60}["']?[ ]?[:=][ ]{0,9} )
+           | (?P<value>  \\*["']?\s{0,9}[,;]\s{0,9}\\*["']?val(?:ue)?\\*["']?\s{0,9}[:=]\s{0,9} )
+           | (?P<pair>   ["']\s{0,9},\s{0,9}(?=[bru]?["']) )
            | (?P<tag>    > )
            | (?P<prose>  (?:[ ](?:is|was|provided|given|used|sent|received|supplied))?[:]?[ ] )
          )
-         (?P<hidden> {_QUOTED} | [\w.]{{1,60}}\([^()\r\n]{{0,400}}\)? | [\[({{][^\])}}\r\n]{{0,400}}[\])}}]?
-                   | (?<=>)[^<\r\n]{{1,400}} | [^\s&"',;)}}\]<]+ )""",
+         (?= ["'`] | (?<=>)[^<\r\n] | [^\s&"',;)}\]<] )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The end of a name and what stands between it and its value; `_VALUE` matches where it ends."""
+_VALUE = re.compile(
+    rf"""{_QUOTED} | [\w.]{{1,60}}\([^()\r\n]{{0,400}}\)? | [\[({{][^\])}}\r\n]{{0,400}}[\])}}]?
+       | (?<=>)[^<\r\n]{{1,400}} | [^\s&"',;)}}\]<]+""",
     re.VERBOSE | re.IGNORECASE,
 )
 _VALUE_FIRST = re.compile(
@@ -117,33 +122,48 @@ def _after_names(text: str) -> str:
         lowered = "".join(char.lower() if char.isascii() else char for char in text)
     parts, at = [], 0
     for stem in _STEMS.finditer(lowered):
-        if stem.start() >= at and (found := _VALUE.match(text, stem.end())) and _is_secret(stem.start(), found):
-            begin, end = found.span("hidden")
-            parts += [text[at:begin], REDACTED]
-            at = end
+        if (
+            stem.start() >= at
+            and (found := _ANNOUNCED.match(text, stem.end()))
+            and (value := _secret(stem.start(), found))
+        ):
+            parts += [text[at : value.start()], REDACTED]
+            at = value.end()
     return "".join((*parts, text[at:])) if parts else text
 
 
-def _is_secret(start: int, found: re.Match[str]) -> bool:
-    """Whether the name with a stem at `start` announces a secret, and the value after it is one."""
-    before = found.string[max(start - 80, 0) : start]
+def _secret(start: int, found: re.Match[str]) -> re.Match[str] | None:
+    """The value after a name with a stem at `start`, if the name announces a secret and the value is one.
+
+    The value is matched last: it may be as long as the text, and the text may be full of other names.
+    (tests/unit/test_redaction.py, test_a_value_is_examined_once)
+    """
+    text = found.string
+    before = text[max(start - 80, 0) : start]
     front = before[len(before.rstrip(_NAME_CHARS)) :]
     if not front and (words := _TWO_WORDS.search(before)):
         front = words[0]
     before = before.removesuffix(front)
     form = next(form for form in _FORMS if found[form] is not None)
-    name, value = front + found.string[start : found.start(form)], found["hidden"]
+    name = front + text[start : found.start(form)]
     if secrets.names_secret(name) not in ("secret", "number"):
-        return False
+        return None
+    is_plain = form in ("colon", "of") or (form == "given" and text[found.end()] not in "\"'`(")
+    if is_plain and name.lower() == "auth":
+        return None
+    value = _VALUE.match(text, found.end())
+    return value if value is not None and _is_secret(value[0], name, form, before) else None
+
+
+def _is_secret(value: str, name: str, form: str, before: str) -> bool:
+    """Whether the value after a name that announces a secret is one, by its form and what stands before the name."""
     bare = _PREFIX.sub("", value).strip("\\\"'`[](){}<>.!?:,*").lower()
     if not bare or bare in _KNOWN_VALUES or (bare.isdecimal() and name.endswith("tokens")):
         return False
     is_option, in_quotes = name.startswith("-"), value[0] in "\"'`"
     match form:
-        case "quoted" | "value":
+        case "quoted" | "value" | "given":
             return True
-        case "given":
-            return name.lower() != "auth" or in_quotes or value[0] == "("
         case "tag":
             return _TAG_OPENED.search(before) is not None
         case "pair":
@@ -152,7 +172,7 @@ def _is_secret(start: int, found: re.Match[str]) -> bool:
             looks_secret = in_quotes or _LETTERS_AND_DIGITS.match(bare) is not None
             return (is_option and value[0] != "-") or (looks_secret and not before.lower().endswith(_PARSERS))
         case _:
-            return bare not in _PROSE and not before.lower().endswith(_PARSERS) and name.lower() != "auth"
+            return bare not in _PROSE and not before.lower().endswith(_PARSERS)
 
 
 _FORMS = ("quoted", "given", "colon", "of", "value", "pair", "tag", "prose")

@@ -201,12 +201,16 @@ def names_id(key: str) -> bool:
     return _name_of(key[-_LONGEST:]).last in ("id", "ids", "uuid", "uid")
 
 
+def _telling_name(key: str) -> str | None:
+    """Why a name itself is sensitive, whatever it names. It may be so anywhere; only short names are remembered."""
+    return _name_of(key).why if len(key) <= _LONGEST else sensitive_value(key, is_id=True)
+
+
 class _Name(NamedTuple):
     kind: Kind | None
     compact: str
     last: str
     why: str | None
-    """Why the name itself is sensitive, whatever it names."""
 
 
 @lru_cache(maxsize=4096)
@@ -311,7 +315,7 @@ def _walk(payload: object) -> Iterator[tuple[tuple[_Step, ...], str]]:
                 why = (
                     sensitive_name(name, item, parent, in_email=email)
                     or sensitive_value(item, is_id=names_id(name))
-                    or _name_of(name[-_LONGEST:]).why
+                    or _telling_name(name)
                 )
                 if why:
                     yield (*steps, key), why
@@ -346,7 +350,7 @@ def _are_pairs(items: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _is_telling(step: _Step) -> bool:
-    return isinstance(step, str) and _name_of(step[-_LONGEST:]).why is not None
+    return isinstance(step, str) and _telling_name(step) is not None
 
 
 def _copied(value: Any, depth: int = 0) -> Any:
