@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 from fastapi import Depends
 from msgspec.structs import replace
@@ -18,11 +19,14 @@ from fairlane.client.app import Fairlane
 from fairlane.core.payload.codec import may_break
 from fairlane.core.payload.json_scan import ScanLimits, scan
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 ENVELOPE_BYTES = 65_536
 """Bytes that a request may add to a payload of maximum size."""
 ENVELOPE_DEPTH = 4
 QUICK_BYTES = 16_384
-"""Bodies up to this size are checked on the event loop; longer ones in a thread."""
+"""Bodies, payloads and results up to this size are examined on the event loop; longer ones in a thread."""
 ARRIVAL_S = 10.0
 """How long a request may take to arrive."""
 _UNSURE = object()
@@ -124,9 +128,14 @@ async def read_request(request: Request, payload: ScanLimits) -> ReadRequest:
         return ReadRequest(request, text, None)
     if not _is_json(request):
         raise Problem(415, "unsupported_media_type", "send the body as JSON, with `Content-Type: application/json`")
-    if len(text) <= QUICK_BYTES:
-        return ReadRequest(request, text, _read(text, limits))
-    return ReadRequest(request, text, await asyncio.to_thread(_read, text, limits))
+    return ReadRequest(request, text, await examined(len(text), _read, text, limits))
+
+
+async def examined(size: int, examine: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+    """What `examine` returns about texts of this size. Long ones are examined in a thread: other requests go on."""
+    if size <= QUICK_BYTES:
+        return examine(*args, **given)
+    return await asyncio.to_thread(examine, *args, **given)
 
 
 def _read(text: bytes, limits: ScanLimits) -> Any:

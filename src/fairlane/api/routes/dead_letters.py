@@ -28,7 +28,7 @@ from fairlane.api.fields import (
     shape,
     where,
 )
-from fairlane.api.request import Context
+from fairlane.api.request import Context, examined
 from fairlane.api.router import Routes
 from fairlane.api.routes.jobs import DONE, PAYLOAD, ManyBody, done
 from fairlane.client.admin.bulk_acts import MOST_ACTS
@@ -167,8 +167,9 @@ async def show_dead_letter(ctx: Context, id: RowId) -> object:
     detail = await ctx.app.dead_letters.aget(id)
     if detail is None:
         raise DeadLetterNotFound(id)
-    letter = detail.dead_letter
-    return WHOLE.of(letter, payload=stored_json(letter.job.payload), attempts=detail.attempts)
+    letter, text = detail.dead_letter, detail.dead_letter.job.payload
+    payload = await examined(len(text), stored_json, text)
+    return WHOLE.of(letter, payload=payload, attempts=detail.attempts)
 
 
 @routes.post("{id}/reprocess/", DeadLetterAdmin.areprocess)

@@ -29,7 +29,7 @@ from fairlane.api.fields import (
     shape,
     where,
 )
-from fairlane.api.request import Context, RequestContext
+from fairlane.api.request import Context, RequestContext, examined
 from fairlane.api.router import Routes
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, RefusedAct
 from fairlane.client.admin.explanation import Explanation
@@ -229,18 +229,21 @@ async def _detail(ctx: RequestContext, id: UUID) -> object:
     if detail is None:
         raise JobNotFound(id)
     children = await ctx.app.jobs.alist(parent=id)
-    return {**msgspec.structs.asdict(detail), "job": _whole(ctx, detail.job), "children": children.jobs}
+    job = detail.job
+    whole = await examined(len(job.payload) + len(job.result or ""), _whole, ctx, job)
+    return {**msgspec.structs.asdict(detail), "job": whole, "children": children.jobs}
 
 
 def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
-    """A job with its payload and result.
+    """A job with its payload and result as JSON.
 
     Payloads are checked against the task's secrets policy when stored; results are redacted here.
     """
     task = ctx.app.tasks.get(job.type)
     policy = (task and task.definition.sensitive) or ctx.app.runtime.settings.sensitive
-    result: Any = None if job.result is None else stored_json(job.result)
+    result = None if job.result is None else stored_json(job.result)
     if policy != "allow" and result is not None:
-        result = value_without_secrets(msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result)
+        value = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
+        result = msgspec.Raw(msgspec.json.encode(value_without_secrets(value)))
     more = {"payload": stored_json(job.payload), "result": result, "priority_label": job.priority_label}
     return {**msgspec.structs.asdict(job), **more}
