@@ -136,6 +136,16 @@ def test_jobs_are_shown_with_the_label_of_their_priority(house: ShopHouse) -> No
     assert (listed["priority"], listed["priority_label"]) == (whole["priority"], whole["priority_label"]) == (0, "high")
 
 
+@pytest.mark.requirement("Q1", "D18")
+def test_the_label_of_a_priority_is_a_name_and_shown_to_everybody(house: ShopHouse) -> None:
+    task, viewer = house.app.tasks["mail.export"], house.token(("viewer",), tenant=OWN)
+    job = task.using(tenant=OWN, priority="high", headers={"trace": "hidden"}).enqueue(broken=False)
+    whole = house.call("GET", f"/api/jobs/{job.id}/", viewer).json()["job"]
+    assert (whole["priority_label"], whole["headers"]) == ("high", {"fairlane-priority": "high"})
+    [listed] = [each for each in house.call("GET", "/api/jobs/", viewer).json()["jobs"] if each["id"] == str(job.id)]
+    assert listed["priority_label"] == "high"
+
+
 def test_the_explanation_of_a_job_shows_no_payload(house: ShopHouse) -> None:
     job = house.app.tasks["mail.export"].using(tenant=OWN, priority="high").enqueue(broken=False)
     answer = house.call("GET", f"/api/jobs/{job.id}/why/", house.token(("staff", "manager"))).json()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlane.alerts import register_sinks
 from fairlane.alerts.sinks import WEBHOOK
+from fairlane.api.problems import _STATUSES
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import ReadUnsealed, SealAudit
 from fairlane.errors import InvalidState, UnknownTask
@@ -69,6 +72,24 @@ def test_a_tenants_full_queue_answers_429(house: ShopHouse) -> None:
     house.app.limits.set(tenant=OWN, waiting=1, when_full="reject")
     answer = enqueue(house, payload={"user_id": 1}, tenant=OWN)
     assert (answer.status_code, answer.json()["code"]) == (429, "tenant_limit_reached")
+
+
+@pytest.mark.parametrize("name", ["fairlane-priority", "Fairlane-schedule", "fairlane-"])
+def test_a_header_of_our_own_cannot_be_given(house: ShopHouse, name: str) -> None:
+    before = house.app.jobs.list()
+    answer = enqueue(house, payload={"user_id": 1}, tenant=OWN, headers={name: "high"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+    assert 'none that begins with "fairlane-"' in answer.json()["detail"]
+    assert house.app.jobs.list() == before
+
+
+def test_every_status_of_an_error_is_declared_and_documented(house: ShopHouse) -> None:
+    declared = house.api.openapi()["paths"]["/api/jobs/"]["post"]["responses"]
+    statuses = {status for _, status in _STATUSES if status != 500}
+    assert {str(status) for status in statuses} <= set(declared)
+    table = (Path(__file__).parents[2] / "docs/guides/http-api.md").read_text().partition("## Problems")[2]
+    documented = re.findall(r"\d+", " ".join(re.findall(r"(?m)^\| ([\d, ]+) \|", table)))
+    assert {str(status) for status in statuses} <= set(documented)
 
 
 @pytest.mark.requirement("L15", "D21")

@@ -88,6 +88,12 @@ def test_every_option_reaches_the_job(app: Fairlane, add: SyncTask[[int, int], i
     assert job.payload == '{"a":1,"b":3}'
 
 
+@pytest.mark.parametrize("name", ["fairlane-priority", "FAIRLANE-schedule"])
+def test_a_header_that_fairlane_sets_itself_is_refused(add: Any, name: str) -> None:
+    with pytest.raises(InvalidOption, match=f"a name in headers = '{name}': expected none that begins"):
+        add.using(headers={name: "high"})
+
+
 @pytest.mark.requirement("Q1")
 def test_the_label_of_a_priority_is_kept_with_the_job(make_app: Callable[..., Fairlane]) -> None:
     app = make_app(priorities={"urgent": 0, "first": 0, "later": 20})

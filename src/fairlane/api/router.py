@@ -36,6 +36,7 @@ _MEANINGS = {
     414: "the query is too long",
     415: "the body is encoded, or its Content-Type is not JSON",
     422: "a part of the request was not accepted",
+    423: "its queue, task or tenant is paused and refuses new jobs",
     429: "too many requests: Retry-After says when to retry",
     503: "the store cannot be used now",
 }
@@ -210,6 +211,6 @@ def _problems_of(method: str, right: Right) -> dict[int | str, dict[str, Any]]:
     if right is not Right.OPEN:
         statuses |= {401, 403, 404}  # a listing may name another tenant, too
     if method != "GET":
-        statuses |= {400, 404, 408, 409, 413, 415}
+        statuses |= {400, 404, 408, 409, 413, 415, 423}
     schema = {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
     return {status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}} for status in sorted(statuses)}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fairlane.core.job import Attempt, DeadLetter, Job
+from fairlane.core.job import PRIORITY_HEADER, Attempt, DeadLetter, Job
 from fairlane.core.ops import (
     AuditPage,
     AuditRecord,
@@ -169,6 +169,8 @@ def _visible(value: Any, needed: Right, rights: frozenset[Right]) -> Any:
     }
     if needed not in rights:
         shown |= _CONTENTS.get(type(value), {})
+        if isinstance(value, Job) and (label := value.priority_label) is not None:
+            shown["headers"] = {PRIORITY_HEADER: label}
         if isinstance(value, (Event, AuditRecord)):
             data = {name: getattr(value, name, None) for name in ("data", "before", "after")}
             shown |= {name: _names(given) for name, given in data.items() if given}
@@ -182,11 +184,11 @@ def _needed(value: Struct, outer: Right) -> Right:
             return Right.MANAGE if status == "dead" else Right.CONTENTS
         case DeadLetter() | DeadLetterDetail() | DeadLetterGroup() | Event(kind="job_dead"):
             return Right.MANAGE
+        case CaughtException():
+            return Right.MANAGE  # its job may have died since
         case AuditRecord(target=target):
             is_of_dead = target.startswith("dead_letter:")
             return Right.TOKENS if _is_about_access(value) else Right.MANAGE if is_of_dead else Right.CONTENTS
-        case CaughtException(is_final=is_final):
-            return Right.MANAGE if is_final else Right.CONTENTS
         case Event() | Pause() | Silence() | ScheduleSpec():
             return Right.CONTENTS
         case _:

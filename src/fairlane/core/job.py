@@ -38,6 +38,8 @@ DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_TIMEOUT_S = 300.0
 
 
+OWN_HEADERS = "fairlane-"
+"""How the names of headers begin that Fairlane writes; nobody else may."""
 PRIORITY_HEADER = "fairlane-priority"
 """The header that keeps a priority's label with the job: jobs without one pay nothing for it."""
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import job_id
@@ -14,7 +15,7 @@ from fairlane.client.handle import JobLike
 from fairlane.client.rights import visible
 from fairlane.client.steps import Steps, ask
 from fairlane.core.breaker import BreakerRecord
-from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, ListBreakers, Waiting, Why
+from fairlane.core.ops import ALL_TENANTS, TENANT_COUNT_CAP, LimitState, ListBreakers, Pause, Waiting, Why
 from fairlane.errors import JobNotFound
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def explain(
     if waiting is None:
         raise JobNotFound(asked)
     waiting = visible(waiting)  # The reasons quote the notes of pauses.
+    if in_scope(None) != ALL_TENANTS:
+        waiting = replace(waiting, pauses=tuple(_seen_by_a_tenant(pause) for pause in waiting.pauses))
     task = tasks.get(waiting.job.type)
     named = None if task is None else task.definition.breaker
     breaker = None
@@ -54,6 +57,11 @@ def explain(
         kept = (yield from ask(ListBreakers())).breakers
         breaker = next((one for one in kept if one.name == named.name and one.state != "closed"), None)
     return Explanation(waiting=waiting, reasons=tuple(_reasons(waiting, breaker)), breaker=breaker)
+
+
+def _seen_by_a_tenant(pause: Pause) -> Pause:
+    """A pause without who made it and why, unless it is the tenant's own."""
+    return pause if pause.kind == "tenant" else replace(pause, by="", notes=None)
 
 
 def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
@@ -71,7 +79,8 @@ def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
         return
     for pause in waiting.pauses:
         kind = "task" if pause.kind == "type" else pause.kind
-        yield f'{kind} "{pause.name}" is paused by {pause.by}' + (f": {pause.notes}" if pause.notes else "")
+        by = f" by {pause.by}" if pause.by else ""
+        yield f'{kind} "{pause.name}" is paused{by}' + (f": {pause.notes}" if pause.notes else "")
     if waiting.place == "held":
         yield (
             f"its tenant is at its limit of {waiting.waiting_limit} jobs "

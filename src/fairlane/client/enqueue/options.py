@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq, SystemTenant
+from fairlane.core.job import OWN_HEADERS
 from fairlane.core.names import check_key, check_own_tenant, check_queue_name
 from fairlane.core.retry import LONGEST_DELAY_S, MAX_ATTEMPTS, Retry
 from fairlane.errors import InvalidOption, nearest
@@ -182,6 +183,10 @@ def _headers(value: object) -> dict[str, str]:
         raise InvalidOption("headers", value, "a mapping of text to text")
     for name, text in value.items():
         check_key("a name in headers", name)
+        if name.lower().startswith(OWN_HEADERS):
+            raise InvalidOption(
+                "a name in headers", name, f'none that begins with "{OWN_HEADERS}": Fairlane sets those'
+            )
         check_key(f"headers[{name!r}]", text)
     return dict(value)
 

@@ -120,8 +120,8 @@ class ReportExceptions(Op[ExceptionsReported], frozen=True, kw_only=True):
 
 class WorkerException(Struct, frozen=True, kw_only=True):
     worker: WorkerId
-    name: str
-    """Of the worker: host and process id."""
+    name: str | None
+    """Of the worker: host and process id. None: hidden from a tenant."""
     caught: CaughtException
 
 
