@@ -49,6 +49,9 @@ class Tenants:
         following = names[limit - 1] if len(names) > limit else None
         return ops.TenantPage(tenants=tuple(self._tenant(name) for name in names[:limit]), next=following)
 
+    def hastenants(self, op, now):
+        return any(name != "system" for name in self.tenants)
+
     def addtenants(self, op, now):
         names = [name for name in sorted({r.spec.tenant for r in self.jobs}) if name > op.after]
         new = [name for name in names[: op.limit] if name not in self.tenants]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlane import SYSTEM, CurrentJob, Fairlane, InvalidOption, all_tenants, current_job, tenant
+from fairlane import SYSTEM, CurrentJob, Fairlane, FakeClock, InvalidOption, all_tenants, current_job, tenant
+from fairlane.client.enqueue.quotas import LOOK_EVERY_S
 from fairlane.errors import NoCurrentJob
 from fairlane.testing import run_due
 
@@ -82,6 +83,18 @@ def test_tenants_that_only_the_store_knows_count_as_used(tmp_path: Path) -> None
         for call in (task.enqueue, lambda: app.enqueue_many([task.bind()])):
             with pytest.raises(InvalidOption, match="tenant = None"):
                 call()
+
+
+def test_that_there_are_no_tenants_is_remembered_for_a_while(tmp_path: Path) -> None:
+    url, clock = f"sqlite:///{tmp_path}/shared.db", FakeClock()
+    with Fairlane(url) as other, Fairlane(url, clock=clock) as app:
+        nobody = app.task(name="t")(lambda: None).using(tenant=None)  # type: ignore[arg-type]
+        nobody.enqueue()
+        other.tenants.set("acme", weight=2.0)
+        nobody.enqueue()
+        clock.advance(LOOK_EVERY_S)
+        with pytest.raises(InvalidOption, match="tenant = None"):
+            nobody.enqueue()
 
 
 def test_require_tenant_is_a_setting(make_app: Callable[..., Fairlane]) -> None:

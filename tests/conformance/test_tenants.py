@@ -12,6 +12,7 @@ from fairlane.core.ops import (
     TENANT_COUNT_CAP,
     AddTenants,
     GetTenant,
+    HasTenants,
     PageTenants,
     PauseClaims,
     Purge,
@@ -275,6 +276,17 @@ def test_a_page_shows_each_tenant_as_it_is_shown_alone(scene: Scene) -> None:
     page = scene.run(PageTenants(scope=ALL_TENANTS))
     assert list(page.tenants) == [get(scene, name) for name in ("acme", "bolt")]
     assert [(record.ready, record.scheduled) for record in page.tenants] == [(2, 0), (0, 1)]
+
+
+def test_the_application_itself_is_no_tenant_and_any_other_that_is_known_is(scene: Scene) -> None:
+    assert not scene.run(HasTenants())
+    scene.put(tenant="system")
+    add(scene)
+    assert not scene.run(HasTenants())
+    scene.put(tenant="zebra")
+    assert not scene.run(HasTenants()), "not known yet"
+    add(scene)
+    assert scene.run(HasTenants())
 
 
 # Scope.

@@ -64,6 +64,7 @@ def samples(
         ops.GetStats(scope=scope),
         ops.GetTenant(scope=scope, name=tenant),
         ops.GroupDeadLetters(scope=scope),
+        ops.HasTenants(),
         ops.IssueCredential(
             id=CREDENTIAL, kind="token", name="eve", prefix="fl_eve", hash="ee", roles=("viewer",), by="eve"
         ),

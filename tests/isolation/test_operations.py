@@ -213,7 +213,7 @@ WORKERS_OWN = {
     *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
 }
 EVERYBODYS = {ops.Check, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
-BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.TakeTokens}
+BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.TakeTokens, ops.HasTenants}
 """Inside a job refused for another tenant (below); outside, `using(tenant=…)` is how an application says for whom it enqueues."""
 OF_THE_API = {
     *(ops.IssueCredential, ops.FindCredential, ops.RedeemLink, ops.RevokeCredential, ops.SeeCredentials),

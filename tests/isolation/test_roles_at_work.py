@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from fairlane import Fairlane
-from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, Op, Purge
+from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, Op, Purge, SetTenant
 from fairlane.core.profiles import Lane
 from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
@@ -73,7 +73,7 @@ def test_a_role_may_do_exactly_what_it_is_for(scene: Scene, role: str, store: Po
 
 
 def test_an_application_that_only_enqueues_needs_no_more_than_its_role(scene: Scene, house: House) -> None:
-    with Fairlane(house.dsn("enqueue"), warn_depth=1, tenant_enqueue_rate="5/min", require_tenant=True) as app:
+    with Fairlane(house.dsn("enqueue"), warn_depth=1, tenant_enqueue_rate="5/min") as app:
 
         @app.task(name="shop.greet")
         def greet(name: str) -> None: ...
@@ -87,6 +87,19 @@ def test_an_application_that_only_enqueues_needs_no_more_than_its_role(scene: Sc
         with pytest.raises(StoreUnavailable, match="permission denied"):
             app.tenants.list()
     assert scene.queue().ready == 3
+
+
+@pytest.mark.parametrize("role", ["worker", "api", "enqueue"], indirect=True)
+def test_whoever_may_enqueue_learns_that_none_is_no_tenant(scene: Scene, house: House, role: str) -> None:
+    def enqueue() -> None:
+        with Fairlane(house.dsn(role)) as app:
+            app.task(name="shop.greet")(lambda: None).using(tenant=None).enqueue()  # type: ignore[arg-type]
+
+    enqueue()
+    scene.run(SetTenant(name="acme", weight=2.0, by="ada"))
+    with pytest.raises(InvalidOption, match="tenant = None"):
+        enqueue()
+    assert scene.queue().ready == 1
 
 
 def test_no_application_makes_credentials_but_by_a_link(house: House) -> None:

@@ -16,6 +16,7 @@ from fairlane.core.ops import (
     Age,
     ClearLimit,
     GetTenant,
+    HasTenants,
     ListLimits,
     PageTenants,
     PauseLimit,
@@ -134,6 +135,7 @@ class LimitedLives(InterruptedLives):
     def set_a_tenant(self, name: str, weight: float | None, tier: str | None) -> None:
         self.run(SetTenant(name=name, weight=weight, tier=tier, by="ada", notes="n"))
         self.run(ReadWeights())
+        self.run(HasTenants())
 
     @rule(after=one_of("", "", "a", "b"), limit=one_of(500, 500, 2, 1), scope=scopes, page=one_of(50, 1, 2))
     def look_at_tenants(self, after: str, limit: int, scope: Scope, page: int) -> None:

@@ -104,6 +104,7 @@ class LimitedWanderer(Wanderer):
             ops.GetTenant(**seen, name=self.some(*TENANTS, "nobody")),
             ops.PageTenants(**seen, after=after, tier=tier, limit=self.some(0, 1, 2, 50)),
             ops.ReadWeights(now=self.now),
+            ops.HasTenants(now=self.now),
             ops.Why(**seen, id=self.job_id(), limits=self.limits()),
             ops.Why(**seen, id=self.job_id(), limits=self.limits()),
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlane.client.context import tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options
-from fairlane.client.enqueue.quotas import DepthWarning, TenantQuotas
+from fairlane.client.enqueue.quotas import LOOK_EVERY_S, DepthWarning, TenantQuotas
 from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, ask, both
-from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import ALL_TENANTS, Enqueue, EnqueueResult, PageTenants, Receipt, Scope
+from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused
 
@@ -27,7 +27,7 @@ class Enqueuer(Verbs):
     connection nothing is repeated, committed or counted.
     """
 
-    __slots__ = ("_capacity", "_depth", "_notify", "_quotas", "preparer")
+    __slots__ = ("_capacity", "_depth", "_look_at_s", "_notify", "_quotas", "preparer")
 
     def __init__(self, runtime: Runtime, rules: Runtime | None = None) -> None:
         """`rules` are those of another application, whose jobs go to this one's store."""
@@ -38,6 +38,7 @@ class Enqueuer(Verbs):
         self._notify: Notify = settings.notify
         self._depth = None if settings.warn_depth is None else DepthWarning(settings.warn_depth, runtime.clock)
         self._quotas = TenantQuotas((rules or runtime).limits, runtime.clock)
+        self._look_at_s = float("-inf")
 
     def _one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Steps[Handle[Any]]:
         if options.tenant == NO_TENANT:
@@ -79,10 +80,11 @@ class Enqueuer(Verbs):
 
     def _ask_for_tenants(self, conn: object | None) -> Steps[None]:
         """Ask whether the store has tenants, if this process has used none yet: `tenant=None` is refused then."""
-        preparer = self.preparer
-        if preparer.settings.require_tenant is None and not preparer.uses_tenants and self._may_ask(conn):
-            known = yield from ask(PageTenants(scope=ALL_TENANTS, limit=2))
-            preparer.uses_tenants = any(tenant.name != SYSTEM_TENANT for tenant in known.tenants)
+        preparer, now_s = self.preparer, self._runtime.clock.monotonic()
+        is_settled = preparer.settings.require_tenant is not None or preparer.uses_tenants or tenant_in_force.get()
+        if not is_settled and now_s >= self._look_at_s and self._may_ask(conn):
+            preparer.uses_tenants = yield from ask(HasTenants())
+            self._look_at_s = now_s + LOOK_EVERY_S
 
     def _may_ask(self, conn: object | None) -> bool:
         """Skipped while a caller writes to the same SQLite file: both connections would wait for each other."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = GuardedLogger("fairlane.client")
 
 LOOK_EVERY_S = 5.0
-"""How soon a process applies an enqueue rate set at run time."""
+"""How soon a process applies an enqueue rate set at run time, and learns of the first tenant."""
 WARN_EVERY_S = 60.0
 """How often a warning about a tenant at its limit is logged, instead of for every job."""
 COUNT_EVERY_S = 1.0

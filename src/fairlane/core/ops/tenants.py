@@ -65,6 +65,10 @@ class PageTenants(Op[TenantPage], frozen=True, kw_only=True):
     limit: int = 50
 
 
+class HasTenants(Op[bool], frozen=True, kw_only=True):
+    """Whether a tenant is known besides the application itself. Asked before an enqueue that names none."""
+
+
 class TenantsAdded(Struct, frozen=True, kw_only=True):
     added: int
     next: str | None

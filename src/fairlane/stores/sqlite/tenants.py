@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlane.core.ids import SYSTEM_TENANT
 from fairlane.core.ops import (
     MAX_PAGE,
     TENANT_COUNT_CAP,
     AddTenants,
     GetTenant,
+    HasTenants,
     PageTenants,
     ReadWeights,
     SetTenant,
@@ -103,6 +105,11 @@ def page_tenants(tx: Transaction, op: PageTenants) -> TenantPage:
     rows = tx.db.execute(f"{_FIND} where {where} order by name limit ?", (*params, limit + 1))
     following = rows[limit - 1][0] if len(rows) > limit else None
     return TenantPage(tenants=tuple(_records(tx, rows[:limit])), next=following)
+
+
+@reading
+def has_tenants(tx: Transaction, op: HasTenants) -> bool:
+    return bool(tx.db.execute("select 1 from fairlane_tenant where name <> ? limit 1", (SYSTEM_TENANT,)))
 
 
 @change

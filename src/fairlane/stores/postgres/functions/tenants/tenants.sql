@@ -141,6 +141,14 @@ begin
 end
 $$;
 
+-- has_tenants_v1: whether a tenant is known besides the application itself.
+-- role:   worker, api, enqueue
+-- uses:   tenant_pkey, two rows at most
+create or replace function has_tenants_v1(_op json) returns json
+language sql stable
+set search_path from current
+return to_json(exists (select from (select t.name from tenant t order by t.name limit 2) t where t.name <> 'system'));
+
 -- add_tenants_v1: make tenants known that have jobs: the next names behind `_after`.
 -- role:   worker
 -- uses:   job_tenant, one probe for each name
