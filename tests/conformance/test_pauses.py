@@ -6,7 +6,17 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.limits import Limit
-from fairlane.core.ops import EnqueueResult, ListPauses, Pause, PauseClaims, PauseKind, Pauses, ResumeClaims, Take
+from fairlane.core.ops import (
+    EnqueueResult,
+    ListPauses,
+    Pause,
+    PauseClaims,
+    PauseKind,
+    Pauses,
+    Purge,
+    ResumeClaims,
+    Take,
+)
 from tests.support.samples import completed, retried
 from tests.support.scene import Scene, wanting
 
@@ -276,6 +286,13 @@ def test_pausing_again_adds_a_refusal_and_never_takes_it_back(scene: Scene, kind
         ("resume", {"paused": True, "refuse": True}, {"paused": False}),
         ("pause", {"paused": False}, {"paused": True}),
     ]
+
+
+def test_a_purge_forgets_what_a_pause_refuses(scene: Scene) -> None:
+    pause(scene, "queue", "default", refuse=True)
+    scene.run(Purge())
+    assert not pause(scene, "queue", "default").pauses[0].refuse
+    assert scene.enqueue(scene.job()).receipts
 
 
 def test_dead_letters_are_reprocessed_into_what_refuses_and_wait(scene: Scene) -> None:

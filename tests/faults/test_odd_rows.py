@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from fairlane import Fairlane
-from fairlane.core.ops import ALL_TENANTS, GetJob, GetStats, PageJobs
+from fairlane.core.ops import ALL_TENANTS, GetJob, GetStats, PageAudit, PageJobs, PauseClaims
 from fairlane.core.outcome import Completed, Died, Snoozed
 from fairlane.errors import StoreRefused
+from fairlane.stores.postgres import PostgresStore
 from fairlane.testing import run_due
 from tests.faults.places import Place
 from tests.support.scene import Scene
@@ -52,6 +53,17 @@ def insert(
         seq,
     )
     return seq
+
+
+def test_a_refusal_without_its_pause_refuses_nothing_and_joins_no_later_pause(
+    place: Place, store: PostgresStore
+) -> None:
+    place.rows("insert into fairlane.refusal values ('queue', 'default')")
+    [pause] = store.run(PauseClaims(kind="queue", name="default", by="ada")).pauses
+    assert not pause.refuse
+    [record] = store.run(PageAudit(scope=ALL_TENANTS)).records
+    assert (record.before, record.after) == ({"paused": False}, {"paused": True})
+    assert place.number("select count(*) from fairlane.refusal") == 0
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from fairlane.errors import ConfigError, SchemaOutOfDate
 from fairlane.stores.migrations import Migration, Migrations, Phase, SchemaState, require
-from fairlane.stores.postgres.schema import in_order
+from fairlane.stores.postgres.schema import functions, in_order, migrations
 
 
 def step(version: int, phase: Phase = "expand") -> Migration:
@@ -28,6 +29,12 @@ def test_migrations_are_read_from_their_file_names(tmp_path: Path) -> None:
     (tmp_path / "3_d.sql").write_text("")
     with pytest.raises(ValueError, match=r"3_d\.sql: expected a name such as"):
         Migrations.in_folder(tmp_path)
+
+
+def test_a_purge_empties_every_table_of_postgresql() -> None:
+    made = set(re.findall(r"^create table (\w+)", "\n".join(m.sql for m in migrations().expansions), re.MULTILINE))
+    purge = functions().partition("function purge_v1")[2].partition("end\n$$;")[0]
+    assert made - set(re.findall(r"\bdelete from (\w+);", purge)) == set(re.findall(r"\bupdate (\w+) set", purge))
 
 
 @pytest.mark.parametrize("steps", [(step(2),), (step(1), step(1)), (step(1), step(2, "contract"))])

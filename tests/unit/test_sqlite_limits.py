@@ -6,6 +6,7 @@ import select
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit
-from fairlane.core.ops import ClearLimit, Enqueue, Renew, Reset, SetLimit, Turn, Unhold
+from fairlane.core.ops import ClearLimit, Enqueue, PauseClaims, Purge, Renew, Reset, SetLimit, Turn, Unhold
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
@@ -88,6 +89,21 @@ def test_a_limit_that_was_rolled_back_with_its_transaction_is_not_remembered(tmp
     assert scene.enqueue(scene.job()).refused is None
     assert scene.enqueue(scene.job(tenant="acme")).refused is not None
     connection.close()
+    store.close()
+
+
+def test_a_purge_empties_every_table_of_sqlite(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db", library="stdlib")
+    asked: list[str] = []
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        store.run(PauseClaims(kind="queue", name="bulk", refuse=True, by="ada"))
+        connection.set_trace_callback(asked.append)
+        store.run(Purge(), on=connection)
+        tables = connection.execute("select name from sqlite_schema where type = 'table' and name like 'fairlane%'")
+        kept = {name for (name,) in tables if not any(f"delete from {name}" in sql for sql in asked)}
+        assert kept == {"fairlane_lease_end"}, "a trigger empties it with the jobs"
+        states = dict(connection.execute("select * from fairlane_meta"))
+    assert not states.get("limits_refusals")
     store.close()
 
 

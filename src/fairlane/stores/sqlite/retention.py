@@ -19,6 +19,7 @@ delete from fairlane_stat where (minute, type, queue, tenant) in
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _LIMITS = ("held", "limit", "rate_use", "tenant")
+_PAUSES = ("pause", "refusal")
 _TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
 _WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
 _KEYS = """
@@ -56,9 +57,11 @@ def retain(tx: Transaction, op: Retain) -> Retained:
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
     tx.db.execute("insert into fairlane_meta values ('purging', 1)")
-    for table in (*_TABLES, "worker", "breaker", "schedule", "pause", "note", "stat", *_WATCHING, *_LIMITS):
+    for table in (*_TABLES, "worker", "breaker", "schedule", *_PAUSES, "note", "stat", *_WATCHING, *_LIMITS):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
-    tx.db.execute("delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq')")
+    tx.db.execute(
+        "delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq', 'limits_refusals')"
+    )
     forget_read(tx)
     return Purged(jobs=jobs)
 

@@ -63,7 +63,7 @@ declare
 begin
   perform from pause where kind = _kind and name = _name for update;
   _known := found;
-  _refuses := exists (select from refusal where kind = _kind and name = _name);
+  _refuses := _known and exists (select from refusal where kind = _kind and name = _name);
   if _known = _paused and (_refuses or not _refuse) or not _known and not _paused then
     return pauses(false);
   end if;
@@ -75,6 +75,8 @@ begin
     end if;
     if _refuse then
       insert into refusal (kind, name) values (_kind, _name) on conflict do nothing;
+    else
+      delete from refusal where kind = _kind and name = _name;  -- left by another hand: a refusal belongs to its pause
     end if;
   else
     delete from pause where kind = _kind and name = _name;

@@ -52,6 +52,7 @@ begin
   delete from dead_letter; delete from idempotency_key; delete from dedup_key; delete from job; delete from note;
   delete from log_line; delete from worker; delete from claim_made;
   delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
+  delete from refusal;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;
   update rolled_up set seq = 0;
