@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,11 +47,13 @@ class ForemanProcess:
 
     def workers(self) -> list[int]:
         """The worker processes it has now."""
-        try:
-            children = psutil.Process(self.pid).children()
-        except psutil.NoSuchProcess:
-            return []
-        return [child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        pids = []
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.pid).children():
+                with suppress(psutil.NoSuchProcess):  # it may end while we look
+                    if child.status() != psutil.STATUS_ZOMBIE:
+                        pids.append(child.pid)
+        return pids
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
