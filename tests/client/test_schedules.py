@@ -50,7 +50,8 @@ def test_a_task_may_have_several_schedules_each_with_its_own_arguments(app: Fair
         "sync.hourly": "{}",
         "sync.weekly": '{"full":true}',
     }
-    assert app.schedules.declared["sync.weekly"].priority == 0
+    weekly = app.schedules.declared["sync.weekly"]
+    assert (weekly.priority, weekly.priority_label) == (0, "high")
 
 
 def test_a_schedule_inherits_what_its_task_says(app: Fairlane, digest: Any) -> None:
@@ -60,6 +61,7 @@ def test_a_schedule_inherits_what_its_task_says(app: Fairlane, digest: Any) -> N
     assert (spec.tenant, spec.queue, spec.timeout_s, spec.max_attempts) == ("acme", "bulk", 90.0, 2)
     using = digest.using(tenant=9, queue="default", priority=1, timeout=5, max_attempts=3)
     spec = app.schedules.add("digest-9", using, cron="@daily").spec
+    assert spec.priority_label is None
     assert (spec.tenant, spec.queue, spec.priority, spec.timeout_s, spec.max_attempts) == ("9", "default", 1, 5.0, 3)
 
 

@@ -26,6 +26,7 @@ def test_declared_schedules_are_listed_by_name_as_they_were_said(scene: Scene) -
         tenant="acme",
         queue="bulk",
         priority=0,
+        priority_label="high",
         category="sync",
         max_attempts=2,
         timeout_s=12.5,
@@ -53,7 +54,14 @@ def test_the_same_words_again_change_nothing_wherever_the_schedule_stands(scene:
 
 @pytest.mark.parametrize(
     "words",
-    [{"cron": "5 * * * *"}, {"timezone": "Asia/Tokyo"}, {"payload": '{"a":1}'}, {"overlap": "skip"}, {"priority": 0}],
+    [
+        {"cron": "5 * * * *"},
+        {"timezone": "Asia/Tokyo"},
+        {"payload": '{"a":1}'},
+        {"overlap": "skip"},
+        {"priority": 0},
+        {"priority_label": "x"},
+    ],
     ids=lambda words: next(iter(words)),
 )
 def test_other_words_change_it_and_keep_what_it_has_behind_it(scene: Scene, words: dict[str, Any]) -> None:

@@ -86,6 +86,15 @@ def test_every_job_is_found_in_its_state_and_so_is_all_else(upgraded: Fixture) -
     assert other_facts(scene) == {name: facts for name, facts in upgraded.facts.items() if name != "jobs"}
 
 
+def test_the_schedules_it_has_are_no_others_when_they_are_declared_again(upgraded: Fixture) -> None:
+    """Changed words would move them on, past a time that is due."""
+    kept = upgraded.store.run(ops.ListSchedules()).schedules
+    planned = tuple(ops.Planned(spec=schedule.spec, next_at=None) for schedule in kept)
+    assert len(planned) > 1
+    assert upgraded.store.run(ops.DeclareSchedules(schedules=planned, source="person")) == ops.Declared()
+    assert upgraded.store.run(ops.ListSchedules()).schedules == kept
+
+
 def test_the_chain_of_the_audit_holds_and_goes_on(upgraded: Fixture) -> None:
     store = upgraded.store
     unsealed = store.run(ops.ReadUnsealed())

@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlane import Fairlane, FakeClock
+from fairlane.core.job import PRIORITY_HEADER
 from fairlane.core.ops import ALL_TENANTS, DeclareSchedules, JobFilter, PageJobs, Planned
 from fairlane.core.schedules import (
     NOMINAL_HEADER,
@@ -131,19 +132,20 @@ def clockwork() -> Iterator[Clockwork]:
 
 @pytest.mark.requirement("L12")
 def test_a_due_schedule_makes_one_job_that_says_what_it_stands_for(clockwork: Clockwork) -> None:
-    bound = clockwork.tick.using(tenant="acme", priority=1).bind(7)
+    bound = clockwork.tick.using(tenant="acme", priority="high").bind(7)
     clockwork.app.schedules.add("quarter", bound, cron="*/15 * * * *")
     assert clockwork.fire() == 0
     clockwork.clock.advance(15 * 60)
     assert [clockwork.fire(), clockwork.fire()] == [1, 0]
     [job] = clockwork.app.jobs.list().jobs
-    assert (job.type, job.tenant, job.priority, job.payload) == ("tick", "acme", 1, '{"user_id":7}')
+    assert (job.type, job.tenant, job.priority, job.payload) == ("tick", "acme", 0, '{"user_id":7}')
     assert (job.idempotency_key, job.created_by, job.refs) == (
         "schedule:quarter:2026-03-01T12:15:00Z",
         "schedule:quarter",
         {"user_id": 7},
     )
-    assert job.headers == {SCHEDULE_HEADER: "quarter", NOMINAL_HEADER: "2026-03-01T12:15:00Z"}
+    named = {SCHEDULE_HEADER: "quarter", NOMINAL_HEADER: "2026-03-01T12:15:00Z"}
+    assert job.headers == {**named, PRIORITY_HEADER: "high"}
     [schedule] = clockwork.app.schedules.list()
     assert (schedule.last_at, schedule.next_at, schedule.last_job_id) == (
         *minutes(15, 30),

@@ -24,7 +24,14 @@ from cronsim import CronSim, CronSimError
 from msgspec import Raw, Struct
 
 from fairlane.core.ids import SYSTEM_TENANT, JobId
-from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, JobSpec, PriorityScope
+from fairlane.core.job import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    PRIORITY_HEADER,
+    JobSpec,
+    PriorityScope,
+)
 from fairlane.errors import InvalidOption, nearest
 
 ALIASES = {
@@ -200,6 +207,8 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     tenant: str = SYSTEM_TENANT
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
+    priority_label: str | None = None
+    """The label that `priority` was given by."""
     category: str | None = None
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout_s: float | None = None
@@ -279,6 +288,8 @@ def job_of(
 ) -> JobSpec:
     """The job a schedule enqueues; without a nominal time, one beside its timetable."""
     headers = {SCHEDULE_HEADER: spec.name}
+    if spec.priority_label is not None:
+        headers[PRIORITY_HEADER] = spec.priority_label
     if nominal is not None:
         headers[NOMINAL_HEADER] = nominal_text(nominal)
     return JobSpec(

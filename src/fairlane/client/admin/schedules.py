@@ -204,6 +204,7 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
         tenant=options.tenant or tenant_in_force.get() or runtime.settings.default_tenant,
         queue=queue,
         priority=task.priority if options.priority is None else options.priority,
+        priority_label=task.priority_label if options.priority is None else options.priority_label,
         category=task.category,
         max_attempts=options.max_attempts or runtime.preparer.rules(task, queue).max_attempts,
         timeout_s=options.timeout or task.timeout_s,

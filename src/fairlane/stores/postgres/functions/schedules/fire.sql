@@ -47,7 +47,9 @@ begin
       perform audit_schedule('schedule_add', _by, _notes, _p.name, _p.tenant, null, _p.words, _now);
       continue;
     end if;
-    select * into _s from schedule where name = _p.name and source = _source and spec::jsonb <> _p.spec::jsonb
+    -- Older code leaves out a field that it does not know.
+    select * into _s from schedule where name = _p.name and source = _source
+      and jsonb_strip_nulls(spec::jsonb) <> jsonb_strip_nulls(_p.spec::jsonb)
     for update;
     if found then
       update schedule set spec = _p.spec, next_at = _p.next_at, declared_at = _now where name = _p.name;
