@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from fairlane import Fairlane
-from fairlane.core.ops import GetStats, Turn
+from fairlane.core.ops import GetStats, HasTenants, ReadWeights, Turn
 from fairlane.core.ops.base import ALL_TENANTS
-from fairlane.errors import StoreRefused
+from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.postgres import PostgresStore
 from tests.faults.places import Place
 from tests.faults.test_odd_rows import insert
+from tests.support.stores import Face
 
 JAPANESE = "日本語 と ünïcode"
 ENCODINGS = ["SQL_ASCII", "LATIN1", "EUC_JP"]
@@ -105,6 +107,22 @@ def test_a_job_whose_bytes_are_no_text_is_a_dead_letter_with_the_reason_and_the_
         assert letter.job.seq == odd
         assert "not valid UTF-8" in letter.reason
         assert {job.seq for job in app.jobs.list(status="completed").jobs} > {good}
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_connection_that_failed_while_it_read_odd_bytes_is_not_used_again(ascii_place: Place, colour: str) -> None:
+    ascii_place.rows("""
+        create or replace function fairlane.read_weights_v1(_op json) returns json language plpgsql as $$ begin
+          if current_setting('client_encoding') = 'SQL_ASCII' then raise 'no such luck'; end if;
+          return convert_from('\\x22ff22'::bytea, 'SQL_ASCII')::json;
+        end $$;
+        create or replace function fairlane.has_tenants_v1(_op json) returns json language sql
+          return to_json(current_setting('client_encoding') = 'UTF8');
+    """)
+    with closing(Face(PostgresStore(ascii_place.dsn), colour)) as face:
+        with pytest.raises(StoreError, match="no such luck"):
+            face.run(ReadWeights())
+        assert face.run(HasTenants()), "UTF-8 again"
 
 
 @pytest.mark.parametrize("change", ["enqueued_at = 'infinity'", "enqueued_at = '4000-01-01 BC'"])

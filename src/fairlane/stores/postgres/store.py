@@ -126,9 +126,13 @@ class PostgresStore:
             except CharacterNotInRepertoire:
                 if not keeps_any_bytes(conn):
                     raise
-                conn.execute("set client_encoding = 'SQL_ASCII'")
-                rows = GarbledRows(conn.cursor(binary=True).execute(text, call.params))
-                conn.execute("set client_encoding = 'UTF8'")
+                try:
+                    conn.execute("set client_encoding = 'SQL_ASCII'")
+                    rows = GarbledRows(conn.cursor(binary=True).execute(text, call.params))
+                    conn.execute("set client_encoding = 'UTF8'")
+                except BaseException:
+                    conn.close()  # nobody gets it in the other encoding
+                    raise
                 return rows
         except psycopg.Error as error:
             raise translated(error) from error
@@ -145,9 +149,13 @@ class PostgresStore:
             except CharacterNotInRepertoire:
                 if not keeps_any_bytes(conn):
                     raise
-                await conn.execute("set client_encoding = 'SQL_ASCII'")
-                rows = GarbledRows(await conn.cursor(binary=True).execute(text, call.params))
-                await conn.execute("set client_encoding = 'UTF8'")
+                try:
+                    await conn.execute("set client_encoding = 'SQL_ASCII'")
+                    rows = GarbledRows(await conn.cursor(binary=True).execute(text, call.params))
+                    await conn.execute("set client_encoding = 'UTF8'")
+                except BaseException:
+                    await conn.close()
+                    raise
                 return rows
         except psycopg.Error as error:
             raise translated(error) from error
