@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,14 @@ SLOTS = 4
 LATER = 20
 
 KINDS: tuple[type[BaseException], ...] = (RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit)
+
+
+@pytest.fixture(autouse=True)
+def no_ctrl_c() -> Iterator[None]:
+    """As in a worker process: a KeyboardInterrupt comes from the application's code alone."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,16 @@ def app() -> Iterator[Fairlane]:
         yield app
 
 
+@pytest.fixture
+def ctrl_c(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Handled as in a program that a person has started, whatever the tests run under."""
+    before = signal.signal(signal.SIGINT, getattr(request, "param", signal.default_int_handler))
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("ctrl_c", [signal.SIG_IGN], indirect=True)
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("how", ["return", RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_a_task_that_ends_before_it_should_is_logged_and_started_again(
     how: Any, caplog: pytest.LogCaptureFixture
@@ -56,6 +67,50 @@ def test_a_task_that_ends_before_it_should_is_logged_and_started_again(
     asyncio.run(main())
     assert len(runs) == 3
     assert caplog.text.count("the thing ended unexpectedly and is started again") == 2
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_ends_what_is_kept_and_passes_a_log_handler() -> None:
+    class Interrupted(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            signal.raise_signal(signal.SIGINT)
+            return True
+
+    async def run() -> None:
+        log.warning("something to be written")
+
+    async def main() -> None:
+        await asyncio.create_task(keep("the thing", run, is_ending=lambda: False, log=log))
+
+    log.logger.addHandler(handler := Interrupted())
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(main())
+    finally:
+        log.logger.removeHandler(handler)
+        loop.close()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_in_a_job_on_the_callers_own_loop_ends_the_program(app: Fairlane) -> None:
+    @app.task(name="long")
+    async def long() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    async def serve() -> None:
+        async with app.running(slots=2):
+            await long.aenqueue()
+            await asyncio.sleep(20)
+
+    loop = asyncio.new_event_loop()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(serve())
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.close()
 
 
 def test_a_task_that_is_cancelled_at_its_end_ends() -> None:

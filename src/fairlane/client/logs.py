@@ -6,7 +6,9 @@ Handlers, filters and formatters belong to the application.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +34,9 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
                 options["extra"] = {name: _shown(value) for name, value in options["extra"].items()}
             # Two frames up: `%(filename)s` names the caller, not this module.
             self.logger.log(level, msg, *args, **{"stacklevel": 2, **options})
-        except BaseException as error:  # noqa: BLE001 - a subscriber can never break the caller, whatever it raises
+        except BaseException as error:  # a subscriber can never break the caller, whatever it raises
+            if is_ctrl_c(error):
+                raise
             self._report(error)
 
     def _report(self, error: BaseException) -> None:
@@ -42,6 +46,16 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
         with suppress(BaseException):
             name = type(error).__name__
             sys.stderr.write(f"fairlane: a log handler raised {name}: lines of {self.logger.name} are lost\n")
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether a person may have pressed Ctrl-C: nothing guards against that. Elsewhere than in the main thread, and in
+    worker processes, whose foreman handles it, a KeyboardInterrupt is like any error of the application's code."""
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    )
 
 
 def _shown(value: object, *, has_lines: bool = False) -> object:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, is_ctrl_c
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
@@ -186,7 +186,7 @@ class SlotRunner:
             if self._progress.pending:
                 await self._progress.finish(lease)
         except BaseException as error:
-            if self._state.closing or not is_current(own):
+            if self._state.closing or not is_current(own) or is_ctrl_c(error):
                 raise
             log.error(  # noqa: TRY400 - Python's own traceback would show secrets that ours leaves out
                 "the outcome of job %s (%s) could not be determined\n%s", lease.id, lease.type, format_traceback(error)
@@ -227,6 +227,8 @@ class SlotRunner:
         except BaseException as error:  # a runner: whatever a task raises becomes an outcome
             if slot.task is not None and not is_current(slot.task):
                 is_context_lost = True  # collected after its loop was closed, in another context
+                raise
+            if is_ctrl_c(error):
                 raise
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
                 return self._stopped(slot, task, lease)

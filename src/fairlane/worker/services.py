@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, is_ctrl_c
 from fairlane.core.clock import SystemClock
 from fairlane.core.payload.storable import format_traceback
 
@@ -49,7 +49,7 @@ class Restarts:
 async def keep(
     name: str, run: Callable[[], Awaitable[None]], *, is_ending: Callable[[], bool], log: GuardedLogger
 ) -> None:
-    """Run it, again and again, until it returns or is cancelled while `is_ending()`."""
+    """Run it, again and again, until it returns or is cancelled while `is_ending()`, or a person presses Ctrl-C."""
     restarts, own, pause_s = Restarts(name, log), asyncio.current_task(), 0.0
     assert own is not None
     while True:
@@ -59,7 +59,7 @@ async def keep(
                 await asyncio.sleep(pause_s)
             await run()
         except BaseException as raised:
-            if not is_current(own) or (isinstance(raised, asyncio.CancelledError) and is_ending()):
+            if not is_current(own) or is_ctrl_c(raised) or (isinstance(raised, asyncio.CancelledError) and is_ending()):
                 raise
             error = raised
         if error is None and is_ending():
