@@ -18,6 +18,7 @@ from fairlane.stores.base import Capability, Store
 from tests.model import Model
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 from tests.support.scene import Scene
 
 T = TypeVar("T")
@@ -54,9 +55,17 @@ class Ground:
         pooler.start()
         return pooler
 
+    @cached_property
+    def valkey(self) -> ValkeyServer:
+        valkey = ValkeyServer(appendfsync="everysec")
+        valkey.start()
+        return valkey
+
     def address(self, kind: str) -> str:
-        """A new, empty place for a store of this kind: a file or a migrated database."""
+        """A new, empty place for a store of this kind: a file, a migrated database, or a prefix of keys."""
         number = next(self._numbers)
+        if kind == "redis":
+            return f"{self.valkey.url} jobs{number}"
         if kind == "memory":
             return ""
         if kind.startswith("sqlite"):
@@ -66,7 +75,7 @@ class Ground:
         return self.pooler.dsn(database) if kind == "postgres-pgbouncer" else dsn
 
     def close(self) -> None:
-        for server in ("pooler", "server"):
+        for server in ("pooler", "server", "valkey"):
             if server in self.__dict__:
                 self.__dict__[server].close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -82,6 +91,11 @@ def open_at(kind: str, address: str) -> Store:
         from fairlane.stores.sqlite import SqliteStore
 
         return SqliteStore(address, library=kind.removeprefix("sqlite-"))
+    if kind == "redis":
+        from fairlane.stores.redis import RedisStore
+
+        url, prefix = address.split()
+        return RedisStore(url, key_prefix=prefix)
     from fairlane.stores.postgres import PostgresStore
 
     return PostgresStore(address)
@@ -140,7 +154,7 @@ def ground(pytestconfig: pytest.Config) -> Ground:
     return pytestconfig.stash[_GROUND]
 
 
-EVERY_FACE = [(kind, colour) for kind in KINDS for colour in COLOURS]
+EVERY_FACE = [(kind, colour) for kind in (*KINDS, "redis") for colour in COLOURS]
 
 
 # In memory the asynchronous call is the synchronous one: only tests with a store of their own try both.

@@ -32,7 +32,9 @@ ROLES = {
     "migrator": "brings a store's schema up to date",
     "options": "what a call or a command takes",
     "progress": "progress and log lines of a running attempt",
+    "records": "jobs put together from their facts",
     "resources": "what tasks are given and what is closed behind them",
+    "steps": "code written once for both colours, as a generator",
     "store": "a store as a whole",
 }
 """Stems that several packages may have, with the one meaning they have in all of them."""

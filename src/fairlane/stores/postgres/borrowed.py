@@ -26,8 +26,9 @@ from fairlane.errors import (
     UnsupportedConnection,
 )
 from fairlane.stores.postgres.calls import Rows
-from fairlane.stores.postgres.errors import STORE, Again, Lost, translated
+from fairlane.stores.postgres.errors import STORE, translated
 from fairlane.stores.postgres.schema import migrations
+from fairlane.stores.retries import Again, Lost
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
 

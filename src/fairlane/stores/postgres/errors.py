@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import psycopg
+from psycopg.errors import ConnectionTimeout
 
 from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
 from fairlane.stores.postgres.schema import migrations
+from fairlane.stores.retries import Again, Lost
 
 STORE = "postgresql"
 BUSY, UNUSABLE = "is busy", "cannot be used"
 
 
-class Lost(Exception):
-    """The connection broke: whether the call took effect is unknown."""
-
-
-class Again(Exception):
-    """The server rolled the call back and invites another try."""
-
-
 class NoAnswer(psycopg.OperationalError):
     """The server, or the way to it, has gone silent."""
+
+
+SILENCES = (NoAnswer, ConnectionTimeout)
+"""What a driver raises where no answer came in time."""
 
 
 def one_line(error: BaseException) -> str:

@@ -11,9 +11,10 @@ from psycopg import sql as quoting
 from fairlane.errors import OldWorkersAlive
 from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.connection import Connection, Connector
-from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
+from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
 from fairlane.stores.postgres.schema import checksum, functions_step, migrations, step_sql, types_and_views
+from fairlane.stores.retries import Again, Lost
 
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
 

@@ -14,8 +14,9 @@ from psycopg import sql as quoting
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.migrations import SchemaState, require
 from fairlane.stores.postgres.connection import Connector
-from fairlane.stores.postgres.errors import Again, Lost, translated, unreachable
+from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.postgres.schema import functions, migrations, step_sql
+from fairlane.stores.retries import Again, Lost
 
 _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
 _ROLE = re.compile(r"^-- role: +(.+)$", re.MULTILINE)

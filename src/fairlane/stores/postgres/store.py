@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import psycopg
 from psycopg import sql as quoting
-from psycopg.errors import CharacterNotInRepertoire, ConnectionTimeout
+from psycopg.errors import CharacterNotInRepertoire
 
-from fairlane.core.chance import SystemChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Enqueue, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
@@ -22,22 +21,18 @@ from fairlane.stores.postgres.borrowed import EXPECTED, BorrowedConnections
 from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, keeps_any_bytes, operation_call
 from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
 from fairlane.stores.postgres.enqueue import enqueue
-from fairlane.stores.postgres.errors import STORE, Again, Lost, NoAnswer, translated
+from fairlane.stores.postgres.errors import SILENCES, STORE, translated
 from fairlane.stores.postgres.health import check_call
 from fairlane.stores.postgres.listener import PostgresListener
 from fairlane.stores.postgres.migrator import PostgresMigrator
 from fairlane.stores.postgres.roles import PostgresIsolator
 from fairlane.stores.postgres.turn import turn
+from fairlane.stores.retries import Again, Lost, Retries
 
 T = TypeVar("T")
 
 ANSWER_GRACE_S = 1.0
 """How much longer than its own timeout a server's answer may take."""
-
-PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
-TRIES = len(PAUSES_S) + 1
-
-_fraction = SystemChance().fraction
 
 
 class PostgresStore:
@@ -73,7 +68,7 @@ class PostgresStore:
             try:
                 return call.read(self._send(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
-                retries = retries or Retries(op)
+                retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
                 if isinstance(error, Lost):
                     self._pool.forget_idle()
@@ -88,7 +83,7 @@ class PostgresStore:
             try:
                 return call.read(await self._asend(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
-                retries = retries or Retries(op)
+                retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
                 if isinstance(error, Lost):
                     await self._pool.aforget_idle()
@@ -169,47 +164,6 @@ class PostgresStore:
             if len(self._texts) < 256:
                 self._texts[call.sql] = text
         return text
-
-
-class Retries:
-    """The failed tries of one operation.
-
-    An operation that the server rolled back is sent again. If the connection broke it may have been done: only a
-    repeatable one is sent again. One that never reached the server is reported at once, unless an earlier try did.
-    """
-
-    def __init__(self, op: Op[Any]) -> None:
-        self._op = op
-        self._pauses = iter(PAUSES_S)
-        self._may_be_done = False
-        self._went_silent = False
-
-    def pause_after(self, error: Exception) -> float:
-        """How long to wait before the next try; raises what the caller is to get when there is none."""
-        if isinstance(error, Lost):
-            self._may_be_done = True
-            if not self._op.repeatable:
-                raise self._given_up("the connection broke", error) from None
-        elif not isinstance(error, Again) and not self._may_be_done:
-            raise error
-        if isinstance(error.__cause__, NoAnswer | ConnectionTimeout):
-            if self._went_silent:
-                raise self._given_up("no answer, on a new connection either", error) from None
-            self._went_silent = True
-        pause_s = next(self._pauses, None)
-        if pause_s is None:
-            raise self._given_up(f"gave up after {TRIES} tries", error) from None
-        # Callers that lost one race together must not all meet again in the next.
-        return pause_s * (0.5 + _fraction())
-
-    def _given_up(self, why: str, error: Exception) -> StoreUnavailable:
-        text, problem = str(error), "cannot be reached"
-        if isinstance(error, StoreUnavailable):
-            text, problem = error.why, error.problem
-        if self._may_be_done:
-            act = type(self._op).__name__.lower()
-            why = f"{why}; the {act} may or may not have taken effect: check before retrying"
-        return StoreUnavailable(STORE, f"{why} ({text})", "is busy" if isinstance(error, Again) else problem)
 
 
 def call_for(op: Op[T]) -> Call[T]:

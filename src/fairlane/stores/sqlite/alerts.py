@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fairlane.core.ops import Alert, Alerts, AlertsSaved, ReadAlerts, SaveAlerts, Silence, SilenceAlerts
 from fairlane.core.ops.alerts import RESOLVED_KEPT_S
+from fairlane.stores.instants import after, as_text, before, to_us
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import after, as_text, before, to_us
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 

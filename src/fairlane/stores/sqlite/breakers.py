@@ -7,8 +7,8 @@ import msgspec
 from fairlane.core import breaker as rules
 from fairlane.core.breaker import Admission, BreakerRecord
 from fairlane.core.ops import Admit, BreakerAct, Breakers, ForceBreaker, ListBreakers, Report, ResetBreaker
+from fairlane.stores.instants import from_us
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 _decode = msgspec.json.Decoder(BreakerRecord).decode

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Mark, Survey, Want
+from fairlane.stores.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.sqlite.limits.room import ENDLESS, Room, are_leases_counted
 from fairlane.stores.sqlite.lines import BEFORE_ALL, Line, LineName, Position, Wanted
 from fairlane.stores.sqlite.pauses import Paused

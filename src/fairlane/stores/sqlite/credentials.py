@@ -19,8 +19,8 @@ from fairlane.core.ops import (
     RevokeCredential,
     SeeCredentials,
 )
+from fairlane.stores.instants import after, as_text, to_us
 from fairlane.stores.sqlite.audit import Signed, write_audit
-from fairlane.stores.sqlite.instants import after, as_text, to_us
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 

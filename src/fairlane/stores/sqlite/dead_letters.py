@@ -23,8 +23,8 @@ from fairlane.core.ops import (
     Resolve,
     Scope,
 )
+from fairlane.stores.instants import after
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import after
 from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined

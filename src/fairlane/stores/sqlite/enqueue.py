@@ -11,8 +11,8 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import FullPolicy
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
+from fairlane.stores.instants import after, span_us, to_us
 from fairlane.stores.sqlite.held import count_waiting
-from fairlane.stores.sqlite.instants import after, span_us, to_us
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.pauses import refusing_pause

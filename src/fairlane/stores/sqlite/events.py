@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlane.core.ops import WATCHED_FOR_S, AddEvents, Event, EventPage, EventsAdded, ReadEvents
-from fairlane.stores.sqlite.instants import after
+from fairlane.stores.instants import after
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change_if
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlane.core.ops import Health
+from fairlane.stores.instants import from_us
 from fairlane.stores.sqlite.driver import Driver
-from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.migrator import current_state
 from fairlane.stores.sqlite.transaction import Transaction
 

@@ -19,9 +19,9 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Health, Op, Renew
 from fairlane.errors import StoreClosed, UnsupportedConnection
 from fairlane.stores.base import Capability
+from fairlane.stores.instants import from_us
 from fairlane.stores.sqlite.connection import fork_locks, load, transact
 from fairlane.stores.sqlite.driver import Driver, Library
-from fairlane.stores.sqlite.instants import from_us
 from fairlane.stores.sqlite.migrator import current_state, migrate
 from fairlane.stores.sqlite.store import DatabaseStore
 from fairlane.stores.sqlite.transaction import Transaction

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
+from fairlane.stores.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.credentials import forget_ended
-from fairlane.stores.sqlite.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.core.ops import MAX_PAGE, Scope
-from fairlane.stores.sqlite.instants import from_us
+from fairlane.stores.instants import from_us
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -21,9 +21,9 @@ from fairlane.core.ops import (
     Schedules,
 )
 from fairlane.core.schedules import Schedule
+from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.audit import Signed, write_audit
 from fairlane.stores.sqlite.enqueue import put
-from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 

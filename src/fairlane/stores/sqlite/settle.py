@@ -19,6 +19,7 @@ from fairlane.core.outcome import (
     Snoozed,
     leaves_no_record,
 )
+from fairlane.stores.instants import after, before
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import (
     Counters,
@@ -33,7 +34,6 @@ from fairlane.stores.sqlite.facts import (
     record,
     schedule,
 )
-from fairlane.stores.sqlite.instants import after, before
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.reclaim import Abandoned, take_back
 from fairlane.stores.sqlite.transaction import Transaction, as_list, as_object, text_of

@@ -22,7 +22,7 @@ from fairlane.core.ops import (
     StatsAdded,
 )
 from fairlane.core.statistics import summed
-from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, to_us
+from fairlane.stores.instants import before, from_us, maybe_from_us, to_us
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
 
 # `cross join`: from the facts to their jobs; left to itself SQLite may go through all jobs looking for few leases.

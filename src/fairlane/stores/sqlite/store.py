@@ -18,6 +18,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
 from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
 from fairlane.stores.base import Capability
+from fairlane.stores.instants import to_us
 from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are registered as they are imported
     alerts,
     audit,
@@ -41,7 +42,6 @@ from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are register
 )
 from fairlane.stores.sqlite.connection import Database, StoreThread
 from fairlane.stores.sqlite.driver import Driver, Library
-from fairlane.stores.sqlite.instants import to_us
 from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
 from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
 from fairlane.stores.sqlite.limits.in_force import LimitCache

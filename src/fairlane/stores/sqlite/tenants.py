@@ -19,9 +19,9 @@ from fairlane.core.ops import (
     TenantsAdded,
     Weights,
 )
+from fairlane.stores.instants import maybe_from_us
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import maybe_from_us
 from fairlane.stores.sqlite.limits.in_force import read_kept
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 

@@ -17,8 +17,8 @@ import msgspec
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Op
 from fairlane.errors import StoreRefused
+from fairlane.stores.instants import EPOCH, MICROSECOND
 from fairlane.stores.sqlite.driver import Driver, Row
-from fairlane.stores.sqlite.instants import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from fairlane.stores.sqlite.limits.in_force import LimitCache

@@ -14,10 +14,10 @@ from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Age, Aged, Promote, Promoted, Survey, Turn, TurnResult
 from fairlane.errors import StoreError, StoreRefused
+from fairlane.stores.instants import before, from_us, maybe_from_us, span_us
 from fairlane.stores.sqlite.claims import Barred, claim, marks_of, survey
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import BAND, RANK
-from fairlane.stores.sqlite.instants import before, from_us, maybe_from_us, span_us
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.limits.room import Room, count_leases_from_now_on
 from fairlane.stores.sqlite.lines import LineName, Position

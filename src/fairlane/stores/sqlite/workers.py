@@ -28,7 +28,7 @@ from fairlane.core.ops import (
     Workers,
 )
 from fairlane.core.outcome import Released
-from fairlane.stores.sqlite.instants import after, before, from_us
+from fairlane.stores.instants import after, before, from_us
 from fairlane.stores.sqlite.reclaim import reclaim_all_of
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.settle import settle, start

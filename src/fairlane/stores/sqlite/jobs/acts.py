@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from fairlane.core.ops import Bury, Cancel, Fail, JobAct, Reset
+from fairlane.stores.instants import after
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.facts import (
     Counters,
@@ -19,7 +20,6 @@ from fairlane.stores.sqlite.facts import (
     record,
     schedule,
 )
-from fairlane.stores.sqlite.instants import after
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.reclaim import own_failure

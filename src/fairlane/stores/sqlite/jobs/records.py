@@ -9,8 +9,8 @@ import msgspec
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, Job, Status
 from fairlane.core.ops import LOG_LINES, GetJob, JobDetail, JobFilter, JobPage, LogLine, Note, Noted, PageJobs
+from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.instants import from_us, to_us
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 

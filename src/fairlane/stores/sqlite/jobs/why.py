@@ -8,7 +8,7 @@ from fairlane.core.job import Job
 from fairlane.core.limits import LimitKey
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
-from fairlane.stores.sqlite.instants import from_us, maybe_from_us
+from fairlane.stores.instants import from_us, maybe_from_us
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits import rates
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fairlane.core.limits import Limit, LimitKey, LimitsInForce, Rate, StoredLimit
-from fairlane.stores.sqlite.instants import to_us
+from fairlane.stores.instants import to_us
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction
 

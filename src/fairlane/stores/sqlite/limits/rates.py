@@ -8,7 +8,7 @@ import msgspec
 
 from fairlane.core.limits import Rate
 from fairlane.core.ops import TakeTokens, TokensTaken
-from fairlane.stores.sqlite.instants import after, before, from_us
+from fairlane.stores.instants import after, before, from_us
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 

@@ -7,8 +7,8 @@ import msgspec
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import Limit, LimitKey, StoredLimit
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
+from fairlane.stores.instants import after, from_us, to_us
 from fairlane.stores.sqlite.audit import write_audit
-from fairlane.stores.sqlite.instants import after, from_us, to_us
 from fairlane.stores.sqlite.limits.in_force import forget_read, read_kept
 from fairlane.stores.sqlite.listener import wake_for_ready
 from fairlane.stores.sqlite.transaction import Transaction, change, reading

@@ -1,4 +1,4 @@
-"""Instants as SQLite keeps them: whole microseconds since 1970, UTC. The ends of the calendar bound them all."""
+"""Instants as whole microseconds since 1970, UTC, for stores without a type for them, within the calendar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def to_us(instant: datetime) -> int:
     try:
         return (instant - EPOCH) // MICROSECOND
     except TypeError as error:
-        raise StoreRefused("sqlite", f"the instant {instant} has no time zone; nothing was changed") from error
+        raise StoreRefused("job", f"the instant {instant} has no time zone; nothing was changed") from error
 
 
 def from_us(us: int) -> datetime:
@@ -34,7 +34,7 @@ def span_us(seconds: float) -> int:
     except OverflowError:
         return LATEST_US - EARLIEST_US if seconds > 0 else EARLIEST_US - LATEST_US
     except (TypeError, ValueError) as error:
-        raise StoreRefused("sqlite", f"{seconds!r} is no number of seconds; nothing was changed") from error
+        raise StoreRefused("job", f"{seconds!r} is no number of seconds; nothing was changed") from error
 
 
 def after(now_us: int, seconds: float) -> int:

@@ -1,0 +1,224 @@
+"""Opens connections to a Redis or Valkey server and keeps them between calls, for threads and for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis.asyncio.connection as asynchronous
+import redis.asyncio.retry
+import redis.backoff
+import redis.connection as synchronous
+import redis.exceptions as their
+import redis.retry
+
+from fairlane.errors import ConfigError, StoreClosed, StoreUnavailable
+from fairlane.stores.redis.errors import STORE, unreachable
+from fairlane.stores.url import redacted
+
+Connection = synchronous.AbstractConnection
+AsyncConnection = asynchronous.AbstractConnection
+
+
+class RedisConnector:
+    """Knows where the server is; follows when a cluster has moved our slot to another node."""
+
+    def __init__(self, url: str, *, connect_timeout_s: float, answer_within_s: float) -> None:
+        try:
+            if urlsplit(url).scheme.lower() not in ("redis", "rediss", "unix"):
+                raise ValueError("expected redis://, rediss:// or unix://")
+            self._given: dict[str, Any] = dict(synchronous.parse_url(url))
+        except ValueError as error:
+            raise ConfigError(f'url = "{redacted(url)}": not a Redis address: {error}') from None
+        self._class = self._given.pop("connection_class", None)
+        self._given |= {
+            "protocol": 2,
+            "socket_connect_timeout": connect_timeout_s,
+            "socket_timeout": answer_within_s,
+            "client_name": self._given.get("client_name", "fairlane"),
+        }
+        if self._class is not synchronous.UnixDomainSocketConnection:
+            self._given.setdefault("socket_keepalive", True)
+
+    def move_to(self, host: str, port: int) -> None:
+        if self._class is synchronous.UnixDomainSocketConnection:
+            self._class = None
+            self._given.pop("path", None)
+        self._given |= {"host": host, "port": port}
+
+    def connect(self) -> Connection:
+        kind = self._class or synchronous.Connection
+        conn: Connection = kind(**self._given, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
+        try:
+            conn.connect()
+        except (their.RedisError, OSError) as error:
+            raise unreachable(error) from error
+        return conn
+
+    async def aconnect(self) -> AsyncConnection:
+        kind = getattr(asynchronous, (self._class or synchronous.Connection).__name__)
+        conn: AsyncConnection = kind(**self._given, retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0))
+        try:
+            await conn.connect()
+        except (their.RedisError, OSError) as error:
+            raise unreachable(error) from error
+        return conn
+
+
+class ConnectionKeeper:
+    """Idle connections of one process, at most `size` in use at once, on both sides of a fork.
+
+    The pools of redis-py serve threads or one event loop; a store serves threads and several loops at once.
+    """
+
+    def __init__(self, connector: RedisConnector, size: int, wait_s: float) -> None:
+        self._connector, self._size, self._wait_s = connector, size, wait_s
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        self._idle: list[Connection] = []
+        self._slots = threading.BoundedSemaphore(self._size)
+        self._loops: dict[asyncio.AbstractEventLoop, tuple[list[AsyncConnection], asyncio.Semaphore]] = {}
+        self.closed = False
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            # After a fork the sockets are the parent's: forget them unclosed.
+            self._inherited = (self._idle, self._loops)
+            self._renew()
+        if self.closed:
+            raise StoreClosed(STORE)
+
+    def _all_busy(self) -> StoreUnavailable:
+        return StoreUnavailable(STORE, f"all {self._size} connections were busy for {self._wait_s:g} s", "is busy")
+
+    def take(self, *, proven: bool = False) -> Connection:
+        """An idle connection, or a new one. A `proven` one has just answered, or is new."""
+        self._check()
+        if not self._slots.acquire(timeout=self._wait_s):
+            raise self._all_busy()
+        try:
+            while self._idle:
+                conn = self._idle.pop()
+                if not proven or _answers(conn):
+                    return conn
+            return self._connector.connect()
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def give(self, conn: Connection, *, broken: bool = False) -> None:
+        if self.closed or broken:
+            conn.disconnect()
+        else:
+            self._idle.append(conn)
+        self._slots.release()
+
+    async def atake(self, *, proven: bool = False) -> AsyncConnection:
+        self._check()
+        idle, slots = self._here()
+        try:
+            if slots.locked():
+                await asyncio.wait_for(slots.acquire(), self._wait_s)
+            else:
+                await slots.acquire()  # does not suspend: what is sent goes out before anything else runs here
+        except TimeoutError:
+            raise self._all_busy() from None
+        try:
+            while idle:
+                conn = idle.pop()
+                if not proven or await _aanswers(conn):
+                    return conn
+            return await self._connector.aconnect()
+        except BaseException:
+            slots.release()
+            raise
+
+    async def agive(self, conn: AsyncConnection, *, broken: bool = False) -> None:
+        idle, slots = self._here()
+        if self.closed or broken:
+            await conn.disconnect(nowait=True)
+        else:
+            idle.append(conn)
+        slots.release()
+
+    def forget_idle(self) -> None:
+        """Close the idle ones: one connection broke, and what broke it seldom broke it alone."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    async def aforget_idle(self) -> None:
+        idle, _ = self._here()
+        while idle:
+            await idle.pop().disconnect(nowait=True)
+
+    def move_to(self, host: str, port: int) -> None:
+        self._connector.move_to(host, port)
+
+    def _here(self) -> tuple[list[AsyncConnection], asyncio.Semaphore]:
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            self._leave_ended_loops()
+            found = self._loops[loop] = ([], asyncio.Semaphore(self._size))
+        return found
+
+    def _leave_ended_loops(self) -> None:
+        """Nobody can await the end of a connection whose loop is closed: hang up."""
+        for loop in [known for known in self._loops if known.is_closed()]:
+            for conn in self._loops.pop(loop)[0]:
+                _hang_up(conn)
+
+    def close(self) -> None:
+        self.closed = True
+        self.forget_idle()
+        for idle, _ in self._loops.values():
+            while idle:
+                _hang_up(idle.pop())
+        self._loops.clear()
+
+    async def aclose(self) -> None:
+        self.closed = True
+        if asyncio.get_running_loop() in self._loops:
+            await self.aforget_idle()
+        self.close()
+
+
+def _hang_up(conn: AsyncConnection) -> None:
+    writer, conn._writer, conn._reader = conn._writer, None, None
+    if writer is not None:
+        transport = writer.transport
+        sock = transport.get_extra_info("socket")
+        transport.abort() if not transport.is_closing() and not _loop_of(transport).is_closed() else None
+        if sock is not None and _loop_of(transport).is_closed():
+            os.close(sock.detach()) if hasattr(sock, "detach") else None
+
+
+def _loop_of(transport: Any) -> asyncio.AbstractEventLoop:
+    loop: asyncio.AbstractEventLoop = transport._loop
+    return loop
+
+
+def _answers(conn: Connection) -> bool:
+    """Whether the server is still at the other end; closes the connection if not."""
+    try:
+        conn.send_command("PING", check_health=False)
+        conn.read_response()
+    except (their.RedisError, OSError):
+        conn.disconnect()
+        return False
+    return True
+
+
+async def _aanswers(conn: AsyncConnection) -> bool:
+    try:
+        await conn.send_command("PING", check_health=False)
+        await conn.read_response()
+    except (their.RedisError, OSError):
+        await conn.disconnect(nowait=True)
+        return False
+    return True

@@ -1,0 +1,63 @@
+"""Translates errors of redis-py into ours, by their class and the server's own code."""
+
+from __future__ import annotations
+
+import redis.exceptions as their
+
+from fairlane.errors import StoreError, StoreUnavailable
+from fairlane.stores.retries import Again, Lost
+
+STORE = "redis"
+BUSY, UNUSABLE = "is busy", "cannot be used"
+SILENCES = (their.TimeoutError,)
+"""What redis-py raises where no answer came in time."""
+
+_NOTHING_DONE = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN")
+"""What a server answers while it starts, fails over or moves our slot: it has done nothing of the call."""
+_ADVICE = {
+    "OOM": "its memory is full; raise maxmemory, or let retention remove more",
+    "MISCONF": "it cannot write to its disk; free space there",
+    "NOAUTH": "it asks for a password; put it into the url",
+    "WRONGPASS": "it does not know this user and password",
+    "NOPERM": "this user lacks a right; docs/reference/redis-keys.md lists what is needed",
+    "NOREPLICAS": "too few of its replicas answer (min-replicas-to-write)",
+}
+
+
+class Moved(Again):
+    """Another node of the cluster serves our slot."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"our slot has moved to {host}:{port}")
+        self.host, self.port = host, port
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def unreachable(error: BaseException) -> StoreUnavailable:
+    """No connection could be made: nothing was sent."""
+    code = getattr(error, "status_code", "") or ""
+    known = next((advice for name, advice in _ADVICE.items() if name in (code, one_line(error).split(" ")[0])), None)
+    if known is not None or isinstance(error, their.AuthenticationError):
+        return StoreUnavailable(STORE, f"{one_line(error)}; {known or 'check user and password'}", UNUSABLE)
+    return StoreUnavailable(STORE, one_line(error))
+
+
+def translated(error: Exception) -> StoreError | Lost | Again:
+    """One of our errors, or `Lost` or `Again`, for an error of redis-py on an open connection."""
+    text = one_line(error)
+    if isinstance(error, their.MovedError | their.AskError):
+        return Moved(error.host, error.port)
+    if isinstance(error, their.ConnectionError | their.TimeoutError) and not isinstance(
+        error, their.BusyLoadingError | their.AuthenticationError | their.AuthorizationError
+    ):
+        return Lost(text)
+    code = getattr(error, "status_code", None) or text.partition(" ")[0]
+    if code in _NOTHING_DONE or isinstance(error, their.BusyLoadingError | their.ReadOnlyError):
+        return Again(text)
+    for name, advice in _ADVICE.items():
+        if code == name or name in text:
+            return StoreUnavailable(STORE, f"{text}; {advice}", UNUSABLE)
+    return StoreError(f"Redis failed: {text}")

@@ -1,0 +1,73 @@
+"""Whether the server can be trusted with jobs: what it does when its memory is full, and what it writes to disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.core.ops import Check, Health
+from fairlane.errors import ConfigError
+from fairlane.stores.instants import from_us
+from fairlane.stores.redis.steps import Commands, Steps, Work, handles
+
+FORMAT = 1
+"""Of the keys; a server that newer code has written to says a higher one."""
+OLDEST = (6, 2)
+EVICTS = (
+    'maxmemory-policy is "{policy}": when its memory is full this server throws jobs away. '
+    'Set it to "noeviction", or give Fairlane a server of its own'
+)
+NO_AOF = (
+    "appendonly is off: a crash of the server loses what was acknowledged since its last snapshot. "
+    'Set appendonly to "yes"'
+)
+EVERY_SECOND = (
+    'appendfsync is "{fsync}": a power failure may lose {what}. '
+    'Set it to "always" where no acknowledged job may be lost'
+)
+
+
+def facts_of(info: bytes) -> dict[str, str]:
+    """INFO as a table."""
+    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}
+
+
+def refuse_unsafe(facts: dict[str, str]) -> None:
+    """Raise if jobs must not be put on this server at all."""
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and facts.get("maxmemory", "0") != "0":
+        raise ConfigError(EVICTS.format(policy=policy))
+    version = facts.get("redis_version", "0.0")
+    if "valkey_version" not in facts and tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise ConfigError(f"the server is Redis {version}: Fairlane needs Redis 6.2 or newer, or Valkey")
+
+
+@handles
+def check(work: Work, op: Check) -> Steps[Health]:
+    yield from work.read(("HLEN", "meta"), watch=False)
+    [info, settings] = yield Commands((("INFO",), ("CONFIG", "GET", "appendfsync")))
+    facts = facts_of(info)
+    appendonly = facts.get("aof_enabled") == "1"
+    fsync = _setting(settings)
+    degraded = []
+    if not appendonly:
+        degraded.append(NO_AOF)
+    elif fsync in ("everysec", "no"):
+        what = "the last second" if fsync == "everysec" else "the last half minute"
+        degraded.append(EVERY_SECOND.format(fsync=fsync, what=what))
+    if facts.get("maxmemory_policy", "noeviction") != "noeviction":
+        degraded.append(EVICTS.format(policy=facts["maxmemory_policy"]))
+    name = f"Valkey {facts['valkey_version']}" if "valkey_version" in facts else f"Redis {facts.get('redis_version')}"
+    return Health(
+        now=from_us(work.now),
+        store="redis",
+        server=name,
+        schema_version=FORMAT,
+        durable=appendonly,
+        degraded=tuple(degraded),
+    )
+
+
+def _setting(reply: Any) -> str | None:
+    """None: this user may not ask."""
+    return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None

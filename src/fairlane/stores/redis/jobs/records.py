@@ -1,0 +1,156 @@
+"""Jobs put together from their bodies, states and facts: one with its attempts and log, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from fairlane.core.ids import JobId, Seq
+from fairlane.core.job import Attempt, Job
+from fairlane.core.ops import GetJob, JobDetail, LogLine
+from fairlane.stores.instants import from_us, maybe_from_us
+from fairlane.stores.redis.states import (
+    JobState,
+    KeptAttempt,
+    KeptBody,
+    read_attempt,
+    read_body,
+    read_error,
+    state_of,
+    worker_id,
+)
+from fairlane.stores.redis.steps import Script, Steps, Work, handles
+
+_read_log = msgspec.json.Decoder(tuple[LogLine, ...]).decode
+
+
+class KeptJob(NamedTuple):
+    """All that is kept of one job."""
+
+    seq: Seq
+    body: KeptBody
+    state: JobState
+    facts: dict[bytes, bytes]
+
+
+@handles
+def get_job(work: Work, op: GetJob) -> Steps[JobDetail | None]:
+    found = yield from find_job(work, op.id, op.scope.tenant)
+    if found is None:
+        return None
+    progress = found.facts.get(b"progress")
+    return JobDetail(
+        job=job_of(found),
+        attempts=attempts_of(found),
+        progress=None if progress is None else float(progress),
+        log=_read_log(found.facts.get(b"log", b"[]")),
+    )
+
+
+def find_job(work: Work, job_id: JobId, tenant: str | None) -> Generator[Script, Any, KeptJob | None]:
+    """A job, if it is there and the tenant (None: any) may see it."""
+    [seq] = yield from work.read(("HGET", "id", job_id.hex))
+    if seq is None:
+        return None
+    [found] = yield from read_jobs(work, [Seq(int(seq))])
+    return found if found is not None and tenant in (None, found.body.tenant) else None
+
+
+def read_jobs(work: Work, seqs: Sequence[int], *, watch: bool = True) -> Generator[Script, Any, list[KeptJob | None]]:
+    """The jobs with these numbers, in the order given; None: it has been removed."""
+    if not seqs:
+        return []
+    bodies, states, *facts = yield from work.read(
+        ("MGET", *(f"job:{seq}" for seq in seqs)),
+        ("MGET", *(f"state:{seq}" for seq in seqs)),
+        *(("HGETALL", f"facts:{seq}") for seq in seqs),
+        watch=watch,
+    )
+    found: list[KeptJob | None] = []
+    for seq, body, state, fields in zip(seqs, bodies, states, facts, strict=True):
+        if body is None:
+            found.append(None)
+            continue
+        kept = read_body(body)
+        found.append(KeptJob(Seq(seq), kept, state_of(kept, state), dict(zip(fields[::2], fields[1::2], strict=True))))
+    return found
+
+
+def job_of(kept: KeptJob) -> Job:
+    body, state = kept.body, kept.state
+    error = read_error(kept.facts[b"error"]) if b"error" in kept.facts else None
+    result = kept.facts.get(b"result")
+    own_id = UUID(hex=body.id)
+    return Job(
+        seq=kept.seq,
+        id=JobId(own_id),
+        type=body.type,
+        status=state.status,
+        tenant=body.tenant,
+        queue=body.queue,
+        priority=body.priority,
+        category=body.category,
+        payload=body.payload,
+        payload_version=body.payload_version,
+        idempotency_key=str(own_id) if body.idempotency_key is None else body.idempotency_key,
+        dedup_key=body.dedup_key,
+        correlation_id=str(own_id) if body.correlation_id is None else body.correlation_id,
+        parent_id=None if body.parent_id is None else JobId(UUID(hex=body.parent_id)),
+        created_by=body.created_by,
+        refs=body.refs or {},
+        headers=body.headers or {},
+        attempt=state.attempt,
+        attempts=state.attempts,
+        crashes=state.crashes,
+        max_attempts=body.max_attempts,
+        timeout_s=body.timeout_s,
+        enqueued_at=from_us(body.enqueued),
+        scheduled_at=from_us(body.due),
+        run_at=from_us(state.due),
+        started_at=maybe_from_us(state.started),
+        finished_at=maybe_from_us(state.finished),
+        worker=None if state.worker is None else worker_id(state.worker),
+        cancel_requested=state.place == "leased" and bool(state.cancel),
+        result=None if result is None else result.decode(),
+        error_class=None if error is None else error.error_class,
+        error_type=None if error is None else error.error_type,
+        last_error=None if error is None else error.error_message,
+        last_error_at=None if error is None else from_us(error.at),
+    )
+
+
+def attempts_of(kept: KeptJob) -> tuple[Attempt, ...]:
+    """How its attempts ended, by number. A completed one stands in the state alone."""
+    ended = [read_attempt(value) for name, value in kept.facts.items() if name.startswith(b"attempt:")]
+    state = kept.state
+    if state.place == "completed" and state.leased is not None and state.finished is not None:
+        last = KeptAttempt(
+            attempt=state.attempt,
+            outcome="completed",
+            worker=state.worker,
+            leased=state.leased,
+            expires=state.deadline,
+            started=state.started,
+            ended=state.finished,
+        )
+        ended.append(last)
+    return tuple(_attempt(one) for one in sorted(ended, key=lambda one: one.attempt))
+
+
+def _attempt(kept: KeptAttempt) -> Attempt:
+    return Attempt(
+        attempt=kept.attempt,
+        outcome=kept.outcome,
+        worker=None if kept.worker is None else worker_id(kept.worker),
+        leased_at=from_us(kept.leased),
+        expires_at=maybe_from_us(kept.expires),
+        started_at=maybe_from_us(kept.started),
+        ended_at=from_us(kept.ended),
+        error_class=kept.error_class,
+        error_type=kept.error_type,
+        error_message=kept.error_message,
+        traceback=kept.traceback,
+    )

@@ -1,0 +1,66 @@
+-- Writes what a handler has decided, unless anything it has read was changed: then nothing, and nil.
+-- ARGV: instant, [[[command, key, …], digest of its reply], …], [[function, argument, …], …], bodies of new jobs …
+local now = tonumber(ARGV[1])
+local function with_tag(command)
+  if command[1] == 'MGET' then
+    for number = 2, #command do command[number] = P .. command[number] end
+  else
+    command[2] = P .. command[2]
+  end
+  return command
+end
+
+for _, seen in ipairs(unpacked(ARGV[2])) do
+  if redis.sha1hex(pack(call(unpack(with_tag(seen[1]))))) ~= seen[2] then return false end
+end
+
+local functions = {}
+
+functions['do'] = function(command) return call(unpack(with_tag(command))) end
+
+functions.audit = function(tenant, target, document) return write_audit(tenant, target, document) end
+
+-- The job goes to another place: `state` as in the prelude.
+functions.move = function(seq, state)
+  move(read_job(seq), state)
+  return 1
+end
+
+functions.finish = function(seq, place, counters, ended)
+  finish(read_job(seq), place, now, counters, ended)
+  return 1
+end
+
+functions.record = function(seq, ended)
+  record(read_job(seq), ended)
+  return 1
+end
+
+functions.letter = function(seq, failure)
+  open_dead_letter(read_job(seq), failure, now)
+  return 1
+end
+
+functions.create = function(given, body)
+  return create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
+end
+
+functions.wake_for_ready = function()
+  write_jobs()
+  wake_for_ready(now)
+  return 1
+end
+
+functions.wake = function(queues)
+  local set = {}
+  for _, queue in ipairs(queues) do set[queue] = true end
+  wake(now, set, false)
+  return 1
+end
+
+local answers = {}
+for place, act in ipairs(unpacked(ARGV[3])) do
+  answers[place] = functions[act[1]](act[2], act[3], act[4], act[5])
+end
+write_jobs()
+return answers

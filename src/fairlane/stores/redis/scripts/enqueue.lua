@@ -1,0 +1,120 @@
+-- Puts jobs in, as far as pauses and the limits of their tenants allow.
+-- ARGV: instant or '', {jobs, capacity, notify, version, too_long, terms}, the body of each job.
+-- Answers {'limits', version, limit, …}: they have changed, send it again; {'full' | 'too_long', depth};
+-- {'paused', depth, pause}; {'refused', depth, tenant, queue, found}; or {'done', depth, receipts, over}.
+local op = unpacked(ARGV[2])
+local meta = call('HMGET', META, 'limits_version', 'refusals')
+if tonumber(meta[1] or 0) ~= op.version then
+  return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
+end
+
+local depth = false
+if op.capacity then
+  local counted = call('HGETALL', P .. 'counts')
+  depth = 0
+  for place = 1, #counted, 2 do
+    local kind = counted[place]:match('^(%a+):')
+    if kind == 'ready' or kind == 'scheduled' or kind == 'failed' or kind == 'held' then
+      depth = depth + counted[place + 1]
+    end
+  end
+  depth = math.min(depth, math.max(op.capacity, 0))
+  if depth + #op.jobs > op.capacity then return {'full', depth} end
+end
+
+if meta[2] and tonumber(meta[2]) > 0 then
+  local refusing = {}
+  for _, name in ipairs(call('SMEMBERS', P .. 'refusals')) do refusing[name] = true end
+  for _, given in ipairs(op.jobs) do
+    for _, name in ipairs({'queue:' .. given.queue, 'tenant:' .. given.tenant, 'type:' .. given.type}) do
+      if refusing[name] then return {'paused', depth, call('HGET', P .. 'pause', name)} end
+    end
+  end
+end
+if op.too_long then return {'too_long', depth} end
+
+-- Decide for every job before the first is written: a refusal leaves nothing.
+local quotas, receipts, new = {}, {}, {}
+local own = {id = {}, idempotency = {}, dedup = {}} -- of jobs that this call creates, by their place
+local NUMBER_OF = {id = P .. 'id', idempotency = P .. 'idempotency', dedup = P .. 'dedup'}
+
+local function holder(kind, name)
+  if not name then return nil end
+  local place = own[kind][name]
+  if place then return nil, place end
+  local seq = call('HGET', NUMBER_OF[kind], name)
+  return seq and tonumber(seq)
+end
+
+for _, terms in ipairs(op.terms or {}) do
+  local places = {}
+  for number, place in ipairs({'ready:', 'scheduled:', 'failed:', 'held:', 'prefetched:', 'processing:'}) do
+    places[number] = place .. terms[2]
+  end
+  local found = 0
+  for _, number in ipairs(call('HMGET', P .. 'count:' .. terms[1], unpack(places))) do found = found + (number or 0) end
+  local key = joined(terms[1], terms[2])
+  quotas[key] = {found = math.min(found, math.max(terms[3], 0)), limit = terms[3], policy = terms[4], made = 0}
+end
+
+for place, given in ipairs(op.jobs) do
+  local met
+  for _, kind in ipairs({'id', 'idempotency', 'dedup'}) do
+    local seq, twin = holder(kind, given[kind])
+    if seq or twin then
+      met = {kind = kind, seq = seq, twin = twin}
+      break
+    end
+  end
+  if met then
+    receipts[place] = met
+  else
+    local quota = op.terms and quotas[joined(given.tenant, given.queue)]
+    if quota then
+      quota.made = quota.made + 1
+      if quota.found + quota.made > quota.limit then
+        quota.over = true
+        if quota.policy == 'reject' then return {'refused', depth, given.tenant, given.queue, quota.found} end
+        given.held = quota.policy == 'hold'
+      end
+    end
+    new[#new + 1] = place
+    for kind, names in pairs(own) do
+      if given[kind] then names[given[kind]] = place end
+    end
+  end
+end
+
+local now = clock(ARGV[1], true)
+local queues, some = {}, false
+if #new > 0 then
+  local seq = call('HINCRBY', META, 'seq', #new) - #new
+  for _, place in ipairs(new) do
+    seq = seq + 1
+    local given = op.jobs[place]
+    if given.delay then given.due = math.min(now + given.delay, LATEST_US) end
+    create(now, seq, ARGV[2 + place], given)
+    receipts[place] = {seq = seq, held = given.held}
+    if not given.held then queues[given.queue], some = true, true end
+  end
+  write_jobs()
+end
+
+local answers = {}
+for place, given in ipairs(op.jobs) do
+  local receipt = receipts[place]
+  local kind, seq = receipt.kind, receipt.seq or receipts[receipt.twin].seq
+  if not kind then
+    answers[place] = receipt.held and {seq} or seq
+  elseif kind == 'id' then
+    answers[place] = {seq, call('GET', P .. 'job:' .. seq)}
+  else
+    answers[place] = {seq, read_job(seq).id, kind}
+  end
+end
+local over = {}
+for key, quota in pairs(quotas) do
+  if quota.over then over[#over + 1] = {key, quota.found} end
+end
+if some and op.notify ~= 'never' then wake(now, queues, op.notify == 'always') end
+return {'done', depth, answers, over}

@@ -1,0 +1,212 @@
+"""What is kept of a job, as scripts write it and handlers read it: its body, its state, its attempts.
+
+`job:<seq>`    one array, `KeptBody`, written once. Scripts read its first eleven elements and never the others.
+`state:<seq>`  one table, `JobState`; none while the job is where its enqueue has put it.
+`facts:<seq>`  a hash with what most jobs have not; its documents are `KeptAttempt`, `KeptError`, `KeptLetter`.
+
+Instants are microseconds since 1970, exact until the year 2255: scripts count in floating point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from fairlane.core.ids import JobId, WorkerId
+from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec, Status
+from fairlane.errors import StoreRefused
+from fairlane.stores.instants import LATEST_US, span_us, to_us
+from fairlane.stores.redis.errors import STORE
+
+Place = Literal["ready", "scheduled", "failed", "held", "leased", "completed", "dead", "cancelled"]
+"""`failed`: scheduled, for its retry."""
+
+
+class KeptBody(Struct, frozen=True, array_like=True):
+    """What was enqueued. `HEAD` and `BODY_HEADER` in scripts/prelude.lua depend on its order and length."""
+
+    enqueued: int
+    due: int
+    place: Place
+    id: str
+    tenant: str
+    queue: str
+    type: str
+    band: int
+    rank: int
+    lease_us: int | None
+    """How long a started lease lasts: twice the timeout."""
+    dedup: str | None
+    """The field of its dedup key."""
+    priority: int
+    max_attempts: int
+    payload_version: int
+    timeout_s: float | None
+    category: str | None
+    idempotency_key: str | None
+    dedup_key: str | None
+    correlation_id: str | None
+    parent_id: str | None
+    created_by: str | None
+    refs: dict[str, int | str] | None
+    headers: dict[str, str] | None
+    retry: str | None
+    payload: str
+
+
+class JobState(Struct, frozen=True, kw_only=True):
+    """Where a job is and all it carries; `None` where that does not apply there."""
+
+    place: Place
+    due: int
+    attempt: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    suspect: bool | None = None
+    aged: int | None = None
+    put_off: bool | None = None
+    worker: str | None = None
+    claim: int | None = None
+    nth: int | None = None
+    lane: str | None = None
+    leased: int | None = None
+    started: int | None = None
+    deadline: int | None = None
+    alone: bool | None = None
+    cancel: bool | None = None
+    rated: list[str] | None = None
+    finished: int | None = None
+    outcome: AttemptOutcome | None = None
+
+    @property
+    def status(self) -> Status:
+        if self.place == "leased":
+            return "pending" if self.started is None else "processing"
+        return "pending" if self.place in ("ready", "scheduled", "held") else self.place  # type: ignore[return-value]
+
+
+class KeptAttempt(Struct, frozen=True, kw_only=True):
+    attempt: int
+    outcome: AttemptOutcome
+    worker: str | None = None
+    leased: int
+    expires: int | None = None
+    started: int | None = None
+    ended: int
+    error_class: ErrorClass | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+
+
+class KeptError(Struct, frozen=True, kw_only=True):
+    """The newest error of a job."""
+
+    error_class: ErrorClass
+    error_type: str
+    error_message: str
+    at: int
+
+
+class KeptLetter(Struct, frozen=True, kw_only=True):
+    status: str
+    reason: str
+    error_class: ErrorClass
+    error_type: str
+    fingerprint: str
+    died: int
+    acknowledged_by: str | None = None
+    acknowledged: int | None = None
+    closed_by: str | None = None
+    closed: int | None = None
+    notes: str | None = None
+    reprocess_count: int = 0
+    reprocessed_as: str | None = None
+
+
+read_body = msgspec.msgpack.Decoder(KeptBody).decode
+read_state = msgspec.msgpack.Decoder(JobState).decode
+read_attempt = msgspec.msgpack.Decoder(KeptAttempt).decode
+read_error = msgspec.msgpack.Decoder(KeptError).decode
+read_letter = msgspec.msgpack.Decoder(KeptLetter).decode
+
+_encode = msgspec.msgpack.encode
+
+
+def state_of(body: KeptBody, kept: bytes | None) -> JobState:
+    return JobState(place=body.place, due=body.due) if kept is None else read_state(kept)
+
+
+def joined(first: str, second: str) -> str:
+    """Two names as one that no other two can make; `joined` in the prelude."""
+    return f"{len(first.encode())}:{first}{second}"
+
+
+def worker_id(text: str) -> WorkerId:
+    from uuid import UUID
+
+    return WorkerId(UUID(hex=text))
+
+
+def new_job(spec: JobSpec, *, payload: str | None = None) -> tuple[dict[str, Any], bytes]:
+    """What `create` in the prelude takes: what it has to look at, and the body from the id on."""
+    own_id = spec.id.hex
+    dedup = None if spec.dedup_key is None else joined(spec.tenant, joined(spec.type, spec.dedup_key))
+    parent = None if spec.parent_id is None else spec.parent_id.hex
+    lease_us = None
+    if spec.timeout_s is not None:
+        span_us(spec.timeout_s)  # refuses what is no number
+        lease_us = int(min(round(spec.timeout_s * 2_000_000.0), LATEST_US))
+    given: dict[str, Any] = {"id": own_id, "tenant": spec.tenant, "queue": spec.queue, "type": spec.type}
+    if spec.run_at is not None:
+        given["due"] = to_us(spec.run_at)
+    elif spec.delay_s:
+        given["delay"] = span_us(spec.delay_s)
+    if spec.idempotency_key is not None:
+        given["idempotency"] = joined(spec.tenant, spec.idempotency_key)
+    if dedup is not None:
+        given["dedup"] = dedup
+    if spec.correlation_id is not None:
+        given["correlation"] = spec.correlation_id
+    if parent is not None:
+        given["parent"] = parent
+    body = _encode(
+        (
+            own_id,
+            spec.tenant,
+            spec.queue,
+            spec.type,
+            spec.band,
+            spec.rank,
+            lease_us,
+            dedup,
+            spec.priority,
+            spec.max_attempts,
+            spec.payload_version,
+            spec.timeout_s,
+            spec.category,
+            spec.idempotency_key,
+            spec.dedup_key,
+            spec.correlation_id,
+            parent,
+            spec.created_by,
+            spec.refs or None,
+            spec.headers or None,
+            None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
+            text_of(spec.payload, "the payload of job", spec.id) if payload is None else payload,
+        )
+    )
+    return given, body[_REST:]
+
+
+_REST = 3
+"""Bytes before the first of 22 elements."""
+
+
+def text_of(raw: msgspec.Raw, what: str, whose: JobId | object) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise StoreRefused(STORE, f"{what} {whose} is not UTF-8: {error}; nothing was changed") from error
