@@ -16,7 +16,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fairlane import Fairlane, QueuePolicy, RateLimited, Retry
+from fairlane import Fairlane, QueuePolicy, RateLimited, Retry, current_job
 from fairlane.client.settings.load import load
 from fairlane.core.chance import FixedChance
 from fairlane.core.clock import FakeClock, SystemClock
@@ -70,9 +70,13 @@ def waits(app: Fairlane, enqueue: Callable[[], Any]) -> list[float]:
         found.append(wait_s)
 
 
-def failing(app: Fairlane, error: Exception | None = None, **options: Any) -> Any:
+def failing(app: Fairlane, error: Exception | None = None, seen: dict[UUID, int] | None = None, **options: Any) -> Any:
+    """A task that fails, and notes how many attempts its jobs say they have."""
+
     @app.task(name=f"fails.{len(app.tasks)}", **options)
     def fails() -> None:
+        if seen is not None:
+            seen[current_job().id] = current_job().max_attempts
         raise error or ConnectionError("no")
 
     return fails
@@ -228,13 +232,15 @@ def test_a_job_enqueued_by_sql_has_the_attempts_of_its_queue_and_task_too(ground
             ({"queue": "two", "max_attempts": 3}, 3),
             ({"queue": "six", "retry": Retry(max_attempts=4, delays=(0.0,))}, 4),
         ):
-            task = failing(app, **options)
+            seen: dict[UUID, int] = {}
+            task = failing(app, seen=seen, **options)
             name, queue = task.name, task.definition.queue
             ours = task.enqueue().id
             theirs, keyed = by_sql(dsn, name, queue), by_sql(dsn, name, queue, idempotency_key=name)
             own = by_sql(dsn, name, queue, max_attempts=1)
             run_due(app)
             found = [app.jobs.get(job) for job in (ours, theirs, keyed, own)]
+            assert seen == {ours: attempts, theirs: attempts, keyed: attempts, own: 1}, "as the code of the job sees it"
             assert [(job.status, job.attempts) for job in found if job] == [("dead", attempts)] * 3 + [("dead", 1)]
 
 

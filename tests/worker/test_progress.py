@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlane import AttemptCancelled, Fairlane, LeaseLost, Retry, current_job
-from fairlane.core.ops import LOG_LINES, Note, Op
+from fairlane.core.ids import JobId
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import LOG_LINES, Enqueue, Note, Op
 from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.worker import progress
@@ -50,6 +53,22 @@ def test_progress_and_log_of_a_job_can_be_read_while_it_runs_and_afterwards(work
 
     asyncio.run(story())
     assert said() == (1.0, ["first page", "last page"])
+
+
+@pytest.mark.requirement("D17")
+def test_a_job_that_leaves_its_attempts_to_the_policy_sees_those_of_its_task(works: Works) -> None:
+    @works.app.task(name="export", max_attempts=7)
+    async def export() -> int:
+        return current_job().max_attempts
+
+    for retry, shown in ((b'{"by_policy":true}', "7"), (b'{"max_attempts":3}', "3")):
+        made = JobId(works.app.runtime.new_job_id())
+        spec = JobSpec(id=made, type="export", payload=Raw(b"{}"), max_attempts=3, retry=Raw(retry))
+        works.app.runtime.store.run(Enqueue(jobs=(spec,)))
+        works.drain()
+        job = works.app.jobs.get(made)
+        assert job is not None
+        assert job.result == shown
 
 
 def test_a_chatty_job_is_written_down_seldom(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ def decide(
     error_class = classifier.classify(exc)
     what = failure(exc, error_class, lease.type)
     failed = lease.attempts + 1
-    if error_class == "non_retryable" or failed >= _max_attempts(lease, policy):
+    if error_class == "non_retryable" or failed >= max_attempts_of(lease, policy):
         return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
     delay_s = _asked_delay_s(exc, policy, now, fraction)
     if delay_s is None:
@@ -266,7 +266,7 @@ def _asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: 
     return min(asked, policy.longest_retry_after_s) * (1.0 + policy.retry_after_spread * fraction)
 
 
-def _max_attempts(lease: Lease, policy: Policy) -> int:
+def max_attempts_of(lease: Lease, policy: Policy) -> int:
     """The job's own number; for one enqueued by SQL without a number, that of its task, queue or application here."""
     if lease.retry is not None and BY_POLICY.fullmatch(bytes(lease.retry)):
         return policy.max_attempts()

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in_force
 from fairlane.client.app import Fairlane
 from fairlane.client.context import NoteTaker, running
@@ -24,7 +26,7 @@ from fairlane.core.ops import Report
 from fairlane.core.ops.workers import CaughtException
 from fairlane.core.outcome import Completed, Died, Failure, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.storable import type_name
-from fairlane.core.retry import completed, decide
+from fairlane.core.retry import completed, decide, max_attempts_of
 from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, NeedsNewerCode
 
 if TYPE_CHECKING:
@@ -59,6 +61,12 @@ class PreparedTask:
     def timeout_s(self, lease: Lease) -> float:
         """The job's own timeout, else the task's, the queue's, the fast or the slow one: every attempt has one."""
         return lease.timeout_s or self.rules(lease.queue).timeout_s
+
+    def shown(self, lease: Lease) -> Lease:
+        """The lease as its job's code sees it, with the attempts that the policy here gives a job enqueued by SQL."""
+        if lease.retry is None:
+            return lease
+        return replace(lease, max_attempts=max_attempts_of(lease, self.rules(lease.queue).policy))
 
     def returned(self, lease: Lease, result: object, ran_s: float) -> Outcome:
         return completed(lease, result, ran_s)
@@ -96,7 +104,8 @@ def run_directly(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) ->
     task = PreparedTask(app, app.tasks.require(lease.type))
     began_s = app.runtime.clock.monotonic()
     try:
-        with running(lease, notes, app.runtime.clock, began_s + task.timeout_s(lease)), around_by_caller(task.breaker):
+        until_s = began_s + task.timeout_s(lease)
+        with running(task.shown(lease), notes, app.runtime.clock, until_s), around_by_caller(task.breaker):
             arguments = task.decode(lease)
             result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
     except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a runner: as in a slot

@@ -198,7 +198,7 @@ class SlotRunner:
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._state.tasks[lease.type]
         slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
-        slot.job = current = CurrentJob(lease, self._progress, self._clock, began_s + slot.timeout_s)
+        slot.job = current = CurrentJob(task.shown(lease), self._progress, self._clock, began_s + slot.timeout_s)
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         is_context_lost = False
         try:
