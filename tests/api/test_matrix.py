@@ -14,7 +14,7 @@ from fairlane.api import create_api
 from fairlane.api.router import GatedRoute, UndeclaredRoute, gated_routes
 from fairlane.client.rights import Right, holding, right_of
 from fairlane.client.steps import Verbs
-from fairlane.core.ids import WorkerId
+from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.ops import CaughtException, Renew, ReportExceptions
 from fairlane.errors import RoleMissing
 from tests.api.asgi import Stream
@@ -254,10 +254,32 @@ def test_who_may_is_answered(house: ShopHouse, name: str, who: str) -> None:
     assert answer.status_code in {200, 201, 204, 303}, answer.text
 
 
+def mark_what_all_share(house: ShopHouse) -> None:
+    """Who did what to a shared queue or task and why, and where workers run, is not a tenant's business."""
+    house.app.queues.pause("default", by=CANARY, notes=CANARY)
+    house.app.tasks.pause("mail.send", by=CANARY, notes=CANARY)
+    house.app.limits.set(queue="default", running=50, by=CANARY, notes=CANARY)
+    store, worker = house.app.runtime.store, WorkerId(house.app.runtime.new_job_id())
+    store.run(Renew(worker=worker, lease_s=3600, name=CANARY))
+    caught = CaughtException(
+        id=JobId(house.own.dead),
+        task="mail.send",
+        tenant=OWN,
+        attempt=1,
+        type="OSError",
+        error="no route",
+        error_class="transient",
+        is_final=False,
+        at=house.clock.now(),
+    )
+    store.run(ReportExceptions(worker=worker, exceptions=(caught,)))
+
+
 @pytest.mark.requirement("W13")
 @pytest.mark.parametrize("name", TENANTS_OWN)
 def test_a_tenants_caller_is_answered_about_its_own(on_each_store: ShopHouse, name: str) -> None:
     house = on_each_store
+    mark_what_all_share(house)
     answer = ask(house, name, house.own, house.token(EVERY_ROLE, tenant=OWN))
     assert answer.status_code in {200, 201, 204}, answer.text
     assert CANARY not in answer.text
