@@ -208,3 +208,25 @@ def test_jobs_that_keep_crashing_processes_run_isolated_and_the_other_tenant_har
     crew.eventually(lambda: trusted.status() == "completed")
     assert trusted.result() in foreman.workers()
     assert foreman.stop() == 0
+
+
+@pytest.mark.requirement("I12")
+def test_what_crashed_a_process_alone_or_elsewhere_is_isolated_at_its_first_crash(postgres_crew: Crew) -> None:
+    crew, isolates = postgres_crew, 'task "yard.moody" of tenant "bad" keeps crashing processes'
+    bad = crew.task("moody").using(tenant="bad")
+    first = crew.start("-p", "1", "-s", "2", "-q", "bulk")
+    alone = bad.using(queue="bulk").enqueue("bad")
+    crew.eventually(lambda: isolates in first.log())
+    assert len(crew.began(alone)) == 1, "before its next attempt, in a process of its own"
+    figure = "isolated.yard.moody.bad"
+    crew.eventually(lambda: [w for w in crew.app.runtime.store.run(ListWorkers()).workers if figure in w.figures])
+
+    second = crew.start("-p", "1", "-s", "2", "-q", "default")
+    beside = crew.task("work_once").using(tenant="good").enqueue(60.0)
+    crew.began(beside)
+    among_others = bad.enqueue("bad")
+    crew.eventually(lambda: isolates in second.log())
+    assert len(crew.began(among_others)) == 1
+    crew.eventually(lambda: beside.status() == "completed")
+    assert 'tenant "good"' not in second.log()
+    assert first.stop() == second.stop() == 0

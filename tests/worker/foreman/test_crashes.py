@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from fairlane.worker.foreman.crashes import FORGET_S, KEPT, MOST, SUCCESS, Crashes
+import signal
+
+import pytest
+
+from fairlane.worker.foreman.crashes import FORGET_S, KEPT, MOST, SUCCESS, Crashes, culprits_of
 from fairlane.worker.foreman.messages import JobKind
 from tests.worker.conftest import Ahead
 
-BAD, GOOD = JobKind("mail.send", "acme"), JobKind("mail.send", "globex")
+BAD, GOOD, OTHER = (JobKind("mail.send", tenant) for tenant in ("acme", "globex", "initech"))
 
 
-def test_three_crashes_among_others_isolate_a_kind_and_one_alone_counts_twice() -> None:
+def test_two_crashes_among_others_isolate_a_kind_and_so_does_one_alone() -> None:
     crashes = Crashes(Ahead())
     assert crashes.add((BAD, GOOD), alone=False) == ()
-    assert crashes.add((BAD,), alone=True) == (BAD,)
-    assert crashes.add((BAD, GOOD), alone=False) == (), "known already"
+    assert crashes.add((BAD,), alone=False) == (BAD,)
+    assert crashes.add((BAD, OTHER), alone=False) == (), "known already"
     assert crashes.suspects().isolated == (BAD,)
-    assert set(crashes.suspects().watched) == {BAD, GOOD}
+    assert set(crashes.suspects().watched) == {BAD, GOOD, OTHER}
     assert crashes.add((GOOD,), alone=False) == (GOOD,)
+    assert Crashes(Ahead()).add((BAD,), alone=True) == (BAD,)
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds", "culprits"),
+    [
+        (3, (BAD,), {BAD}),
+        (-signal.SIGSEGV, (BAD,), {BAD}),
+        (-signal.SIGKILL, (BAD,), set()),
+        (3, (BAD, GOOD), set()),
+        (3, (BAD, OTHER), {OTHER}),
+        (-signal.SIGKILL, (BAD, OTHER), {OTHER}),
+    ],
+)
+def test_who_crashed_a_process_is_known_if_one_kind_ran_there_or_another_foreman_knows_it(
+    code: int, kinds: tuple[JobKind, ...], culprits: set[JobKind]
+) -> None:
+    known = Crashes(Ahead())
+    known.add((OTHER,), alone=True)
+    assert culprits_of(kinds, code, [known.figures(), {"memory_mb": 1.0}]) == culprits
 
 
 def test_a_kind_that_succeeds_between_crashes_is_never_isolated() -> None:

@@ -1,20 +1,23 @@
 """Remembers which tasks of which tenants crash processes: their jobs run isolated until they behave.
 
 Every job that ran in a process that died is charged a part, because nobody knows which one it was: those that are
-innocent clear themselves by their successes. A job that crashed alone, in a child process, leaves no doubt. Kept in
-the foreman, which outlives its workers; a foreman on another host learns for itself.
+innocent clear themselves by their successes. A job that crashed a process alone leaves no doubt, and neither does one
+that another foreman knows. Kept in the foreman, which outlives its workers; others read it from their figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Mapping
 
 from fairlane.core.clock import Clock
 from fairlane.worker.foreman.messages import JobKind, Suspects
 
-ISOLATED_AT = 3.0
+ISOLATED_AT = 2.0
 TOGETHER, ALONE = 1.0, 2.0
-"""What a crash counts: of a process that ran several jobs, and of one that ran a single job."""
+"""What a crash counts: of a process that ran several kinds of jobs, and of one that ran a single one."""
+FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
+"""Codes of processes that somebody or the kernel has killed: that proves nothing against what ran there."""
 SUCCESS = 0.1
 """What a success takes off: ten for each crash."""
 MOST = 6.0
@@ -64,10 +67,25 @@ class Crashes:
 
     def figures(self) -> dict[str, float]:
         """For the heartbeat, in which `fairlane workers` shows them."""
-        return {f"isolated.{kind.type}.{kind.tenant}": round(self._scores[kind], 1) for kind in self._isolated}
+        return {figure_of(kind): round(self._scores[kind], 1) for kind in self._isolated}
 
     def _forget(self, kind: JobKind) -> bool:
         del self._scores[kind], self._crashed_s[kind]
         was_isolated = kind in self._isolated
         self._isolated.discard(kind)
         return was_isolated
+
+
+def figure_of(kind: JobKind) -> str:
+    return f"isolated.{kind.type}.{kind.tenant}"
+
+
+def culprits_of(
+    kinds: Iterable[JobKind], code: int | None, figures_elsewhere: Iterable[Mapping[str, float]]
+) -> set[JobKind]:
+    """Which of the kinds that ran in a process have crashed it beyond doubt; `code` is what it exited with."""
+    ran = set(kinds)
+    if len(ran) == 1 and code not in FROM_OUTSIDE:
+        return ran
+    known = {name for figures in figures_elsewhere for name in figures}
+    return {kind for kind in ran if figure_of(kind) in known}

@@ -16,14 +16,14 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
-from fairlane.core.ops import AddEvents, Check, EventDraft
+from fairlane.core.ops import AddEvents, Check, EventDraft, ListWorkers
 from fairlane.core.profiles import ProfileName
 from fairlane.errors import FairlaneError
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.code_changes import FileWatcher
-from fairlane.worker.foreman.crashes import Crashes
+from fairlane.worker.foreman.crashes import Crashes, culprits_of
 from fairlane.worker.foreman.messages import ChildCrash, Dump, Hello, JobKind, Setup, StartRefusal, Successes, ToWorker
 from fairlane.worker.foreman.probes import ProbeServer
 from fairlane.worker.foreman.supervisor import Supervisor
@@ -136,6 +136,16 @@ class Foreman:
         trusted = tuple(kind for kind, count in report.counts if self.crashes.succeed(kind, count))
         self._trust(trusted)
 
+    async def crashed_together(self, kinds: tuple[JobKind, ...], code: int | None) -> None:
+        """A worker died with this code while it ran these kinds of jobs."""
+        figures: list[dict[str, float]] = []
+        with contextlib.suppress(FairlaneError):
+            if self._store is not None:
+                figures = [worker.figures for worker in (await self._store.arun(ListWorkers())).workers]
+        culprits = culprits_of(kinds, code, figures)
+        self.crashed(tuple(culprits), alone=True)
+        self.crashed(tuple(set(kinds) - culprits), alone=False)
+
     def crashed(self, kinds: tuple[JobKind, ...], *, alone: bool) -> None:
         """A process died that ran these kinds of jobs."""
         if not kinds:
@@ -230,6 +240,9 @@ class Foreman:
         for kind in kinds:
             log.warning(said, kind.type, kind.tenant)
         self._send(self.crashes.suspects())
+        for supervisor in self._all():
+            if supervisor.process is not None:
+                supervisor.process.news.set()  # its figures say so to other foremen
         events = tuple(EventDraft(kind=event, tenant=kind.tenant, data={"type": kind.type}) for kind in kinds)
         self.await_at_end(asyncio.create_task(self._add(events), name=event))
 

@@ -151,8 +151,8 @@ class Supervisor:
         foreman, lease_s = self._foreman, process.setup.config.lease_s
         store = await foreman.store_for(process.hello)
         running = process.board.running()
-        kinds = await return_leases(store, foreman.clock, process.worker, ending, running, lease_s)
-        foreman.crashed(kinds, alone=False)
+        if kinds := await return_leases(store, foreman.clock, process.worker, ending, running, lease_s):
+            await foreman.crashed_together(kinds, process.process.returncode)
 
     async def _send_heartbeats(self, process: WorkerProcess) -> None:
         while process.hello is None:
