@@ -23,7 +23,7 @@ export PG_BIN
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger pgbouncer clean
+.PHONY: help demo test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger programs clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ help: ## List what there is to make
 demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
 	@$(BIN)/fairlane demo
 
-test: lint types contracts docs-check footprint pgbouncer ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
+test: lint types contracts docs-check footprint programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
 	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
@@ -41,7 +41,7 @@ test-pythons: ## The same on every supported Python that is installed, or on tho
 	for p in $$pythons; do $(MAKE) --no-print-directory test PYTHON="$$p" || failed="$$failed $$p"; done; \
 	test -z "$$failed" || { echo "make test failed on:$$failed" >&2; exit 1; }; echo "make test passed on: $$pythons"
 
-test-long: $(READY) pgbouncer ## The tests with all seeds, races and fault points; takes long
+test-long: $(READY) programs ## The tests with all seeds, races and fault points; takes long
 	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=1800 $(PYTEST_ARGS)
 
 chaos: $(READY) ## Kill, halt, cut and crash everything at random and check what must hold; CHAOS_S=600 seconds on each store, CHAOS_SEED=1
@@ -90,8 +90,9 @@ bench-peers: $(READY) ## Drain jobs beside other Python job systems, which it in
 ledger: $(READY) ## Show each requirement with the tests that prove it
 	@$(BIN)/python tools/ledger.py $(ROWS)
 
-pgbouncer: ## Install PgBouncer for the pooler tests, where that is allowed
-	@tools/ensure_pgbouncer
+programs: ## Install PgBouncer and Chromium for the tests that need them, where that is allowed
+	@tools/ensure_package pgbouncer pgbouncer "the tests of a pooler"
+	@tools/ensure_package chromium chromium "the tests in a browser"
 
 clean: ## Remove environments, caches and built files
 	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -17,7 +17,17 @@ Extra = Literal["postgres", "redis", "dashboard", "alerts", "uvloop"]
 PACKAGES: dict[Extra, tuple[str, ...]] = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
-    "dashboard": ("fastapi", "h11", "jinja2", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"),
+    "dashboard": (
+        "fastapi",
+        "h11",
+        "jinja2",
+        "markupsafe",
+        "prometheus_client",
+        "pydantic",
+        "pydantic_core",
+        "starlette",
+        "uvicorn",
+    ),
     "alerts": ("aiosmtplib", "httpx"),
     "uvloop": ("uvloop",),
 }

@@ -130,9 +130,11 @@ class Mine:
 class ShopHouse:
     """The application, its API, and ways to call it. `furnish` puts everything where it was."""
 
+    create = staticmethod(create_api)
+
     def __init__(self, app: Fairlane | None = None, **given: Any) -> None:
         self.app = app or shop()
-        self.api: FastAPI = create_api(self.app, **{"event_poll_s": 0.01, **given})
+        self.api: FastAPI = self.create(self.app, **{"event_poll_s": 0.01, **given})
         self.runner = asyncio.Runner()
 
     def furnish(self) -> Self:

@@ -42,8 +42,6 @@ REQUESTS: dict[str, Make] = {
     "is_ready": plain,
     "show_health": plain,
     "describe_api": plain,
-    "show_home": plain,
-    "ask_to_log_in": lambda _, __: Request({}, {"link": "fl_x"}),
     "log_in": lambda house, _: Request({}, {"link": house.link()}),
     "log_out": plain,
     "show_me": plain,

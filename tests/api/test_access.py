@@ -89,20 +89,11 @@ def test_every_wrong_token_of_the_right_shape_is_asked_for_in_the_same_way(
 @pytest.mark.requirement("W13")
 def test_a_link_logs_in_once(house: ShopHouse) -> None:
     link = house.link(("operator",))
-    page = house.call("GET", f"/login?link={link}")
-    assert page.status_code == 200
-    assert "<form" in page.text
     first = house.call("POST", f"/login?link={link}", headers={"Accept": "application/json"})
     assert first.json()["name"] == "lea"
     again = house.call("POST", f"/login?link={link}")
     assert (again.status_code, again.json()["code"]) == (401, "link_used_up")
     assert "set-cookie" not in again.headers
-
-
-def test_the_page_of_a_link_holds_no_mark_up_of_its_writer(house: ShopHouse) -> None:
-    page = house.call("GET", "/login", params={"link": '"><script>alert(1)</script>'})
-    assert "<script" not in page.text
-    assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
 def test_an_old_link_is_refused(house: ShopHouse) -> None:
@@ -137,12 +128,10 @@ def test_a_session_ends_when_one_logs_out_or_its_time_is_over(house: ShopHouse) 
     assert house.call("POST", "/logout", headers={"Cookie": cookie, **SAME_ORIGIN}).status_code == 204
     assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == 401
     cookie = logged_in(house)
-    assert 'action="logout"' in house.call("GET", "/", headers={"Cookie": cookie}).text
     left = house.call("POST", "/logout", headers={"Cookie": cookie, "Accept": "text/html", **SAME_ORIGIN})
-    assert (left.status_code, "Logged out" in left.text) == (200, True)
+    assert (left.status_code, left.headers["location"]) == (303, "login")
     assert "Max-Age=0" in left.headers["set-cookie"]
     assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == 401
-    assert "logout" not in house.call("GET", "/", house.token(("viewer",))).text
     cookie = logged_in(house)
     house.clock.advance(SESSION_S + 1)
     over = house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie})

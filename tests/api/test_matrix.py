@@ -28,8 +28,8 @@ GATED = {name: route for name, route in OPERATIONS.items() if route.declared.rig
 TENANTS_OWN = {name: route for name, route in GATED.items() if not route.declared.for_all_tenants}
 HOUSE_WIDE = {name: route for name, route in GATED.items() if route.declared.for_all_tenants}
 RIGHTS: dict[str, set[str]] = {
-    "open": {"is_alive", "is_ready", "ask_to_log_in", "log_in"},
-    "known": {"show_home", "show_me", "log_out"},
+    "open": {"is_alive", "is_ready", "log_in"},
+    "known": {"show_me", "log_out"},
     "metrics": {"show_metrics", "show_tenant_metrics"},
     "read": {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
@@ -96,9 +96,9 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 67
-    assert len(GATED) == 63
-    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (45, 18)
+    assert len(OPERATIONS) == 65
+    assert len(GATED) == 62
+    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (44, 18)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF
 
 

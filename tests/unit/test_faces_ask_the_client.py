@@ -1,4 +1,4 @@
-"""The HTTP API and the command line call the verbs of the client: they send no operation, and reach into no store."""
+"""The HTTP API, the dashboard and the command line call the verbs of the client: they send no operation, and reach into no store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import fairlane
 from fairlane.core import ops
 
 SOURCE = Path(fairlane.__file__).parent
-FILES = [path for face in ("api", "cli") for path in sorted((SOURCE / face).rglob("*.py"))]
+FILES = [path for face in ("api", "cli", "web") for path in sorted((SOURCE / face).rglob("*.py"))]
 OPERATIONS = {
     name
     for name, value in vars(ops).items()

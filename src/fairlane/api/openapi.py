@@ -81,7 +81,7 @@ def _described(api: FastAPI) -> dict[str, Any]:
         "token": {"type": "http", "scheme": "bearer", "description": "A token created by `fairlane tokens create`."},
         "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by POST /login."},
     }
-    routes = gated_routes(api)
+    routes = [route for route in gated_routes(api) if route.include_in_schema]
     answers = [route.declared.answer for route in routes if route.declared.answer is not None]
     schemas, components["schemas"] = _schemas([ProblemDetails, *answers], components.get("schemas", {}))
     for route in routes:

@@ -6,7 +6,7 @@ A problem never contains a value of a payload: it names the field and what was e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -146,32 +146,34 @@ def problem_of(error: errors.FairlaneError) -> Problem:
             return Problem(status, error.code, str(error))
 
 
-def handle_problems(api: FastAPI) -> None:
-    """Make every error of this application a problem."""
+def handle_problems(api: FastAPI, shown: Callable[[Request, Problem], Response] | None = None) -> None:
+    """Make every error of this application a problem; `shown` makes it a response, JSON unless given."""
+    respond = shown or (lambda request, problem: problem.response(request))
 
     async def of_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
-        return error.response(request)
+        return respond(request, error)
 
     async def of_fairlane(request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.FairlaneError)
-        return problem_of(error).response(request)
+        return respond(request, problem_of(error))
 
     async def of_the_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         found = [_field_error(one) for one in error.errors()]
-        return Problem(422, "invalid_request", "the request was not accepted", errors=found).response(request)
+        return respond(request, Problem(422, "invalid_request", "the request was not accepted", errors=found))
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
-        response = Problem(error.status_code, phrase.lower().replace(" ", "_"), phrase).response(request)
+        response = respond(request, Problem(error.status_code, phrase.lower().replace(" ", "_"), phrase))
         for name, value in (error.headers or {}).items():
             response.headers[name] = value
         return response
 
     async def of_anything(request: Request, _: Exception) -> Response:
-        return Problem(500, "internal_error", "internal error; the server's log has the details").response(request)
+        problem = Problem(500, "internal_error", "internal error; the server's log has the details")
+        return respond(request, problem)
 
     api.add_exception_handler(Problem, of_ours)
     api.add_exception_handler(errors.FairlaneError, of_fairlane)

@@ -110,20 +110,7 @@ async def read_request(request: Request, payload: ScanLimits) -> ReadRequest:
     limits = replace(
         payload, max_bytes=payload.max_bytes + ENVELOPE_BYTES, max_depth=payload.max_depth + ENVELOPE_DEPTH
     )
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "unsupported_encoding", "send the body as it is, without Content-Encoding")
-    _refuse_large(_announced(request), limits)
-    body = bytearray()
-    try:
-        async with asyncio.timeout(ARRIVAL_S):
-            async for chunk in request.stream():
-                body += chunk
-                _refuse_large(len(body), limits)
-    except TimeoutError:
-        raise Problem(408, "body_too_slow", f"the body did not arrive within {ARRIVAL_S:g} s") from None
-    except ClientDisconnect:
-        raise Problem(400, "body_incomplete", "the connection ended before the body did") from None
-    text = bytes(body)
+    text = await read_text(request, limits.max_bytes)
     if not text:
         return ReadRequest(request, text, None)
     if not _is_json(request):
@@ -136,6 +123,24 @@ async def examined(size: int, examine: Callable[P, T], *args: P.args, **given: P
     if size <= QUICK_BYTES:
         return examine(*args, **given)
     return await asyncio.to_thread(examine, *args, **given)
+
+
+async def read_text(request: Request, most_bytes: int) -> bytes:
+    """The body of a request; one that is too large is refused before it is read in full."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "unsupported_encoding", "send the body as it is, without Content-Encoding")
+    _refuse_large(_announced(request), most_bytes)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(ARRIVAL_S):
+            async for chunk in request.stream():
+                body += chunk
+                _refuse_large(len(body), most_bytes)
+    except TimeoutError:
+        raise Problem(408, "body_too_slow", f"the body did not arrive within {ARRIVAL_S:g} s") from None
+    except ClientDisconnect:
+        raise Problem(400, "body_incomplete", "the connection ended before the body did") from None
+    return bytes(body)
 
 
 def _read(text: bytes, limits: ScanLimits) -> Any:
@@ -172,9 +177,9 @@ def _announced(request: Request) -> int:
     return int(length) if length.isascii() and length.isdecimal() and len(length) < 16 else 0
 
 
-def _refuse_large(size: int, limits: ScanLimits) -> None:
-    if size > limits.max_bytes:
-        raise Problem(413, "body_too_large", f"a body may have {limits.max_bytes:,} bytes")
+def _refuse_large(size: int, most: int) -> None:
+    if size > most:
+        raise Problem(413, "body_too_large", f"a body may have {most:,} bytes")
 
 
 def _is_json(request: Request) -> bool:

@@ -21,6 +21,7 @@ from fairlane.client.steps import Steps, arun_steps, run_steps
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import (
     ALL_TENANTS,
+    ROUGH_CAP,
     Alert,
     Check,
     GetStats,
@@ -37,8 +38,6 @@ from fairlane.errors import StoreError
 from fairlane.metrics import families
 from fairlane.metrics.counters import WINDOW, MinuteCounters, WorkerCounters
 
-CAP = 10_000
-"""Higher counts are estimates."""
 TENANTS_PER_READ = 5
 """Tenants whose queues are counted in one read; the others keep their last counts."""
 
@@ -53,7 +52,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
 
 
 def read_gauges(scope: Scope) -> Steps[Gauges]:
-    stats = yield GetStats(scope=scope, cap=CAP, rough=True, parts=("queues", "dead_letters", "types"))
+    stats = yield GetStats(scope=scope, cap=ROUGH_CAP, rough=True, parts=("queues", "dead_letters", "types"))
     if scope != ALL_TENANTS:
         return Gauges(stats=stats)
     return Gauges(
@@ -77,7 +76,7 @@ class TenantCounts:
         new = sorted(named - self.counts.keys())
         # Oldest first: a new count moves to the end.
         for tenant in [*new, *(tenant for tenant in self.counts)][:TENANTS_PER_READ]:
-            stats: Stats = yield GetStats(scope=only(tenant), cap=CAP, rough=True, parts=("queues",))
+            stats: Stats = yield GetStats(scope=only(tenant), cap=ROUGH_CAP, rough=True, parts=("queues",))
             self.counts.pop(tenant, None)
             self.counts[tenant] = {
                 queue.queue: queue.pending + queue.failed + queue.processing for queue in stats.queues

@@ -34,6 +34,7 @@ from fairlane.api.router import Routes
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, RefusedAct
 from fairlane.client.admin.explanation import Explanation
 from fairlane.client.admin.jobs import JobAdmin, JobVerb
+from fairlane.client.app import Fairlane
 from fairlane.client.rights import Right
 from fairlane.core.job import Job
 from fairlane.core.ops import JobDetail, JobFilter
@@ -229,18 +230,21 @@ async def _detail(ctx: RequestContext, id: UUID) -> object:
     if detail is None:
         raise JobNotFound(id)
     children = await ctx.app.jobs.alist(parent=id)
-    job = detail.job
-    whole = await examined(len(job.payload) + len(job.result or ""), _whole, ctx, job)
+    whole = await whole_job(ctx.app, detail.job)
     return {**msgspec.structs.asdict(detail), "job": whole, "children": children.jobs}
 
 
-def _whole(ctx: RequestContext, job: Job) -> dict[str, Any]:
+async def whole_job(app: Fairlane, job: Job) -> dict[str, Any]:
     """A job with its payload and result as JSON.
 
     Payloads are checked against the task's secrets policy when stored; results are redacted here.
     """
-    task = ctx.app.tasks.get(job.type)
-    policy = (task and task.definition.sensitive) or ctx.app.runtime.settings.sensitive
+    return await examined(len(job.payload) + len(job.result or ""), _whole, app, job)
+
+
+def _whole(app: Fairlane, job: Job) -> dict[str, Any]:
+    task = app.tasks.get(job.type)
+    policy = (task and task.definition.sensitive) or app.runtime.settings.sensitive
     result = None if job.result is None else stored_json(job.result)
     if policy != "allow" and result is not None:
         value = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result

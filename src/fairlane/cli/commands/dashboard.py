@@ -1,4 +1,4 @@
-"""`fairlane dashboard`: serve the API over HTTP."""
+"""`fairlane dashboard`: serve the pages and the API over HTTP."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DEFAULT_PORT = 8650
 )
 @acts
 def dashboard(application: str | None, url: str | None, host: str, port: int, by: str, notes: str | None) -> None:
-    """Serve the HTTP API.
+    """Serve the dashboard and the HTTP API.
 
     On a loopback address it prints a one-time link to log in. On any other address it starts only if a credential
     exists: `fairlane tokens create` creates one. Put a proxy with TLS in front of it.
     """
     with needed_for("`fairlane dashboard`", "dashboard"):
         from fairlane.cli.server import ApiServer  # isort: skip - names the first package that is missing
-        from fairlane.api import create_api
+        from fairlane.web import create_dashboard
 
     app = _application(At(url, application))
     is_local = _is_loopback(host)
@@ -51,7 +51,7 @@ def dashboard(application: str | None, url: str | None, host: str, port: int, by
         click.echo(f"fairlane: serving {app.runtime.settings.url.partition(':')[0]} at {place}", err=True)
         if is_local:
             click.echo(f"fairlane: log in within ten minutes: {place}/login?link={_link(app, by, notes)}", err=True)
-        server = ApiServer(create_api(app))
+        server = ApiServer(create_dashboard(app))
         gc.collect()
         gc.freeze()  # Objects that exist now stay alive; scanning them in every full collection costs a request 60 ms.
         server.run(sockets=[listening])

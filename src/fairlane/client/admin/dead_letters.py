@@ -21,6 +21,8 @@ from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, Job
 from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.ops import (
+    COUNT_CAP,
+    ROUGH_CAP,
     Acknowledge,
     DeadLetterAct,
     DeadLetterDetail,
@@ -90,9 +92,11 @@ class DeadLetterAdmin(Verbs):
             asked = replace(asked, status="pending_review")
         return (yield from ask(GroupDeadLetters(scope=in_scope(tenant), where=asked, limit=page_size(limit)))).groups
 
-    def _counts(self, *, tenant: str | int | None = None) -> Steps[dict[DeadLetterStatus, int]]:
-        """The number of dead letters by status, each counted up to 100,000."""
-        found = (yield from ask(GetStats(scope=in_scope(tenant), parts=("dead_letters",)))).dead_letters
+    def _counts(self, *, tenant: str | int | None = None, rough: bool = False) -> Steps[dict[DeadLetterStatus, int]]:
+        """The number of dead letters by status, each counted up to 100,000; with `rough` up to 10,000."""
+        cap = ROUGH_CAP if rough else COUNT_CAP
+        op = GetStats(scope=in_scope(tenant), cap=cap, rough=rough, parts=("dead_letters",))
+        found = (yield from ask(op)).dead_letters
         return {status: found.get(status, 0) for status in DEAD_LETTER_STATUSES}
 
     def _reprocess(

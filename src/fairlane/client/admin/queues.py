@@ -12,7 +12,7 @@ from fairlane.client.context import in_scope
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, ask, both
 from fairlane.core.names import check_queue_name
-from fairlane.core.ops import GetStats, ListPauses, PauseKind, QueueStats
+from fairlane.core.ops import COUNT_CAP, ROUGH_CAP, GetStats, ListPauses, PauseKind, QueueStats
 
 
 class QueueState(QueueStats, frozen=True, kw_only=True):
@@ -29,10 +29,15 @@ class QueueAdmin(PausingVerbs):
     __slots__ = ()
     _kind: ClassVar[PauseKind] = "queue"
 
-    def _list(self, *, tenant: str | int | None = None) -> Steps[tuple[QueueState, ...]]:
-        """Every queue with unfinished jobs, and every paused one, by name; for one tenant: queues with its jobs."""
+    def _list(self, *, tenant: str | int | None = None, rough: bool = False) -> Steps[tuple[QueueState, ...]]:
+        """Every queue with unfinished jobs, and every paused one, by name; for one tenant: queues with its jobs.
+
+        With `rough` numbers over 10,000 are estimates: for those who ask often.
+        """
         scope = in_scope(tenant)
-        stats = yield from ask(GetStats(scope=scope, parts=("queues",)))
+        stats = yield from ask(
+            GetStats(scope=scope, cap=ROUGH_CAP if rough else COUNT_CAP, rough=rough, parts=("queues",))
+        )
         paused = {pause.name for pause in (yield from ask(ListPauses())).pauses if pause.kind == "queue"}
         known = {counts.queue: _state(counts, stats.now, is_paused=counts.queue in paused) for counts in stats.queues}
         if scope.tenant is None:

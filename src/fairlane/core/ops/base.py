@@ -76,3 +76,5 @@ not_allowed  the thing is there, but in a place this act does not start from
 MAX_PAGE = 200
 COUNT_CAP = 100_000
 """Counts stop here: the cap itself means "that many or more"."""
+ROUGH_CAP = 10_000
+"""For those who ask often: higher counts are estimates."""

@@ -1,0 +1,197 @@
+"""Pages and the acts on them, declared like the routes of the API: the verb they call, and the template they show.
+
+    pages = Pages("queues", "/queues", title="Queues", key="q")
+
+    @pages.page("", QueueAdmin.alist, "queues.html")
+    async def show_queues(page: CurrentPage) -> Values:
+        return {"queues": await page.app.queues.alist(tenant=page.tenant)}
+
+    @pages.act("/{name}/pause", QueueAdmin.apause, done="The queue is paused.")
+    async def pause_queue(page: CurrentPage, name: Name, form: Form) -> str:
+        await page.app.queues.apause(name, by=page.by, notes=form.words("notes"))
+        return page.url("show_queues")
+
+A page returns the values of its template. An act returns where to go, and `done` is shown there. Both require the right
+of their verb; templates show an act only to those who may do it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+from fastapi import Depends, Query
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from fairlane.api.auth.admission import Caller
+from fairlane.api.fields import Name, TenantName
+from fairlane.api.request import RequestContext, state_of
+from fairlane.api.router import Routes, Verb
+from fairlane.client.rights import Right, may, right_of
+from fairlane.web.html_templates import rendered
+
+F = TypeVar("F", bound=Callable[..., Any])
+Values = Mapping[str, Any]
+"""What a template shows."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "same-origin",  # With no-referrer, browsers would hide from us where a form comes from.
+}
+
+
+class DeclaredPage(NamedTuple):
+    """A page or an act, under the name of its function."""
+
+    path: str
+    right: Right
+    for_all_tenants: bool
+    done: str = ""
+    """What an act says when it is done; `{n}` is a number that it gives."""
+
+
+DECLARED: dict[str, DeclaredPage] = {}
+
+
+class Pages(Routes):
+    """The pages and acts about one noun. With a `title` the first page is in the navigation; `key` goes there."""
+
+    def __init__(self, noun: str, base: str, *, title: str = "", key: str = "") -> None:
+        super().__init__(noun, base)
+        self.title, self.key, self.first = title, key, ""
+
+    def page(
+        self, path: str, of: Verb | Right, template: str, *, all_tenants: bool = False, status: int = 200
+    ) -> Callable[[F], F]:
+        def declare(endpoint: F) -> F:
+            self.first = self.first or self._declare(endpoint, path, of, all_tenants)
+            self._declare(endpoint, path, of, all_tenants)
+
+            @functools.wraps(endpoint)
+            async def show(*, page: Page, **given: Any) -> Response:
+                values = await endpoint(page=page, **given)
+                return values if isinstance(values, Response) else page.shown(template, self, values, status)
+
+            show.__annotations__ = {**endpoint.__annotations__, "return": Response}
+            self.get(path, of, all_tenants=all_tenants, include_in_schema=False, response_class=HTMLResponse)(show)
+            return endpoint
+
+        return declare
+
+    def act(self, path: str, of: Verb | Right, *, done: str, all_tenants: bool = False) -> Callable[[F], F]:
+        def declare(endpoint: F) -> F:
+            name = self._declare(endpoint, path, of, all_tenants, done)
+
+            @functools.wraps(endpoint)
+            async def do(*, page: Page, **given: Any) -> Response:
+                answer = await endpoint(page=page, **given)
+                if isinstance(answer, Response):
+                    return answer
+                where, n = answer if isinstance(answer, tuple) else (answer, None)
+                said = urlencode({"did": name} | ({} if n is None else {"n": n}))
+                return RedirectResponse(f"{where}{'&' if '?' in where else '?'}{said}", 303)
+
+            do.__annotations__ = {**endpoint.__annotations__, "return": Response}
+            self.post(path, of, all_tenants=all_tenants, include_in_schema=False)(do)
+            return endpoint
+
+        return declare
+
+    def _declare(self, endpoint: Any, path: str, of: Verb | Right, all_tenants: bool, done: str = "") -> str:
+        right = of if isinstance(of, Right) else right_of(of)
+        name: str = endpoint.__name__
+        DECLARED[name] = DeclaredPage(f"{self.base}{path}", right, all_tenants, done)
+        return name
+
+
+class Page:
+    """One request for a page: its application and caller, the tenant it is about, and the addresses of other pages."""
+
+    def __init__(self, request: Request, tenant: str | None = None, did: str | None = None, n: int | None = None):
+        self.request = request
+        self.app = state_of(request).app
+        self.caller: Caller | None = getattr(request.state, "caller", None)
+        self._began_s = self.app.runtime.clock.monotonic()
+        own = None if self.caller is None else self.caller.tenant
+        self.tenant = tenant or own
+        """The tenant that was chosen, or to whom the caller is bound; None: all of them."""
+        self.is_bound = own is not None
+        act = DECLARED.get(did or "")
+        self.said = act.done.format(n=f"{n or 0:,}") if act is not None else ""
+        """What the act before this page did."""
+
+    @property
+    def by(self) -> str:
+        """The actor recorded in the audit."""
+        assert self.caller is not None
+        return RequestContext(state_of(self.request), self.caller).by
+
+    @property
+    def now(self) -> datetime:
+        return self.app.runtime.clock.now()
+
+    def may(self, what: str | Right) -> bool:
+        """Whether the caller may see a page, do an act, or has a right."""
+        if self.caller is None:
+            return False
+        if isinstance(what, Right):
+            return may(self.caller.roles, what)
+        declared = DECLARED[what]
+        return may(self.caller.roles, declared.right) and not (declared.for_all_tenants and self.is_bound)
+
+    def url(self, name: str, /, **values: object) -> str:
+        """The address of a page or an act by the name of its function; values that its path lacks are its query.
+
+        Relative, so that it is right behind a proxy that adds a prefix. The chosen tenant is kept.
+        """
+        path = DECLARED[name].path
+        if not self.is_bound:
+            values = {"tenant": self.tenant, **values}
+        query = {}
+        for key, value in values.items():
+            if f"{{{key}}}" in path or f"{{{key}:" in path:
+                kept = "/" if f"{{{key}:path}}" in path else ""
+                path = _without_kind(path, key).replace(f"{{{key}}}", quote(str(value), safe=kept))
+            elif value not in (None, ""):
+                query[key] = value
+        return f"{self.root}{path.lstrip('/')}" + (f"?{urlencode(query, doseq=True)}" if query else "")
+
+    @functools.cached_property
+    def root(self) -> str:
+        """The dashboard's own address, relative to this page."""
+        scope = self.request.scope
+        path = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix(self.request.app.state.base_path)
+        return "../" * (path.count("/") - 1) or "./"
+
+    def shown(self, template: str, pages: Pages | None, values: Values, status: int = 200) -> HTMLResponse:
+        places = [
+            (place.title, self.url(place.first), place.key, place is pages)
+            for place in self.request.app.state.navigation
+            if self.may(place.first)
+        ]
+        body = rendered(template, page=self, places=places, url=self.url, may=self.may, **values)
+        took = {"Server-Timing": f"page;dur={(self.app.runtime.clock.monotonic() - self._began_s) * 1000:.1f}"}
+        return HTMLResponse(body, status, headers={**HEADERS, **took})
+
+
+def _without_kind(path: str, key: str) -> str:
+    for kind in ("path", "uuid", "int"):
+        path = path.replace(f"{{{key}:{kind}}}", f"{{{key}}}")
+    return path
+
+
+async def _page(
+    request: Request,
+    tenant: TenantName | Annotated[str, Query(max_length=0)] | None = None,
+    did: Name | None = None,
+    n: Annotated[int | None, Query(ge=0, le=10**9)] = None,
+) -> Page:
+    return Page(request, tenant or None, did, n)
+
+
+CurrentPage = Annotated[Page, Depends(_page)]

@@ -1,0 +1,152 @@
+"""The pages of jobs: search them, look at one, act on it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query
+from msgspec import Struct
+
+from fairlane.api.fields import Cursor, next_cursor, seq_at
+from fairlane.api.routes.jobs import whole_job
+from fairlane.client.admin.filters import JobFilters, job_filter
+from fairlane.client.admin.jobs import JobAdmin
+from fairlane.client.rights import Right
+from fairlane.core.job import FINAL, STATUSES, Attempt, Job
+from fairlane.core.ops import JobDetail
+from fairlane.errors import JobNotFound
+from fairlane.web.form import Form
+from fairlane.web.page import CurrentPage, Page, Pages, Values
+from fairlane.web.search import search
+from fairlane.web.tracebacks import parts_of
+
+pages = Pages("jobs", "/jobs", title="Jobs", key="j")
+
+PAGE_SIZE = 50
+
+
+@pages.page("", JobAdmin.alist, "jobs.html")
+async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)] = "", cursor: Cursor = None) -> Values:
+    """Search jobs, newest first."""
+    asked = search(q, JobFilters.__annotations__, job_filter, page.app.runtime.clock, page.tenant)
+    found = None
+    if asked.problem is None:
+        found = await page.app.jobs.alist(
+            where=asked.where, tenant=asked.tenant, before=seq_at(cursor), limit=PAGE_SIZE
+        )
+    return {
+        "search": asked,
+        "statuses": STATUSES,
+        "jobs": () if found is None else found.jobs,
+        "cursor": cursor,
+        "next": None if found is None else next_cursor(found.next),
+    }
+
+
+@pages.page("/{id:uuid}", JobAdmin.adetail, "job.html")
+async def show_job(page: CurrentPage, id: UUID) -> Values:
+    """Show one job: its states and attempts, what it was given and returned, and why it waits."""
+    detail = await page.app.jobs.adetail(id, tenant=page.tenant)
+    if detail is None:
+        raise JobNotFound(id)
+    job = detail.job
+    needed = Right.MANAGE if job.status == "dead" else Right.CONTENTS
+    return {
+        "job": job,
+        "detail": detail,
+        "attempts": [(attempt, parts_of(attempt.traceback or "")) for attempt in reversed(detail.attempts)],
+        "whole": await whole_job(page.app, job),
+        "shows_contents": page.may(needed),
+        "reasons": () if job.status in FINAL else (await page.app.jobs.awhy(id, tenant=page.tenant)).reasons,
+        "children": (await page.app.jobs.alist(parent=id, tenant=page.tenant)).jobs,
+        "timeline": tuple(_timeline(detail)),
+    }
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One entry of a job's timeline."""
+
+    at: datetime
+    what: str
+    kind: Literal["enqueued", "waiting", "running", "good", "bad", "retry", "neutral"]
+    took_s: float | None = None
+    """How long it lasted, if it is over."""
+
+
+_KINDS: dict[str, Literal["good", "bad", "retry", "neutral"]] = {
+    "completed": "good",
+    "dead": "bad",
+    "failed": "retry",
+    "lost": "retry",
+    "failed_by_hand": "retry",
+}
+
+
+def _timeline(detail: JobDetail) -> list[Step]:
+    """From its enqueueing to now: each attempt with its wait before it, and where it is now."""
+    job = detail.job
+    steps = [Step(at=job.enqueued_at, what="Enqueued", kind="enqueued")]
+    if job.scheduled_at > job.enqueued_at:
+        steps.append(Step(at=job.scheduled_at, what="Due", kind="waiting"))
+    steps += [_attempted(attempt) for attempt in detail.attempts]
+    if job.status == "processing" and job.started_at is not None:
+        steps.append(Step(at=job.started_at, what=f"Attempt {job.attempt} runs", kind="running"))
+    elif job.status == "failed":
+        steps.append(Step(at=job.run_at, what="Next attempt", kind="waiting"))
+    elif job.status == "completed" and not any(attempt.outcome == "completed" for attempt in detail.attempts):
+        ran_s = None if job.started_at is None else _seconds(job.started_at, job.finished_at)
+        if job.started_at is not None:
+            steps.append(Step(at=job.started_at, what=f"Attempt {job.attempt} completed", kind="good", took_s=ran_s))
+    elif job.status == "cancelled" and job.finished_at is not None:
+        steps.append(Step(at=job.finished_at, what="Cancelled", kind="neutral"))
+    return sorted(steps, key=lambda step: step.at)
+
+
+def _attempted(attempt: Attempt) -> Step:
+    began = attempt.started_at or attempt.leased_at
+    return Step(
+        at=began,
+        what=f"Attempt {attempt.attempt} {attempt.outcome.replace('_', ' ')}",
+        kind=_KINDS.get(attempt.outcome, "neutral"),
+        took_s=None if attempt.started_at is None else _seconds(attempt.started_at, attempt.ended_at),
+    )
+
+
+def _seconds(begin: datetime, end: datetime | None) -> float | None:
+    return None if end is None else max((end - begin).total_seconds(), 0.0)
+
+
+def _back(page: Page, job: Job) -> str:
+    return page.url("show_job", id=job.id)
+
+
+@pages.act("/{id:uuid}/cancel", JobAdmin.acancel, done="The job is cancelled, or asked to stop if it was running.")
+async def cancel_job(page: CurrentPage, id: UUID, form: Form) -> str:
+    return _back(page, await page.app.jobs.acancel(id, **_about(page, form)))
+
+
+@pages.act("/{id:uuid}/retry", JobAdmin.aretry, done="This is the new job, with the same arguments as the dead one.")
+async def retry_job(page: CurrentPage, id: UUID, form: Form) -> str:
+    return _back(page, await page.app.jobs.aretry(id, **_about(page, form)))
+
+
+@pages.act("/{id:uuid}/fail", JobAdmin.afail, done="The attempt is counted as failed.")
+async def fail_job(page: CurrentPage, id: UUID, form: Form) -> str:
+    reason, delay_s = form.required("reason"), form.number("retry_delay_s")
+    return _back(page, await page.app.jobs.afail(id, reason, retry_delay=delay_s, **_about(page, form)))
+
+
+@pages.act("/{id:uuid}/bury", JobAdmin.abury, done="The job is with the dead letters.")
+async def bury_job(page: CurrentPage, id: UUID, form: Form) -> str:
+    return _back(page, await page.app.jobs.abury(id, form.required("reason"), **_about(page, form)))
+
+
+@pages.act("/{id:uuid}/reset", JobAdmin.areset, done="The job was taken from its worker and is ready again.")
+async def reset_job(page: CurrentPage, id: UUID, form: Form) -> str:
+    return _back(page, await page.app.jobs.areset(id, **_about(page, form)))
+
+
+def _about(page: Page, form: Form) -> Any:
+    return {"by": page.by, "notes": form.words("notes"), "tenant": page.tenant}

@@ -1,0 +1,163 @@
+"""The overview: what needs attention, the figures of this moment, and how the last hours went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from fairlane.client.admin.queues import QueueState
+from fairlane.client.admin.statistics import Series, StatisticsAdmin
+from fairlane.client.rights import Right
+from fairlane.core.histogram import percentile_s
+from fairlane.core.ops import Workers
+from fairlane.core.statistics import lane_use
+from fairlane.web.charts import outcomes_chart, spans_chart
+from fairlane.web.page import CurrentPage, Page, Pages, Values
+
+pages = Pages("overview", "/", title="Overview", key="o")
+
+Range = Literal["1h", "6h", "24h", "7d"]
+RANGES: dict[Range, tuple[timedelta, int]] = {
+    "1h": (timedelta(hours=1), 60),
+    "6h": (timedelta(hours=6), 300),
+    "24h": (timedelta(hours=24), 1200),
+    "7d": (timedelta(days=7), 7200),
+}
+"""Each span that charts can show, and the seconds of one step in it."""
+LATELY = 5
+"""Whole minutes that the current rates are taken from."""
+
+
+class Concern(Struct, frozen=True, kw_only=True):
+    """Something that needs a person."""
+
+    level: Literal["bad", "warn"]
+    text: str
+    page: str
+    """The name of the page about it."""
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """How the last whole minutes went."""
+
+    per_minute: float
+    error_rate: float | None
+    wait_s: float | None
+    run_s: float | None
+
+
+class LaneUse(Struct, frozen=True, kw_only=True):
+    name: str
+    used: float
+    slots: float
+
+
+@pages.page("", StatisticsAdmin.aseries, "overview.html")
+async def show_overview(page: CurrentPage, range: Range = "1h") -> Values:
+    app, tenant = page.app, page.tenant
+    queues = await app.queues.alist(tenant=tenant, rough=True)
+    letters = await app.dead_letters.acounts(tenant=tenant, rough=True)
+    series = await read_series(page, range)
+    of_hour = series if range == "1h" else await read_series(page, "1h")
+    workers = None if page.tenant is not None else await app.workers.alist()
+    warnings = [*_warnings_of_queues(queues, workers)]
+    if workers is not None:
+        breakers = await app.breakers.alist()
+        alerts = (await app.alerts.alist()).alerts
+        warnings += [
+            *(
+                Concern(level="bad", text=f"Breaker {one.name} is {one.state.replace('_', ' ')}", page="show_overview")
+                for one in breakers
+                if one.state != "closed"
+            ),
+            *(
+                Concern(level="warn", text=f"Alert {one.rule} {one.about}".rstrip(), page="show_overview")
+                for one in alerts
+                if one.state == "firing"
+            ),
+        ]
+    ages = [queue.oldest_pending_s for queue in queues if queue.oldest_pending_s is not None]
+    return {
+        "queues": queues,
+        "letters": letters,
+        "waiting": sum(queue.ready for queue in queues),
+        "scheduled": sum(queue.scheduled for queue in queues),
+        "running": sum(queue.processing for queue in queues),
+        "oldest_s": max(ages, default=None),
+        "rates": _rates(of_hour),
+        "warnings": warnings,
+        "workers": workers and sum(worker.expires_at > workers.now for worker in workers.workers),
+        "lanes": [] if workers is None else _lanes(workers),
+        "range": range,
+        "ranges": tuple(RANGES),
+        "charts": charts_of(series),
+        "is_new": not queues and not of_hour.rows and not any(letters.values()),
+        "may_manage": page.may(Right.MANAGE),
+    }
+
+
+async def read_series(page: Page, range: Range) -> Series:
+    span, step_s = RANGES[range]
+    now = (await page.app.statistics.ahealth()).now
+    # Steps begin at round times: a chart that moves along keeps its bars.
+    until = now.replace(microsecond=0) + timedelta(seconds=1)
+    since = until - span
+    since -= timedelta(seconds=since.timestamp() % step_s)
+    return await page.app.statistics.aseries(since=since, until=until, step_s=step_s, tenant=page.tenant)
+
+
+def charts_of(series: Series) -> tuple[object, ...]:
+    each = f"each {series.step_s // 60} min" if series.step_s > 60 else "each minute"
+    return (
+        outcomes_chart(series, f"Attempts ended, {each}"),
+        spans_chart(series, "wait", "Waiting time"),
+        spans_chart(series, "run", "Running time"),
+    )
+
+
+def unserved(queues: Iterable[QueueState], workers: Workers | None) -> set[str]:
+    """Queues whose jobs are due and that no live worker serves, although they are not paused."""
+    if workers is None:
+        return set()
+    live = [worker for worker in workers.workers if worker.expires_at > workers.now]
+    if any(not worker.queues for worker in live):
+        return set()
+    served = {queue for worker in live for queue in worker.queues}
+    return {queue.queue for queue in queues if queue.ready and not queue.paused and queue.queue not in served}
+
+
+def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[Concern]:
+    if workers is not None and not any(worker.expires_at > workers.now for worker in workers.workers):
+        yield Concern(level="bad", text="No worker is running", page="show_overview")
+        return
+    for name in sorted(unserved(queues, workers)):
+        yield Concern(level="bad", text=f"No worker serves queue {name}", page="show_overview")
+    for queue in queues:
+        if queue.paused:
+            yield Concern(level="warn", text=f"Queue {queue.queue} is paused", page="show_overview")
+
+
+def _rates(series: Series) -> Rates:
+    last = series.until.replace(second=0, microsecond=0)
+    rows = [row for row in series.rows if last - timedelta(minutes=LATELY) <= row.minute < last]
+    completed = sum(row.completed for row in rows)
+    failed = sum(row.failed + row.dead for row in rows)
+    wait: dict[int, int] = {}
+    run: dict[int, int] = {}
+    for row in rows:
+        for total, buckets in ((wait, row.wait_buckets), (run, row.run_buckets)):
+            for bucket, count in buckets.items():
+                total[bucket] = total.get(bucket, 0) + count
+    return Rates(
+        per_minute=completed / LATELY,
+        error_rate=failed / (completed + failed) if completed + failed else None,
+        wait_s=percentile_s(wait, 0.95),
+        run_s=percentile_s(run, 0.95),
+    )
+
+
+def _lanes(workers: Workers) -> list[LaneUse]:
+    return [LaneUse(name=name, used=used, slots=slots) for name, (used, slots) in sorted(lane_use(workers).items())]

@@ -1,0 +1,91 @@
+"""The search of a listing: qualified words such as `status:failed type:mail.send`, kept in the address.
+
+Beside the fields of the listing a search takes `tenant:`, and `state:` means `status:`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from fairlane.client.admin.filters import filter_words
+from fairlane.core.clock import Clock
+from fairlane.errors import FairlaneError, InvalidOption
+
+_INSTANTS = {"enqueued_from", "enqueued_before", "started_before"}
+_SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    text: str
+    where: Any = None
+    """The filter; None if the text was not accepted."""
+    tenant: str | None = None
+    words: tuple[str, ...] = ()
+    """Each word as it was written."""
+    problem: str | None = None
+
+    def without(self, word: str) -> str:
+        """The text of this search without one of its words."""
+        return " ".join(quoted(other) for other in self.words if other != word)
+
+    def with_only(self, name: str, value: str | None) -> str:
+        """The text of this search with another value of one field; None: without it."""
+        kept = [quoted(word) for word in self.words if _name(word) != name]
+        return " ".join([*kept, *([] if value is None else [f"{name}:{quoted(value)}"])])
+
+    def value(self, name: str) -> str | None:
+        return next((word.partition(":")[2] for word in self.words if _name(word) == name), None)
+
+
+def search(
+    text: str, known: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Any], clock: Clock, tenant: str | None
+) -> Search:
+    """Read a search. A mistake in it is reported beside the box, and lists nothing."""
+    try:
+        words = tuple(shlex.split(text))
+        given = filter_words([quoted(_canonical(word)) for word in words], (*known, "tenant"))
+        named = given.pop("tenant", None)
+        if named is not None and tenant is not None and named != tenant:
+            raise InvalidOption("filter", f"tenant:{named}", f"the tenant chosen above, {tenant}")
+        for name in _INSTANTS & given.keys():
+            given[name] = _instant(name, given[name], clock.now())
+        return Search(text=text, where=make(given), tenant=named or tenant, words=words)
+    except FairlaneError as error:
+        return Search(text=text, tenant=tenant, problem=str(error))
+    except ValueError as error:
+        return Search(text=text, tenant=tenant, problem=f"unbalanced quotes ({error})")
+
+
+def quoted(word: str) -> str:
+    """A word as it is typed: in quotes if it has a blank, a quote or a backslash."""
+    if word and not any(char.isspace() or char in "'\"\\" for char in word):
+        return word
+    name, colon, value = word.partition(":")
+    inner = value if colon else name
+    escaped = inner.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}:"{escaped}"' if colon else f'"{escaped}"'
+
+
+def _canonical(word: str) -> str:
+    name, colon, value = word.partition(":")
+    return f"{'status' if name.lower() == 'state' else name}{colon}{value}"
+
+
+def _name(word: str) -> str:
+    return _canonical(word).partition(":")[0].replace("-", "_").lower()
+
+
+def _instant(name: str, text: str, now: datetime) -> datetime:
+    """An instant as ISO 8601, or a span before now: `enqueued_from:2h`."""
+    if text[:-1].isdecimal() and text[-1] in _SPANS and len(text) < 10:
+        return now - timedelta(seconds=int(text[:-1]) * _SPANS[text[-1]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOption(name, text, "2h, 3d or an instant such as 2026-01-31T12:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)

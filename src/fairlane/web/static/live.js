@@ -1,0 +1,128 @@
+// Live updates: events of the server say that something happened; the page is read again and its live parts replaced.
+// Nothing changes while somebody selects text, uses a part or reads further down in a list.
+const KINDS = ["jobs", "job_dead", "worker_started", "worker_stopped", "worker_lost", "breaker_opened", "breaker_half_open",
+  "breaker_closed", "job_limit_warning", "dlq_alert"];
+const SHORTEST_MS = 2000;
+const LONGEST_MS = 10000;
+const COST = 100; // Rest at least this many times as long as the server worked: one percent of a core.
+
+const parts = new WeakMap(); // The HTML of each part as the server sent it.
+
+export function goLive() {
+  const address = document.body.dataset.watch;
+  const button = document.getElementById("live");
+  if (!address || !button || !document.querySelector("[data-live]")) return;
+  for (const part of document.querySelectorAll("[data-live]")) parts.set(part, part.innerHTML);
+  let isOn = remembered() !== "off";
+  let source = null;
+  let timer = 0;
+  let readAt = performance.now();
+  let restMs = SHORTEST_MS;
+  let isReading = false;
+
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    isOn = !isOn;
+    remember(isOn ? "on" : "off");
+    begin();
+  });
+  document.addEventListener("visibilitychange", begin);
+  addEventListener("pagehide", () => source?.close());
+  begin();
+
+  function begin() {
+    const isShown = document.visibilityState === "visible";
+    source?.close();
+    source = null;
+    clearTimeout(timer.id);
+    timer = 0;
+    show();
+    if (!isOn || !isShown) return;
+    source = new EventSource(`${address}?${KINDS.map((kind) => `kind=${kind}`).join("&")}`);
+    for (const kind of KINDS) source.addEventListener(kind, () => readIn(restMs));
+    source.addEventListener("open", () => { document.body.dataset.stream = "open"; });
+    readIn(LONGEST_MS);
+  }
+
+  function show() {
+    const isBusy = isOn && someoneReads();
+    button.setAttribute("aria-pressed", String(isOn && !isBusy));
+    button.textContent = !isOn ? "Paused" : isBusy ? "Waiting" : "Live";
+  }
+
+  function readIn(ms) {
+    const due = Math.max(readAt + ms - performance.now(), 0);
+    if (timer && timer.due <= performance.now() + due) return;
+    clearTimeout(timer.id);
+    timer = { id: setTimeout(read, due), due: performance.now() + due };
+  }
+
+  async function read() {
+    timer = 0;
+    show();
+    if (isReading || !isOn) return;
+    if (someoneReads()) {
+      readAt = performance.now();
+      readIn(1000);
+      return;
+    }
+    isReading = true;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.ok) {
+        const worked = /dur=([\d.]+)/.exec(answer.headers.get("server-timing") ?? "");
+        restMs = Math.max(SHORTEST_MS, COST * Number(worked?.[1] ?? 0));
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (isOn && !someoneReads()) replaceParts(fresh);
+      } else if (answer.status === 401) {
+        location.reload();
+      }
+    } catch {
+      // The server is away; the next read may find it again.
+    } finally {
+      isReading = false;
+      readAt = performance.now();
+      if (isOn && document.visibilityState === "visible") readIn(Math.max(LONGEST_MS, restMs));
+    }
+  }
+}
+
+function replaceParts(fresh) {
+  for (const part of document.querySelectorAll("[data-live][id]")) {
+    const next = fresh.getElementById(part.id);
+    if (!next || next.innerHTML === parts.get(part)) continue;
+    parts.set(part, next.innerHTML);
+    for (const open of part.querySelectorAll("details[id]")) {
+      const twin = next.querySelector(`#${CSS.escape(open.id)}`);
+      if (twin) twin.open = open.open;
+    }
+    const scrolled = [...part.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+    part.replaceChildren(...next.childNodes);
+    [...part.querySelectorAll(".scroll")].forEach((box, index) => box.scrollTo(...(scrolled[index] ?? [0, 0])));
+  }
+  document.dispatchEvent(new Event("fairlane:updated"));
+}
+
+function someoneReads() {
+  const selection = getSelection();
+  if (selection && !selection.isCollapsed) return true;
+  if (document.activeElement?.closest("[data-live]")) return true;
+  if (document.querySelector("details.action[open], [data-live] input:checked, .chart .tip, dialog[open]")) return true;
+  return Boolean(document.querySelector("[data-live=list]")) && scrollY > 160;
+}
+
+function remembered() {
+  try {
+    return sessionStorage.getItem("fairlane.live");
+  } catch {
+    return null;
+  }
+}
+
+function remember(state) {
+  try {
+    sessionStorage.setItem("fairlane.live", state);
+  } catch {
+    // It lasts for this page.
+  }
+}

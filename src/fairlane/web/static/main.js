@@ -1,0 +1,37 @@
+// What scripts add to pages that work without them: live updates, keys, charts that answer the pointer.
+import { watchCharts } from "./charts.js";
+import { listenToKeys } from "./keys.js";
+import { goLive } from "./live.js";
+import { suggestTenants } from "./tenants.js";
+
+function forgetWhatWasDone() {
+  // A message about an act is not shown again by a reload.
+  const address = new URL(location.href);
+  if (!address.searchParams.has("did")) return;
+  address.searchParams.delete("did");
+  address.searchParams.delete("n");
+  history.replaceState(null, "", address);
+}
+
+function offerTheme() {
+  const button = document.getElementById("theme");
+  if (!button) return;
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    try {
+      localStorage.setItem("fairlane.theme", root.dataset.theme);
+    } catch {
+      // It lasts for this page.
+    }
+  });
+}
+
+forgetWhatWasDone();
+offerTheme();
+listenToKeys();
+watchCharts();
+suggestTenants();
+goLive();

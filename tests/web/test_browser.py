@@ -1,0 +1,214 @@
+"""The pages in Chromium: logging in, acting, keys, live updates, no scripts, dark and small screens, hostile names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from fairlane.core.ops import AddEvents, EventDraft
+from tests.api.house import EVERY_ROLE, shop
+from tests.web.house import DashboardHouse
+from tests.web.requests import PAGES, path_of
+
+PHONE = {"width": 390, "height": 800}
+HOSTILE = (
+    "<script>window.pwned=1</script>",
+    "\"><img src=x onerror='window.pwned=1'>",
+    "javascript:window.pwned=1",
+    "{{7*7}}${7*7}<%= 7*7 %>",
+    "</textarea></title></pre><svg onload=window.pwned=1>",
+    "'-window.pwned=1-'",
+    "\u202egnp.exe",
+)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[DashboardHouse, str]]:
+    house = DashboardHouse(shop())
+    with house.served() as address:
+        yield house, address
+    house.app.close()
+
+
+class Visit:
+    """Somebody at a browser; remembers what the browser complained of."""
+
+    def __init__(self, browser: Browser, house: DashboardHouse, address: str) -> None:
+        self._browser, self.house, self.address = browser, house, address
+        self.complaints: list[str] = []
+        self._contexts: list[BrowserContext] = []
+
+    def open(self, path: str = "/", roles: tuple[str, ...] = EVERY_ROLE, **options: Any) -> Page:
+        context = self._browser.new_context(**options)
+        self._contexts.append(context)
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.error('CSP ' + e.blockedURI))"
+        )
+        page = context.new_page()
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        page.goto(f"{self.address}/login?link={self.house.link(roles)}")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        if path != "/":
+            page.goto(self.address + path)
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def visit(chromium: Browser, served: tuple[DashboardHouse, str]) -> Iterator[Visit]:
+    house, address = served
+    house.furnish()
+    visit = Visit(chromium, house, address)
+    yield visit
+    visit.close()
+    assert visit.complaints == []
+
+
+def happen(house: DashboardHouse) -> None:
+    """What a worker reports while somebody watches."""
+    house.app.runtime.access.run(AddEvents(events=(EventDraft(kind="jobs", tenant="acme", data={"completed": 1}),)))
+
+
+def ready(page: Page) -> None:
+    """Its scripts have begun."""
+    expect(page.locator("#theme")).to_be_visible()
+
+
+def until_shown(page: Page, house: DashboardHouse, count: int) -> None:
+    """Until so many rows are shown; things happen on the way, since a stream begins some time after its page."""
+    for _ in range(40):
+        happen(house)
+        if page.locator("table.rows tbody tr").count() == count:
+            return
+        page.wait_for_timeout(250)
+    expect(page.locator("table.rows tbody tr")).to_have_count(count)
+
+
+def test_every_page_is_accessible_and_fits_in_light_and_dark_and_on_a_phone(visit: Visit) -> None:
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+    for scheme in ("light", "dark"):
+        page = visit.open(color_scheme=scheme)
+        for name in PAGES:
+            page.set_viewport_size({"width": 1280, "height": 800})
+            page.goto(visit.address + path_of(name, PAGES[name](visit.house, visit.house.own)))
+            found = Axe().run(page, options=rules)
+            assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
+            page.set_viewport_size(PHONE)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (dark == "rgb(19, 20, 22)") == (scheme == "dark")
+
+
+def test_the_theme_can_be_chosen_and_stays(visit: Visit) -> None:
+    page = visit.open(color_scheme="light")
+    ready(page)
+    page.keyboard.press("t")
+    page.goto(f"{visit.address}/jobs")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 20, 22)"
+
+
+def test_a_person_with_a_keyboard_finds_a_job_and_cancels_it(visit: Visit) -> None:
+    page = visit.open()
+    ready(page)
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url("**/jobs")
+    ready(page)
+    page.keyboard.press("/")
+    page.keyboard.type("status:pending tenant:acme")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=status*")
+    ready(page)
+    page.keyboard.press("j")
+    expect(page.locator("[data-row]")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/*")
+    page.locator("summary", has_text="Cancel").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text(re.compile("cancelled"))
+    assert "did=" not in page.url
+    record = visit.house.app.audit.list(limit=1).records[0]
+    assert (record.action, record.notes) == ("job_cancel", "by keyboard")
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+
+
+def test_without_scripts_people_read_search_and_act(visit: Visit) -> None:
+    page = visit.open("/jobs", java_script_enabled=False)
+    page.get_by_label("Search jobs").fill("status:pending tenant:acme")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="mail.send").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("mail.send")
+    page.locator("summary", has_text="Bury").click()
+    page.get_by_label("Reason").locator("visible=true").fill("no scripts")
+    page.get_by_role("button", name="Bury the job").click()
+    expect(page.get_by_role("status")).to_have_text("The job is with the dead letters.")
+    expect(page.locator(".badge").first).to_have_text("dead")
+    page.goto(f"{visit.address}/jobs")
+    page.get_by_role("combobox", name="Tenant").fill("globex")
+    page.get_by_role("button", name="Show").click()
+    assert set(page.locator("table.rows tbody td:nth-child(3)").all_inner_texts()) == {"globex"}
+
+
+def test_a_viewer_is_offered_nothing_to_do(visit: Visit) -> None:
+    page = visit.open(f"/jobs/{visit.house.own.ready}", ("viewer",))
+    expect(page.get_by_role("heading", level=1)).to_have_text("mail.send")
+    expect(page.locator("details.action")).to_have_count(0)
+
+
+@pytest.mark.requirement("I13")
+def test_a_page_follows_what_happens_and_waits_while_somebody_reads(visit: Visit) -> None:
+    page = visit.open("/jobs?q=type:mail.send")
+    rows = page.locator("table.rows tbody tr")
+    count = rows.count()
+    expect(page.locator("body")).to_have_attribute("data-stream", "open")
+    send = visit.house.app.tasks["mail.send"].using(tenant="acme")
+    send.enqueue(user_id=1)
+    until_shown(page, visit.house, count + 1)
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('table.rows tbody th'))")
+    send.enqueue(user_id=2)
+    happen(visit.house)
+    expect(page.locator("#live")).to_have_text("Waiting", timeout=8_000)
+    assert rows.count() == count + 1
+    page.evaluate("getSelection().removeAllRanges()")
+    until_shown(page, visit.house, count + 2)
+    page.keyboard.press("p")
+    expect(page.locator("#live")).to_have_text("Paused")
+
+
+def test_nothing_that_anybody_writes_is_ever_executed(visit: Visit) -> None:
+    app, house = visit.house.app, visit.house
+    jobs = []
+    for number, text in enumerate(HOSTILE):
+        tenant = f"{text}{number}"[:120].replace("\u202e", "")
+        options: Any = {
+            "tenant": tenant, "correlation_id": f"{number}{text}".replace("\u202e", ""), "headers": {"trace": text}, "created_by": text.replace("\u202e", ""),
+        }  # fmt: skip
+        job = app.tasks["mail.send"].using(**options).enqueue(user_id=number, note=text)
+        app.jobs.bury(job.id, text, by=text.replace("\u202e", ""), notes=text)
+        jobs.append(job.id)
+    page = visit.open()
+    paths = [path_of(name, PAGES[name](house, house.own)) for name in PAGES]
+    for path in [*paths, *(f"/jobs/{job}" for job in jobs)]:
+        page.goto(visit.address + path)
+        assert page.evaluate("window.pwned") is None, path
+    for text in HOSTILE:
+        page.goto(f"{visit.address}/jobs")
+        page.get_by_label("Search jobs").fill(f'correlation_id:"{text}"')
+        page.get_by_role("button", name="Search").click()
+        page.goto(f"{visit.address}/login?link={text[:40]}")
+        assert page.evaluate("window.pwned") is None, text

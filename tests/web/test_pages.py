@@ -1,0 +1,252 @@
+"""Every page × every caller, without a browser: who may sees it, who may not learns nothing and changes nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from fairlane.api.router import gated_routes
+from fairlane.client.rights import Right, may
+from fairlane.web import assets, create_dashboard
+from fairlane.web.page import DECLARED
+from tests.api.house import CANARY, DEAD, EVERY_ROLE, LIVE, OWN, ROLE_SETS, Mine
+from tests.web.house import BROWSER, DashboardHouse
+from tests.web.requests import ACTS, PAGES, path_of
+
+OPEN = {name for name, declared in DECLARED.items() if declared.right is Right.OPEN}
+GATED = sorted(PAGES.keys() - OPEN)
+
+
+def test_every_page_and_act_has_a_request_here(house: DashboardHouse) -> None:
+    assert PAGES.keys() | ACTS.keys() == DECLARED.keys()
+    assert not PAGES.keys() & ACTS.keys()
+    ours = {route.operation_id for route in gated_routes(house.api) if not route.include_in_schema}
+    assert ours == DECLARED.keys() | {"show_asset"}
+
+
+def page_of(house: DashboardHouse, name: str, mine: Mine, cookie: str | None) -> httpx.Response:
+    return house.get(path_of(name, PAGES[name](house, mine)), cookie)
+
+
+def act_on(house: DashboardHouse, name: str, mine: Mine, cookie: str, **headers: str) -> httpx.Response:
+    asked = ACTS[name](house, mine)
+    return house.post(path_of(name, asked), cookie, asked.fields, **headers)
+
+
+def granted(name: str, roles: tuple[str, ...], tenant: str | None) -> bool:
+    declared = DECLARED[name]
+    return may(roles, declared.right) and not (declared.for_all_tenants and tenant is not None)
+
+
+def links(page: str) -> list[str]:
+    return [link for link in re.findall(r'<a [^>]*href="([^"#]*)"', page) if link]
+
+
+@pytest.mark.parametrize("tenant", [None, OWN])
+@pytest.mark.parametrize("who", [*ROLE_SETS, "every role"])
+def test_who_may_sees_a_page_and_every_link_of_the_overview_works(
+    house: DashboardHouse, who: str, tenant: str | None
+) -> None:
+    roles = ROLE_SETS.get(who, EVERY_ROLE)
+    cookie = house.session(roles, tenant)
+    for name in GATED:
+        answer = page_of(house, name, house.own, cookie)
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.status_code == (200 if granted(name, roles, tenant) else 403), name
+        assert tenant is None or CANARY not in answer.text, name
+        for act in ACTS:
+            path = "/" + DECLARED[act].path.rpartition("/")[2] + '"'
+            assert granted(act, roles, tenant) or path not in re.sub(r"<a [^>]*>", "", answer.text), (name, act)
+    if may(roles, Right.READ):
+        for link in links(house.get("/", cookie).text):
+            assert house.get(f"/{link.removeprefix('./')}", cookie).status_code == 200, link
+
+
+@pytest.mark.requirement("W13")
+@pytest.mark.parametrize("name", ACTS)
+def test_an_act_is_done_by_those_who_may_and_refused_to_all_others(house: DashboardHouse, name: str) -> None:
+    refused = [house.session(roles) for roles in ROLE_SETS.values() if not granted(name, roles, None)]
+    everyone, bound = house.session(), house.session(EVERY_ROLE, OWN)
+    before = house.facts()
+    for cookie in refused:
+        answer = act_on(house, name, house.own, cookie)
+        assert (answer.status_code, "<h1>You may not do this</h1>" in answer.text) == (403, True)
+    for site in ("cross-site", "same-site"):
+        assert act_on(house, name, house.own, everyone, **{"Sec-Fetch-Site": site}).status_code == 403
+    if not DECLARED[name].for_all_tenants:
+        foreign = act_on(house, name, house.foreign, bound)
+        assert (foreign.status_code, CANARY in foreign.text) == (404, False)
+    assert house.facts() == before
+    done = act_on(house, name, house.own, everyone)
+    assert (done.status_code, f"did={name}" in done.headers["location"]) == (303, True), done.text
+    assert house.facts() != before
+
+
+@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("who", ROLE_SETS)
+def test_contents_are_for_those_who_may_see_them(house: DashboardHouse, name: str, who: str) -> None:
+    roles = ROLE_SETS[who]
+    cookie = house.session(roles)
+    text = page_of(house, name, house.own, cookie).text
+    if name == "show_job":
+        text += house.get(f"/jobs/{house.own.dead}", cookie).text + house.get(f"/jobs/{house.own.done}", cookie).text
+        assert (LIVE in text) == may(roles, Right.CONTENTS)
+        assert (DEAD in text) == may(roles, Right.MANAGE)
+    assert LIVE not in text or may(roles, Right.CONTENTS)
+    assert DEAD not in text or may(roles, Right.MANAGE)
+
+
+def test_nobody_gets_a_page_that_says_how_to_log_in_and_programs_get_json(house: DashboardHouse) -> None:
+    for name in GATED:
+        answer = page_of(house, name, house.own, None)
+        assert answer.status_code == 401
+        assert "fairlane tokens link NAME --role viewer" in answer.text
+        assert CANARY not in answer.text
+        assert house.own.note not in answer.text
+    for path in ("/jobs", "/api/jobs/"):
+        assert house.call("GET", path).headers["content-type"] == "application/problem+json"
+    assert house.get("/api/jobs/").headers["content-type"] == "application/problem+json"
+
+
+def test_a_link_from_elsewhere_is_followed_again_by_our_own_page(house: DashboardHouse) -> None:
+    """Browsers send a strict cookie only with requests that our own pages make."""
+    answer = house.get("/jobs", headers={"Sec-Fetch-Site": "cross-site"})
+    assert (answer.status_code, '<meta http-equiv="refresh" content="0">' in answer.text) == (401, True)
+    assert "refresh" not in house.get("/jobs").text
+
+
+def test_a_link_logs_in_once_and_then_says_so(house: DashboardHouse) -> None:
+    link = house.link(("viewer",))
+    for _ in range(2):
+        page = house.get(f"/login?link={link}")
+        assert (page.status_code, f'action="./login?link={link}"' in page.text) == (200, True)
+    assert house.call("POST", f"/login?link={link}", headers=BROWSER).status_code == 303
+    used = house.call("POST", f"/login?link={link}", headers=BROWSER)
+    assert used.status_code == 401
+    assert "This link was used already, has expired or is not known." in used.text
+    pasted = house.get("/login", params={"link": f"http://127.0.0.1:8650/login?link={link}"})
+    assert f'action="./login?link={link}"' in pasted.text
+
+
+def test_logging_out_leads_to_the_log_in_page(house: DashboardHouse) -> None:
+    cookie = house.session(("viewer",))
+    assert "logout" in house.get("/", cookie).text
+    left = house.post("/logout", cookie)
+    assert (left.status_code, left.headers["location"]) == (303, "login")
+    assert house.get("/", cookie).status_code == 401
+    token = house.call("GET", "/", house.token(("viewer",)), headers=BROWSER)
+    assert (token.status_code, "logout" in token.text) == (200, False)
+
+
+def test_what_is_not_there_and_what_breaks_are_pages(house: DashboardHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    cookie = house.session()
+    for path in ("/nowhere", "/jobs/nowhere", "/nowhere/at/all", f"/jobs/{house.own.letter}"):
+        answer = house.get(path, cookie)
+        assert (answer.status_code, "There is no page at this address." in answer.text) == (404, True)
+    gone = house.get("/jobs/00000000-0000-4000-8000-000000000000", cookie)
+    assert (gone.status_code, "<h1>Not found</h1>" in gone.text) == (404, True)
+    refused = house.get("/jobs?limit=5", cookie)
+    assert (refused.status_code, "<h1>Not accepted</h1>" in refused.text) == (422, True)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("secret of the house")
+
+    monkeypatch.setattr("fairlane.web.pages.jobs.search", broken)
+    answer = house.get("/jobs", cookie)
+    assert (answer.status_code, "<h1>Something went wrong</h1>" in answer.text) == (500, True)
+    assert "secret of the house" not in answer.text
+
+
+def test_an_act_that_is_not_possible_says_why_and_changes_nothing(house: DashboardHouse) -> None:
+    cookie, before = house.session(), house.facts()
+    late = house.post(f"/jobs/{house.own.done}/cancel", cookie)
+    assert (late.status_code, "<h1>Not possible now</h1>" in late.text) == (409, True)
+    blank = house.post(f"/jobs/{house.own.ready}/bury", cookie, {"reason": " "})
+    assert (blank.status_code, "Reason: expected fill it in" in blank.text) == (422, True)
+    wrong = house.call(
+        "POST", f"/jobs/{house.own.ready}/cancel", headers={**BROWSER, "Cookie": cookie}, json={"notes": "x"}
+    )
+    assert wrong.status_code == 415
+    assert house.facts() == before
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_hold_no_inline_script_or_style_and_forbid_them(house: DashboardHouse, name: str) -> None:
+    answer = page_of(house, name, house.own, house.session())
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert re.findall(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", answer.text) == []
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_scripts_are_small_and_ours_and_cached_for_ever(house: DashboardHouse) -> None:
+    assert sum(len(text) for name, text in assets.FILES.items() if name.endswith(".js")) <= 30_000
+    page = house.get("/login").text
+    for path in re.findall(r'(?:src|href)="\./(static/[^"]+)"', page):
+        answer = house.get(f"/{path}")
+        assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
+    assert house.get("/static/000000000000/main.js").status_code == 404
+
+
+def test_mounted_anywhere_every_address_is_right(house: DashboardHouse) -> None:
+    web = FastAPI()
+    web.mount("/fairlane", create_dashboard(house.app, base_path="/ops/"))
+    token = house.token(EVERY_ROLE)
+
+    async def ask(path: str) -> httpx.Response:
+        transport = httpx.ASGITransport(web)
+        headers = {**BROWSER, "Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as http:
+            return await http.get(path, headers=headers)
+
+    for path in ("/fairlane/ops/", f"/fairlane/ops/jobs/{house.own.ready}", "/fairlane/ops/nowhere/at/all"):
+        page = house.runner.run(ask(path))
+        assert (page.status_code, "<nav" in page.text) == (404 if "nowhere" in path else 200, "nowhere" not in path)
+        found = re.findall(r'(?:src|href)="([^"]*)"', page.text)
+        for address in {str(page.url.join(link).copy_with(fragment=None)) for link in found}:
+            assert house.runner.run(ask(address)).status_code in ({200, 404} if "nowhere" in path else {200}), address
+
+
+@pytest.mark.parametrize(
+    ("q", "shown"),
+    [
+        ("", {"done", "dead", "running", "ready"}),
+        ("state:dead", {"dead"}),
+        ("status:pending,processing", {"running", "ready"}),
+        ("type:mail.bounce", {"dead"}),
+        ('correlation_id:"note-of-acme-correlation" status:completed', {"done"}),
+        ("idempotency_key:note-of-acme-ready", {"ready"}),
+        ("enqueued_from:1h queue:default", {"done", "dead", "running", "ready"}),
+        ("enqueued_before:2020-01-01", set()),
+        ("tenant:acme status:pending", {"ready"}),
+    ],
+)
+def test_a_search_is_in_the_address_and_shows_what_matches(house: DashboardHouse, q: str, shown: set[str]) -> None:
+    page = house.get("/jobs", house.session(EVERY_ROLE, OWN), params={"q": q})
+    ids = {name: str(getattr(house.own, name)) for name in ("done", "dead", "running", "ready")}
+    assert {name for name, job in ids.items() if f"jobs/{job}" in page.text} == shown
+    assert ("No job matches." in page.text) == (not shown)
+
+
+@pytest.mark.parametrize("q", ["status:funny", "colour:red", "failed", 'type:"', "enqueued_from:soon", "tenant:"])
+def test_a_wrong_search_says_what_is_wrong_and_lists_nothing(house: DashboardHouse, q: str) -> None:
+    page = house.get("/jobs", house.session(), params={"q": q})
+    assert page.status_code == 200
+    assert 'role="alert"' in page.text
+    assert str(house.own.done) not in page.text
+
+
+def test_the_chosen_tenant_stays_chosen(house: DashboardHouse) -> None:
+    cookie = house.session()
+    page = house.get("/?tenant=acme", cookie).text
+    assert all("tenant=acme" in link for link in links(page) if "login" not in link), links(page)
+    jobs = house.get("/jobs?tenant=acme", cookie).text
+    assert str(house.own.ready) in jobs
+    assert str(house.foreign.ready) not in jobs
+    assert house.get("/jobs?tenant=", cookie).status_code == 200
+    assert house.get("/jobs?tenant=globex", house.session(EVERY_ROLE, OWN)).status_code == 404
