@@ -28,7 +28,7 @@ from fairlane.client.settings.model import Settings
 from fairlane.client.task import TaskOptions
 from fairlane.core import alerts, breaker, job, ops, profiles, queues, retry
 from fairlane.metrics import exposition
-from fairlane.stores.postgres.schema import functions
+from fairlane.stores.postgres.schema import CORE
 from fairlane.worker.config import WorkerConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "documents.md"
@@ -106,7 +106,7 @@ def words() -> frozenset[str]:
     found |= {*Settings.__struct_fields__, *WorkerConfig.__struct_fields__, *EnqueueOptions.__annotations__}
     found |= {*TaskOptions.__annotations__, *job.STATUSES, *job.DEAD_LETTER_STATUSES, *events()}
     found |= {rule.name for rule in alerts.DEFAULT_RULES}
-    found |= {*re.findall(r"^create or replace (?:view|function) (\w+)", functions(), re.MULTILINE), "memory://"}
+    found |= {*re.findall(r"^create or replace (?:view|function) (\w+)", CORE.functions, re.MULTILINE), "memory://"}
     with Fairlane("memory://") as app:
         schemas = create_api(app).openapi()["components"]["schemas"]
         found |= set(msgspec.to_builtins(app.snapshot()))

@@ -146,3 +146,38 @@ def test_a_store_without_a_schema_says_so(run: Run) -> None:
     result = run("migrate", "status", "--url", "memory://")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "keeps no schema" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["up", "--with", "supervisors"], ["--with", "supervisors"]])
+def test_supervisors_are_installed_when_asked_for_and_followed_from_then_on(
+    run: Run, answer: Answer, database: str, words: list[str]
+) -> None:
+    assert "queue_contract" not in str(answer("migrate", "up", "--url", database))
+    ran = answer("migrate", *words, "--url", database)["migrations"]
+    assert [step["name"] for step in ran] == ["queue_contract", "functions of queues"]
+    assert answer("migrate", *words, "--url", database)["migrations"] == []
+    with psycopg.connect(database) as conn:
+        conn.execute("select queues.enqueue('email', '{}')")
+        conn.execute("update queues.schema_version set checksum = 'of an older release' where phase = 'functions'")
+    assert [step["name"] for step in answer("migrate", "status", "--url", database)["pending"]] == [
+        "functions of queues"
+    ]
+    assert [step["name"] for step in answer("migrate", "up", "--url", database)["migrations"]] == [
+        "functions of queues"
+    ]
+
+
+def test_the_script_of_the_supervisors_needs_no_connection_and_may_run_twice(run: Run, database: str) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    script = run("migrate", "up", "--with", "supervisors", "--sql", "--url", nowhere).stdout
+    for _ in range(2):
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(script.encode())
+            conn.execute("select queues.enqueue('email', '{}')")
+    assert "queue_contract" not in run("migrate", "up", "--sql", "--url", nowhere).stdout
+
+
+def test_supervisors_need_postgresql_and_say_so(run: Run, url: str) -> None:
+    result = run("migrate", "up", "--with", "supervisors", "--url", url)
+    assert result.exit_code != 0
+    assert "the supervisors' queue contract needs PostgreSQL" in result.stderr

@@ -12,7 +12,7 @@ import pytest
 from fairlane.core.ops import Check, Enqueue
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres.migrator import script
-from fairlane.stores.postgres.schema import functions_step, migrations
+from fairlane.stores.postgres.schema import CORE
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.migrator_process import migrate
@@ -22,7 +22,7 @@ from tests.servers.programs import run_by_psql, run_program
 from tests.support.scene import Scene
 from tests.support.stores import Ground
 
-STEPS = (*migrations().expansions, functions_step())
+STEPS = (*CORE.migrations.expansions, CORE.functions_step)
 APPLIED = len(STEPS)
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from fairlane.stores.migrations import Migration, Migrations
-from fairlane.stores.postgres import migrator, roles, schema
+from fairlane.stores.postgres import roles, schema
 from tests.upgrade.make_fixtures import HERE, export
 
 BASELINE = (HERE / "baseline.txt").read_text().strip()
@@ -44,18 +44,16 @@ class MadeUp:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
-        self._migrations, self._functions = schema.migrations(), schema.functions()
+        self._migrations, self._functions = schema.CORE.migrations, schema.CORE.functions
 
     def become(self, release: int, functions: str = "", *steps: Migration) -> None:
         ours = (*self._migrations.expansions, *self._migrations.contractions)
         known = Migrations((*ours, *steps), release)
         text = f"{self._functions}\n{functions}"
-        self._patch.setattr(schema, "FUNCTIONS_RELEASE", release)
-        self._patch.setattr(schema, "functions", lambda: text)
+        self._patch.setattr(schema.CORE, "release", release)
+        self._patch.setattr(schema.CORE, "functions", text)
+        self._patch.setattr(schema.CORE, "migrations", known)
         roles.callable_by.cache_clear()
-        for module in (schema, migrator, roles):
-            self._patch.setattr(module, "migrations", lambda: known)
-        self._patch.setattr(roles, "functions", lambda: text)
 
 
 def objects(dsn: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tests.support.scene import Scene
 from tests.upgrade.releases import MadeUp, objects
 
 NOW = schema.FUNCTIONS_RELEASE
-VERSION = schema.migrations().needed.expanded
+VERSION = schema.CORE.migrations.needed.expanded
 COLOUR = Migration(
     VERSION + 1, "colour", "expand", "create table colour (tenant text, name text); alter table job add colour text;"
 )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
     from fairlane.client.settings.model import Settings
     from fairlane.stores.base import Migrator
+    from fairlane.stores.postgres import PostgresStore
+    from fairlane.stores.postgres.migrator import PostgresMigrator
     from fairlane.stores.postgres.roles import PostgresIsolator
     from fairlane.stores.sqlite.driver import Driver
 
@@ -155,15 +157,26 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
 
 
 def isolator_of(settings: Settings) -> PostgresIsolator:
+    store = postgres_of(settings, "has no roles; isolation by the database")
+    from fairlane.supervisors.contract import CONTRACT
+
+    return store.isolator(CONTRACT)
+
+
+def contract_of(settings: Settings) -> PostgresMigrator:
+    """The migrator of the supervisors' queue contract, beside the store's own."""
+    store = postgres_of(settings, "has no SQL functions; the supervisors' queue contract")
+    from fairlane.supervisors.contract import CONTRACT
+
+    return store.migrator(CONTRACT)
+
+
+def postgres_of(settings: Settings, wanted: str) -> PostgresStore:
     from fairlane.stores.url import redacted, store_named_by
 
     named = store_named_by(settings.url)
     if not named.startswith("postgres"):
-        raise ConfigError(
-            f"url = {redacted(settings.url)}: a {named} store has no roles; isolation by the database needs PostgreSQL"
-        )
+        raise ConfigError(f"url = {redacted(settings.url)}: a {named} store {wanted} needs PostgreSQL")
     from fairlane.stores.postgres import PostgresStore
 
-    return PostgresStore(
-        settings.url, schema=settings.schema, statement_timeout_s=settings.statement_timeout_s
-    ).isolator()
+    return PostgresStore(settings.url, schema=settings.schema, statement_timeout_s=settings.statement_timeout_s)

@@ -23,6 +23,13 @@ sql_option = click.option(
     "needs no connection; for SQLite it contains the pending steps.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the steps that would run; run nothing.")
+with_option = click.option(
+    "--with",
+    "parts",
+    type=click.Choice(["supervisors"]),
+    multiple=True,
+    help="Install this beside the store's schema, too. What is installed already follows every `up` by itself.",
+)
 to_option = click.option("--to", type=click.IntRange(min=1), metavar="N", help="Stop at version N of the schema.")
 
 
@@ -37,12 +44,13 @@ class Outer(NamedTuple):
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
+@with_option
 @sql_option
 @dry_run_option
 @at_store
 @prints
 @click.pass_context
-def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
+def migrate(context: click.Context, parts: tuple[str, ...], sql: bool, dry_run: bool, at: At, out: Printer) -> None:
     """Bring the store's schema up to date.
 
     Run `up` with the new release before its code is deployed: older code keeps running while the schema is only
@@ -51,25 +59,29 @@ def migrate(context: click.Context, sql: bool, dry_run: bool, at: At, out: Print
     """
     context.obj = Outer(at, out)
     if context.invoked_subcommand is not None:
-        if sql or dry_run:
-            raise click.UsageError(f"put {'--sql' if sql else '--dry-run'} behind `up`, or leave `up` out", context)
+        given = "--sql" if sql else "--dry-run" if dry_run else "--with" if parts else None
+        if given:
+            raise click.UsageError(f"put {given} behind `up`, or leave `up` out", context)
         return
-    if not sql and not dry_run:
-        raise click.UsageError("say what to do: up, contract, status, check, isolate, --sql or --dry-run", context)
-    _up(at, out, sql=sql, dry_run=dry_run)
+    if not sql and not dry_run and not parts:
+        raise click.UsageError(
+            "say what to do: up, contract, status, check, isolate, --with, --sql or --dry-run", context
+        )
+    _up(at, out, sql=sql, dry_run=dry_run, parts=parts)
 
 
 @migrate.command()
+@with_option
 @to_option
 @sql_option
 @dry_run_option
 @at_store
 @prints
 @click.pass_obj
-def up(outer: Outer, to: int | None, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
+def up(outer: Outer, parts: tuple[str, ...], to: int | None, sql: bool, dry_run: bool, at: At, out: Printer) -> None:
     """Run the pending steps, and replace the functions if they differ."""
     at, out = outer.joined(at, out)
-    _up(at, out, sql=sql, dry_run=dry_run, to=to)
+    _up(at, out, sql=sql, dry_run=dry_run, parts=parts, to=to)
 
 
 @migrate.command()
@@ -80,8 +92,9 @@ def up(outer: Outer, to: int | None, sql: bool, dry_run: bool, at: At, out: Prin
 def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
     """Remove schema parts that only older code needs; refused while workers of older code are alive."""
     at, out = outer.joined(at, out)
-    migrator = _migrator(at)
-    _report(migrator, migrator.contracting() if dry_run else migrator.contract(), out, dry_run=dry_run)
+    migrators = [_migrator(at), *_beside(at)]
+    steps = [step for each in migrators for step in (each.contracting() if dry_run else each.contract())]
+    _report(migrators[0], steps, out, dry_run=dry_run)
 
 
 @migrate.command()
@@ -91,7 +104,7 @@ def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
 def status(outer: Outer, at: At, out: Printer) -> None:
     """Show the installed version, the required version and the pending steps."""
     at, out = outer.joined(at, out)
-    _show(_migrator(at), out)
+    _show(at, out)
 
 
 @migrate.command()
@@ -101,7 +114,7 @@ def status(outer: Outer, at: At, out: Printer) -> None:
 def check(outer: Outer, at: At, out: Printer) -> None:
     """Exit with 1 unless this code can run on the schema."""
     at, out = outer.joined(at, out)
-    if not _show(_migrator(at), out):
+    if not _show(at, out):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -139,12 +152,19 @@ def isolate(outer: Outer, prefix: str | None, sql: bool, at: At, out: Printer) -
     )
 
 
-def _up(at: At, out: Printer, *, sql: bool, dry_run: bool, to: int | None = None) -> None:
+def _up(at: At, out: Printer, *, sql: bool, dry_run: bool, parts: tuple[str, ...] = (), to: int | None = None) -> None:
     migrator = _migrator(at)
+    if parts and to is not None:
+        raise click.UsageError("--to stops short of what --with needs; give one of them")
     if sql:
-        click.echo(migrator.script(to), nl=False)
+        scripts = (migrator.script(to), *(each.script() for each in _beside(at, parts, look=False)))
+        click.echo("\n".join(scripts), nl=False)
         return
-    _report(migrator, migrator.pending(to) if dry_run else migrator.up(to), out, dry_run=dry_run)
+    steps = [*(migrator.pending(to) if dry_run else migrator.up(to))]
+    if to is None:
+        for each in _beside(at, parts):
+            steps += each.pending() if dry_run else each.up()
+    _report(migrator, steps, out, dry_run=dry_run)
     found, ours = migrator.state().functions, migrator.needed.functions
     if found > ours:
         out.note(f"the functions are of release {found}, newer than this one's {ours}: left as they are")
@@ -160,16 +180,18 @@ def _report(migrator: Migrator, steps: Sequence[Migration], out: Printer, *, dry
         out.note(f"nothing to do: the schema is {migrator.state()}")
 
 
-def _show(migrator: Migrator, out: Printer) -> bool:
+def _show(at: At, out: Printer) -> bool:
     from fairlane.errors import SchemaOutOfDate
     from fairlane.stores.migrations import require
 
+    migrator = _migrator(at)
     state, needed = migrator.state(), migrator.needed
     fault = ""
     pending: tuple[Migration, ...] = ()
     try:
         pending = migrator.pending()
         require(state, needed)
+        pending += tuple(step for each in _beside(at) for step in each.pending())
     except SchemaOutOfDate as error:
         fault = str(error)
     if out.as_json:
@@ -210,9 +232,21 @@ def _migrator(at: At) -> Migrator:
     return schema_of(at.settings())
 
 
+def _beside(at: At, parts: tuple[str, ...] = (), *, look: bool = True) -> list[Migrator]:
+    """What stands beside the store's schema: what is named, or installed already."""
+    from fairlane.cli.target import contract_of
+    from fairlane.stores.url import store_named_by
+
+    settings = at.settings()
+    if not parts and not (look and store_named_by(settings.url).startswith("postgres")):
+        return []
+    contract = contract_of(settings)
+    return [contract] if parts or contract.state().expanded else []
+
+
 def _line(step: Migration) -> str:
     if step.phase == "functions":
-        return f"functions, release {step.version}"
+        return f"{step.name}, release {step.version}"
     return f"{step.version} {step.name} ({step.phase})" if step.version else f"{step.name} ({step.phase})"
 
 

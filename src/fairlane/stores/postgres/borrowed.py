@@ -27,7 +27,7 @@ from fairlane.errors import (
 )
 from fairlane.stores.postgres.calls import Rows
 from fairlane.stores.postgres.errors import STORE, translated
-from fairlane.stores.postgres.schema import migrations
+from fairlane.stores.postgres.schema import CORE
 from fairlane.stores.retries import Again, Lost
 
 EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
@@ -78,7 +78,7 @@ class BorrowedConnections:
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
         if not is_there:
-            raise SchemaOutOfDate(0, migrations().needed.expanded)
+            raise SchemaOutOfDate(0, CORE.migrations.needed.expanded)
         if not is_allowed:
             raise StoreUnavailable(
                 STORE, f'the role "{role}" of this connection may not enqueue; grant it the schema and its functions'

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.errors import ConnectionTimeout
 
 from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
-from fairlane.stores.postgres.schema import migrations
+from fairlane.stores.postgres.schema import CORE
 from fairlane.stores.retries import Again, Lost
 
 STORE = "postgresql"
@@ -42,7 +42,7 @@ def translated(error: Exception) -> StoreError | Lost | Again:
     if state in ("40001", "40P01"):  # serialization failure, deadlock
         return Again(text)
     if state in ("42883", "42P01", "3F000"):  # no such function, table, schema
-        return SchemaOutOfDate(0, migrations().needed.expanded)
+        return SchemaOutOfDate(0, CORE.migrations.needed.expanded)
     if state.startswith(("57P", "08")) or _has_lost_its_connection(error, state):
         return Lost(text)
     if state == "25006":

@@ -13,15 +13,17 @@ from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.connection import Connection, Connector
 from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
-from fairlane.stores.postgres.schema import checksum, functions_step, migrations, step_sql, types_and_views
+from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
 from fairlane.stores.retries import Again, Lost
 
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
 
 
-def script(step: Migration, schema: str) -> str:
+def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
     """One step as plain SQL that can be run by hand, any number of times: all of it or nothing."""
     literal = quoting.Literal(schema).as_string(None)
+    homes = (part.home, schema) if part.home else (schema,)
+    path = ", ".join(quoting.Identifier(name).as_string(None) for name in homes)
     return (
         f"-- Fairlane {_title(step)}\n"
         # Read committed: who waited for the lock must see what its holder did.
@@ -32,20 +34,23 @@ def script(step: Migration, schema: str) -> str:
         f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
         f"{_LOCKED}"
         "set local lock_timeout = '3s';\n"
-        f"{step_sql('place').replace('{schema}', literal)}"
-        f"set local search_path = {quoting.Identifier(schema).as_string(None)}, pg_temp;\n"
+        f"{step_sql('place').replace('{schema}', quoting.Literal(homes[0]).as_string(None))}"
+        f"set local search_path = {path}, pg_temp;\n"
+        f"{part.guard}"
         f"{step_sql('books')}"
-        f"{_body(step)}"
+        f"{_body(step, part)}"
         f"{step_sql('describe')}"
         f"{isolation_block(schema)}"
+        f"{part.rights(schema)}"
         "commit;\n"
     )
 
 
 class PostgresMigrator:
-    def __init__(self, connector: Connector, schema: str) -> None:
-        self._connector, self._schema = connector, schema
-        self.needed = migrations().needed
+    def __init__(self, connector: Connector, schema: str, part: SchemaFiles = CORE) -> None:
+        self._connector, self._schema, self._part = connector, schema, part
+        self._home = part.home or schema
+        self.needed = part.migrations.needed
 
     def state(self) -> SchemaState:
         with self._connected() as conn:
@@ -76,9 +81,9 @@ class PostgresMigrator:
 
     def script(self, to: int | None = None) -> str:
         """Every step as one script; those that are done already do nothing."""
-        steps = migrations().pending(SchemaState(), to)
-        whole = steps if steps[-1].version < self.needed.expanded else (*steps, functions_step())
-        return "\n".join(script(step, self._schema) for step in whole)
+        steps = self._part.migrations.pending(SchemaState(), to)
+        whole = steps if steps[-1].version < self.needed.expanded else (*steps, self._part.functions_step)
+        return "\n".join(script(step, self._schema, self._part) for step in whole)
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
@@ -94,7 +99,7 @@ class PostgresMigrator:
 
     def _apply(self, conn: Connection, step: Migration, due: Callable[[Connection], tuple[Migration, ...]]) -> bool:
         # The first part ends holding the lock: whoever waited for it finds the work done.
-        head, mark, tail = script(step, self._schema).partition(_LOCKED)
+        head, mark, tail = script(step, self._schema, self._part).partition(_LOCKED)
         conn.execute(head.encode())
         if step not in due(conn):
             conn.execute("rollback")
@@ -104,15 +109,15 @@ class PostgresMigrator:
 
     def _pending(self, conn: Connection, to: int | None = None) -> tuple[Migration, ...]:
         state, found_checksum, _ = self._books(conn)
-        steps = migrations().pending(state, to)
+        steps = self._part.migrations.pending(state, to)
         if to is not None and to < self.needed.expanded:  # the functions need every table of this release
             return steps
-        is_same = state.functions == self.needed.functions and found_checksum in (checksum(), None)
-        return steps if is_same or state.functions > self.needed.functions else (*steps, functions_step())
+        is_same = state.functions == self.needed.functions and found_checksum in (self._part.checksum, None)
+        return steps if is_same or state.functions > self.needed.functions else (*steps, self._part.functions_step)
 
     def _contracting(self, conn: Connection) -> tuple[Migration, ...]:
         state, _, has_obsolete = self._books(conn)
-        steps = migrations().contracting(state)
+        steps = self._part.migrations.contracting(state)
         obsolete = Migration(0, "functions of earlier releases", "obsolete", step_sql("obsolete"))
         return (obsolete, *steps) if has_obsolete else steps
 
@@ -137,13 +142,13 @@ class PostgresMigrator:
             "select has_table_privilege(c.oid, 'select'), obj_description(n.oid, 'pg_namespace') "
             "from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
             "where n.nspname = %s and c.relname = 'schema_version'",
-            (self._schema,),
+            (self._home,),
         ).fetchone()
         if found is None:
             return SchemaState(), "", False
         if not found[0]:  # isolated: who only works or enqueues reads no table, but may know the state
             return SchemaState.described(found[1] or ""), None, False
-        table = quoting.Identifier(self._schema, "schema_version").as_string(None)
+        table = quoting.Identifier(self._home, "schema_version").as_string(None)
         rows = conn.execute(step_sql("read_books").replace("{table}", table).encode()).fetchall()
         expanded, contracted, functions, found_checksum, has_obsolete = rows[0]
         return SchemaState(expanded, contracted, functions), found_checksum or "", has_obsolete
@@ -151,20 +156,21 @@ class PostgresMigrator:
 
 def _title(step: Migration) -> str:
     if step.phase == "functions":
-        return f"functions, release {step.version}"
+        return f"{step.name}, release {step.version}"
     return f"schema, version {step.version}: {step.name} ({step.phase})"
 
 
-def _body(step: Migration) -> str:
+def _body(step: Migration, part: SchemaFiles) -> str:
     if step.phase == "obsolete":
         return step.sql
     if step.phase == "functions":
-        types, views = types_and_views()
-        record = step_sql("record_functions").replace("{release}", str(step.version)).replace("{checksum}", checksum())
+        types, views = part.types_and_views
+        record = step_sql("record_functions").replace("{release}", str(step.version))
+        record = record.replace("{checksum}", part.checksum)
         names = {"{types}": types, "{views}": views}
         for mark, found in names.items():
             record = record.replace(mark, ", ".join(f"'{name}'" for name in found))
-        return f"{no_newer_functions('schema_version')}{step_sql('first_functions')}{step.sql}\n{record}"
+        return f"{no_newer_functions('schema_version', part)}{step_sql('first_functions')}{step.sql}\n{record}"
     row = f"({step.version}, '{step.phase}', '{step.name}')"
     return (
         "do $migration$ begin\n"

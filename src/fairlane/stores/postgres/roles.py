@@ -15,7 +15,7 @@ from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.migrations import SchemaState, require
 from fairlane.stores.postgres.connection import Connector
 from fairlane.stores.postgres.errors import translated, unreachable
-from fairlane.stores.postgres.schema import functions, migrations, step_sql
+from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
 from fairlane.stores.retries import Again, Lost
 
 _FUNCTION = re.compile(r"((?:^--.*\n)+)create or replace function (\w+)", re.MULTILINE)
@@ -31,7 +31,7 @@ def callable_by(role: Caller) -> tuple[str, ...]:
 
     A function without such a line belongs to the engine alone.
     """
-    headers = {name: _ROLE.search(header) for header, name in _FUNCTION.findall(functions())}
+    headers = {name: _ROLE.search(header) for header, name in _FUNCTION.findall(CORE.functions)}
     return tuple(sorted(name for name, found in headers.items() if found and role in found[1].split(", ")))
 
 
@@ -71,15 +71,15 @@ def isolation_block(schema: str, prefix: str | None = None) -> str:
     return text
 
 
-def no_newer_functions(table: str) -> str:
+def no_newer_functions(table: str, part: SchemaFiles = CORE) -> str:
     """SQL that stops a script of this release where a newer one has applied its functions already."""
-    release = str(migrations().needed.functions)
-    return step_sql("no_newer_functions").replace("{table}", table).replace("{release}", release)
+    return step_sql("no_newer_functions").replace("{table}", table).replace("{release}", str(part.release))
 
 
 class PostgresIsolator:
-    def __init__(self, connector: Connector, schema: str) -> None:
-        self._connector, self._schema = connector, schema
+    def __init__(self, connector: Connector, schema: str, *parts: SchemaFiles) -> None:
+        """`parts`: what stands beside the store's schema, where it was installed, and follows its rights."""
+        self._connector, self._schema, self._parts = connector, schema, parts
 
     def script(self, prefix: str | None = None) -> str:
         """The whole change as plain SQL that can be run by hand: all of it or nothing."""
@@ -96,13 +96,14 @@ class PostgresIsolator:
             "set local lock_timeout = '3s';\n"
             f"{no_newer_functions(quoting.Identifier(self._schema, 'schema_version').as_string(None))}"
             f"{isolation_block(self._schema, prefix)}"
+            f"{''.join(part.rights(self._schema) for part in self._parts)}"
             "commit;\n"
         )
 
     def apply(self, prefix: str | None = None) -> Roles:
         """Make it so. Needs a role that owns the schema and may create roles, or a superuser."""
         text = self.script(prefix)
-        needed = migrations().needed
+        needed = CORE.migrations.needed
         if self.look() is None:
             raise SchemaOutOfDate(0, needed.expanded)
         conn = self._connector.connect(patient=True)

@@ -1,9 +1,14 @@
-"""The schema this code needs: its numbered migrations, and its functions, views and types as one script."""
+"""The schema this code needs: its numbered migrations, and its functions, views and types as one script.
+
+`CORE` is the store's own. A package that brings SQL of its own, as the supervisors do, has `SchemaFiles` of its own, in
+a schema of its own beside the store's.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from importlib.resources import files
@@ -22,39 +27,60 @@ _TYPE = re.compile(r"^create type (\w+) as \(.*?\);\n", re.MULTILINE | re.DOTALL
 _VIEW = re.compile(r"^create or replace view (\w+)", re.MULTILINE)
 
 
-@cache
-def migrations() -> Migrations:
-    return Migrations.in_folder(files("fairlane.stores.postgres") / "migrations", FUNCTIONS_RELEASE)
+class SchemaFiles:
+    """The files of a package in migrations/ and functions/, and where they go.
+
+    `home` is the schema they are applied in, where that is not the store's, which then stands behind it on the search
+    path. `guard` and `rights` are SQL before and behind every step, given the name of the store's schema.
+    """
+
+    def __init__(
+        self,
+        package: str,
+        release: int,
+        *,
+        home: str | None = None,
+        guard: str = "",
+        rights: Callable[[str], str] = lambda schema: "",
+    ) -> None:
+        self.package, self.release, self.home, self.guard, self.rights = package, release, home, guard, rights
+
+    @cached_property
+    def migrations(self) -> Migrations:
+        return Migrations.in_folder(files(self.package) / "migrations", self.release)
+
+    @cached_property
+    def functions(self) -> str:
+        """Every file of functions/, in an order in which they can be created: types first, where they are missing."""
+        texts = {
+            f"{noun.name}/{file.name}": file.read_text("utf-8")
+            for noun in (files(self.package) / "functions").iterdir()
+            for file in noun.iterdir()
+        }
+        whole = "\n".join(texts[name] for name in in_order(texts))
+        return "\n".join((*(_if_missing(found) for found in _TYPE.finditer(whole)), _TYPE.sub("", whole)))
+
+    @property
+    def functions_step(self) -> Migration:
+        name = f"functions of {self.home}" if self.home else "functions"
+        return Migration(self.release, name, "functions", self.functions)
+
+    @property
+    def checksum(self) -> str:
+        return sha256(self.functions.encode()).hexdigest()[:16]
+
+    @property
+    def types_and_views(self) -> tuple[list[str], list[str]]:
+        return _TYPE_NAMES.findall(self.functions), _VIEW.findall(self.functions)
 
 
-@cache
-def functions() -> str:
-    """Every file of functions/, in an order in which they can be created: types first, where they are missing."""
-    texts = {
-        f"{noun.name}/{file.name}": file.read_text("utf-8")
-        for noun in (files("fairlane.stores.postgres") / "functions").iterdir()
-        for file in noun.iterdir()
-    }
-    whole = "\n".join(texts[name] for name in in_order(texts))
-    return "\n".join((*(_if_missing(found) for found in _TYPE.finditer(whole)), _TYPE.sub("", whole)))
+CORE = SchemaFiles("fairlane.stores.postgres", FUNCTIONS_RELEASE)
 
 
 @cache
 def step_sql(name: str) -> str:
     """One statement that every migration, or the isolation of roles, goes through: a file of steps/."""
     return (files("fairlane.stores.postgres") / "steps" / f"{name}.sql").read_text("utf-8")
-
-
-def functions_step() -> Migration:
-    return Migration(FUNCTIONS_RELEASE, "functions", "functions", functions())
-
-
-def checksum() -> str:
-    return sha256(functions().encode()).hexdigest()[:16]
-
-
-def types_and_views() -> tuple[list[str], list[str]]:
-    return _TYPE_NAMES.findall(functions()), _VIEW.findall(functions())
 
 
 def in_order(texts: dict[str, str]) -> tuple[str, ...]:

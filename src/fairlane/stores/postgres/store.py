@@ -26,6 +26,7 @@ from fairlane.stores.postgres.health import check_call
 from fairlane.stores.postgres.listener import PostgresListener
 from fairlane.stores.postgres.migrator import PostgresMigrator
 from fairlane.stores.postgres.roles import PostgresIsolator
+from fairlane.stores.postgres.schema import CORE, SchemaFiles
 from fairlane.stores.postgres.turn import turn
 from fairlane.stores.retries import Again, Lost, Retries
 
@@ -92,11 +93,11 @@ class PostgresStore:
     def listener(self, worker: WorkerId) -> PostgresListener:
         return PostgresListener(self._params, f"{self._schema}_wake")
 
-    def migrator(self) -> PostgresMigrator:
-        return PostgresMigrator(self._connector, self._schema)
+    def migrator(self, part: SchemaFiles = CORE) -> PostgresMigrator:
+        return PostgresMigrator(self._connector, self._schema, part)
 
-    def isolator(self) -> PostgresIsolator:
-        return PostgresIsolator(self._connector, self._schema)
+    def isolator(self, *parts: SchemaFiles) -> PostgresIsolator:
+        return PostgresIsolator(self._connector, self._schema, *parts)
 
     def close(self) -> None:
         self._pool.close()

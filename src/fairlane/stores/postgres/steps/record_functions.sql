@@ -10,9 +10,9 @@ from (
     from pg_proc p join pg_namespace n on n.oid = p.pronamespace
     where n.nspname = current_schema() and p.xmin = pg_current_xact_id()::xid
     union all
-    select format('view %I', v) from unnest(array[{views}]) v
+    select format('view %I', v) from unnest(array[{views}]::text[]) v
     union all
-    select format('type %I', t) from unnest(array[{types}]) t) as members
+    select format('type %I', t) from unnest(array[{types}]::text[]) t) as members
 ) found
 on conflict (version, phase) do update
 set checksum = excluded.checksum, members = excluded.members, obsolete = excluded.obsolete, applied_at = now();

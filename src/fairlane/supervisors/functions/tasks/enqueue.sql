@@ -1,0 +1,41 @@
+-- enqueue: schedule a task, in the transaction of the caller.
+-- moves:  enqueue new -> ready | scheduled
+-- guard:  see enqueue_v1
+--
+-- For supervisors, handlers and kickoff functions; workers never enqueue. The tenant, the correlation id and the parent
+-- are those of the task that is just processed, which a channel worker sets for its transaction.
+--
+-- select queues.enqueue('db_function', '{"db_function": "comms.send_email_supervisor", "send_email_task_id": 123}');
+create or replace function enqueue(_task_type text, _payload jsonb, _scheduled_at timestamptz default now())
+returns void
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  _at      timestamptz := coalesce(_scheduled_at, now());
+  _answer  json;
+begin
+  if _task_type is null or _task_type !~ '^[A-Za-z_][A-Za-z0-9_.-]{0,127}$' then
+    raise exception 'task type %: expected a name such as email, of letters, digits and _ . -',
+      coalesce(quote_literal(_task_type), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  if jsonb_typeof(_payload) is distinct from 'object' then
+    raise exception 'payload of task type %: expected a JSON object, got %', _task_type,
+      coalesce('a JSON ' || jsonb_typeof(_payload), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  if _at not between '0002-01-01 00:00+00' and '9998-12-31 00:00+00' then
+    raise exception 'scheduled at %: expected an instant of the years 2 to 9998', _at
+      using errcode = 'invalid_parameter_value';
+  end if;
+  _answer := enqueue_v1(json_build_array(json_build_object(
+    'type', _task_type, 'queue', 'supervisors', 'payload', _payload, 'run_at', _at, 'timeout_s', 300,
+    'tenant', nullif(current_setting('fairlane.tenant', true), ''),
+    'correlation_id', nullif(current_setting('fairlane.correlation_id', true), ''),
+    'parent_id', nullif(current_setting('fairlane.parent_id', true), ''))));
+  if json_array_length(_answer->'receipts') is distinct from 1 then
+    raise exception 'task of type % is refused: %', _task_type, _answer
+      using errcode = 'object_not_in_prerequisite_state',
+            hint = 'A limit is reached, or a pause that refuses new jobs is in force.';
+  end if;
+end
+$$;

@@ -1,0 +1,322 @@
+"""What `worker_service_user` may do, and what nobody can make it or the contract's functions do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from psycopg import sql
+
+from fairlane.errors import StoreError
+from fairlane.stores.postgres import PostgresStore
+from fairlane.supervisors.contract import CONTRACT
+from tests.servers.postgres import PostgresServer
+from tests.supervisors.conftest import Database, install
+from tests.support.stores import Ground
+
+GRANTED = {
+    "queues.dequeue_next_available_task()",
+    "queues.complete_task(bigint)",
+    "queues.fail_task(bigint,text)",
+    "queues.renew_task(bigint)",
+    "internal.run_function(text,jsonb)",
+}
+"""The document's list, and renew_task (decision D14)."""
+_numbers = itertools.count(1)
+
+BUSINESS = """
+create schema shop;
+create table shop.ran (name text);
+create function shop.granted(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('granted'); return jsonb_build_object('status', 'succeeded', 'payload', _payload); end $$;
+create function shop."Odd; name"(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('odd'); return '{"status": "succeeded"}'; end $$;
+create function shop.not_granted(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('not_granted'); return '{}'; end $$;
+create function shop.open_to_all(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('open_to_all'); return '{}'; end $$;
+create function shop.unpinned(_payload jsonb) returns jsonb language plpgsql security definer
+as $$ begin insert into shop.ran values ('unpinned'); return '{}'; end $$;
+create function shop.temp_first(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop
+as $$ begin insert into shop.ran values ('temp_first'); return '{}'; end $$;
+create function shop.invoker(_payload jsonb) returns jsonb language plpgsql set search_path = shop, pg_temp
+as $$ begin insert into ran values ('invoker'); return '{}'; end $$;
+create function shop.other_shape(_payload text) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('other_shape'); return '{}'; end $$;
+create function shop.no_answer(_payload jsonb) returns void language plpgsql security definer set search_path = shop, pg_temp
+as $$ begin insert into ran values ('no_answer'); end $$;
+revoke all on all functions in schema shop from public;
+grant execute on function shop.open_to_all to public;
+grant usage on schema shop to worker_service_user;
+grant execute on all functions in schema shop to worker_service_user;
+revoke all on function shop.not_granted from worker_service_user;
+"""
+
+
+@pytest.fixture
+def shop(db: Database) -> Database:
+    db.do(BUSINESS)
+    return db
+
+
+@pytest.fixture
+def worker(db: Database) -> Iterator[psycopg.Connection[Any]]:
+    with db.worker() as conn:
+        yield conn
+
+
+@pytest.mark.requirement("S9")
+def test_the_worker_may_call_what_the_document_lists_and_reads_no_table(db: Database) -> None:
+    callable_ = db.ask(
+        "select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
+        "where n.nspname in ('queues', 'internal', 'fairlane') and has_schema_privilege('worker_service_user', n.oid, 'usage') "
+        "and has_function_privilege('worker_service_user', p.oid, 'execute')"
+    )
+    assert {name for (name,) in callable_} == GRANTED
+    relations = db.ask(
+        "select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname in ('queues', 'internal', 'fairlane') and c.relkind in ('r', 'v', 'S', 'm') "
+        "and (has_schema_privilege('worker_service_user', n.oid, 'create') or case when c.relkind = 'S' "
+        "then has_sequence_privilege('worker_service_user', c.oid, 'usage, select, update') else has_table_privilege("
+        "'worker_service_user', c.oid, 'select, insert, update, delete, truncate, references, trigger') end)"
+    )
+    assert relations == []
+    [role] = db.ask(
+        "select rolsuper, rolcreaterole, rolcreatedb, rolcanlogin, rolbypassrls from pg_roles where rolname = 'worker_service_user'"
+    )
+    assert role == (False,) * 5
+
+
+@pytest.mark.requirement("S9")
+def test_the_worker_is_refused_every_table_and_every_other_function(
+    db: Database, worker: psycopg.Connection[Any]
+) -> None:
+    relations = db.ask(
+        "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname in ('queues', 'internal', 'fairlane') and c.relkind in ('r', 'v')"
+    )
+    assert len(relations) > 30
+    for place in relations:
+        for statement in ("select * from {}", "delete from {}", "insert into {} default values"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                worker.execute(sql.SQL(statement).format(sql.Identifier(*place)))
+    functions = db.ask(
+        "select p.oid::regprocedure::text, array(select 'null::' || t::regtype from unnest(p.proargtypes) t) "
+        "from pg_proc p where p.pronamespace::regnamespace::text in ('queues', 'internal', 'fairlane') and p.prorettype <> 'trigger'::regtype"
+    )
+    assert len(functions) > 100
+    for name, arguments in functions:
+        if name not in GRANTED:
+            call = f"select {name.split('(')[0]}({', '.join(arguments)})"
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                worker.execute(call.encode())
+
+
+@pytest.mark.requirement("S9")
+def test_every_function_of_the_contract_is_pinned_and_closed_to_the_public(db: Database) -> None:
+    found = db.ask(
+        "select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text in ('queues', 'internal') and ("
+        "p.proacl is null or exists (select from aclexplode(p.proacl) where grantee = 0) "
+        "or (p.prosecdef and not exists (select from unnest(p.proconfig) s where s like 'search_path=%, pg_temp')))"
+    )
+    assert found == []
+
+
+@pytest.mark.requirement("S3")
+def test_a_granted_function_runs_and_gets_the_whole_payload(shop: Database, worker: psycopg.Connection[Any]) -> None:
+    found = worker.execute("""select internal.run_function('shop.granted', '{"a": [1, {"b": null}]}')""").fetchone()
+    assert found == ({"status": "succeeded", "payload": {"a": [1, {"b": None}]}},)
+    worker.execute("""select internal.run_function('shop."Odd; name"', '{}')""")
+    assert shop.ask("select name from shop.ran order by 1") == [("granted",), ("odd",)]
+
+
+HOSTILE = [
+    "shop.not_granted",
+    "shop.open_to_all",
+    "shop.unpinned",
+    "shop.temp_first",
+    "shop.invoker",
+    "shop.other_shape",
+    "shop.no_answer",
+    "granted",
+    "postgres.shop.granted",
+    "shop.granted(jsonb)",
+    "shop.granted; drop table shop.ran",
+    "shop.granted('{}'); drop table shop.ran; --",
+    "shop.granted($1) from shop.ran; --",
+    'shop."granted',
+    "SHOP.GRANTED.x",
+    "shop..granted",
+    ".granted",
+    "shop.",
+    "",
+    "pg_catalog.jsonb_strip_nulls",
+    "pg_catalog.pg_read_file",
+    "queues.enqueue",
+    "internal.run_function",
+    "pg_temp.granted",
+    "evil.granted",
+    "$$",
+    "shop.$$granted$$",
+    "shop.granted" + "x" * 64,
+    '"shop.granted"',
+    "shop.граnted",
+    "'; select 1; --",
+]
+
+
+@pytest.mark.requirement("S3", "S9")
+def test_no_other_name_runs_anything(shop: Database, worker: psycopg.Connection[Any]) -> None:
+    let_it_create(shop)
+    worker.execute("create schema evil")
+    for place in ("evil", "pg_temp"):
+        worker.execute(f"create function {place}.granted(jsonb) returns jsonb language sql as 'select $1'".encode())
+    worker.execute("set search_path = evil, pg_temp, public")
+    for name in (*HOSTILE, None):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="the worker may not run function"):
+            worker.execute("select internal.run_function(%s, '{}')", (name,))
+    assert shop.one("select count(*) from shop.ran") == 0
+
+
+def let_it_create(db: Database) -> None:
+    db.do(f"grant create on database {sql.Identifier(db.owner.info.dbname).as_string(None)} to worker_service_user")
+
+
+@pytest.mark.requirement("S3")
+def test_made_up_names_run_nothing(shop: Database, worker: psycopg.Connection[Any]) -> None:
+    pieces = st.sampled_from(
+        ["shop", "granted", "not_granted", ".", '"', "'", ";", "--", "$$", "(", ")", " ", "\n", "x" * 63, "é", "\\"]
+    )
+
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(pieces, max_size=8).map("".join))
+    def run(name: str) -> None:
+        before = shop.one("select count(*) from shop.ran")
+        try:
+            worker.execute("select internal.run_function(%s, '{}')", (name,))
+        except psycopg.errors.InsufficientPrivilege:
+            assert shop.one("select count(*) from shop.ran") == before
+        else:
+            assert name.replace('"', "").replace(" ", "").replace("\n", "") == "shop.granted"
+
+    run()
+
+
+@pytest.mark.requirement("S9")
+def test_a_search_path_full_of_traps_leads_nobody_astray(shop: Database, worker: psycopg.Connection[Any]) -> None:
+    let_it_create(shop)
+    shop.do("select queues.enqueue('email', '{}')")
+    worker.execute("create schema evil")
+    worker.execute(
+        "create table evil.caught (what text); create temp table job (seq bigint); create temp table ready (seq bigint)"
+    )
+    for name, arguments, answer in [
+        ("parse_ident", "text, boolean default true", "text[]"),
+        ("format", "text, text, text", "text"),
+        ("quote_literal", "text", "text"),
+        ("clock_timestamp", "", "timestamptz"),
+        ("require_task", "bigint", "void"),
+        ("gen_random_uuid", "", "uuid"),
+    ]:
+        for place in ("evil", "pg_temp"):
+            worker.execute(
+                f"create function {place}.{name}({arguments}) returns {answer} language plpgsql "
+                "as $$ begin insert into evil.caught values (current_user); return null; end $$".replace(
+                    "return null;", "" if answer == "void" else "return null;"
+                ).encode()
+            )
+    worker.execute("set search_path = pg_temp, evil, pg_catalog")
+    worker.execute("select internal.run_function('shop.granted', '{}')")
+    [(task,)] = worker.execute("select task_id from queues.dequeue_next_available_task()").fetchall()
+    worker.execute("select queues.fail_task(%s, 'x')", (task,))
+    worker.execute("select queues.complete_task(%s)", (task,))
+    assert worker.execute("select count(*) from evil.caught").fetchone() == (0,)
+    assert shop.one("select count(*) from queues.task_completed") == 1
+
+
+class Company:
+    """A database whose owner is no superuser, with an application and a worker that log in as themselves."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server, self.name = server, f"company{next(_numbers)}"
+        self.dsn = server.create_database(self.name)
+        self.owner, self.app, self.worker = (f"{self.name}_{part}" for part in ("master", "web", "channels"))
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for role in (self.owner, self.app, self.worker):
+                conn.execute(f"create role {role} login".encode())
+            conn.execute(f"alter role {self.owner} createrole".encode())
+            conn.execute(f"alter database {self.name} owner to {self.owner}".encode())
+            conn.execute(f"grant worker_service_user to {self.worker}".encode())
+
+    def store(self) -> PostgresStore:
+        return PostgresStore(self.server.dsn(self.name, self.owner))
+
+    def ask(self, who: str, query: str) -> list[Any]:
+        with psycopg.connect(self.server.dsn(self.name, who)) as conn:
+            return conn.execute(query.encode()).fetchall()
+
+
+@pytest.fixture
+def company(ground: Ground, template: str) -> Iterator[Company]:
+    found = Company(ground.server)
+    yield found
+    ground.server.drop_database(found.name)
+
+
+@pytest.mark.requirement("S9", "I10")
+@pytest.mark.parametrize("first", ["contract", "isolation", "no isolation"])
+def test_the_contract_works_on_separated_roles_whichever_came_first(company: Company, first: str) -> None:
+    store = company.store()
+    store.migrator().up()
+    if first == "isolation":
+        store.isolator(CONTRACT).apply(company.name)
+    store.migrator(CONTRACT).up()
+    if first == "contract":
+        store.isolator(CONTRACT).apply(company.name)
+    store.close()
+    with psycopg.connect(company.server.dsn(company.name, company.owner)) as conn:
+        if first == "no isolation":
+            conn.execute(f"grant usage on schema queues to {company.app}".encode())
+            conn.execute(f"grant execute on function queues.enqueue to {company.app}".encode())
+        else:
+            conn.execute(f"grant {company.name}_enqueue to {company.app}".encode())
+    company.ask(company.app, "select queues.enqueue('email', '{}')")
+    [(task,)] = company.ask(company.worker, "select task_id from queues.dequeue_next_available_task()")
+    company.ask(company.worker, f"select queues.renew_task({task})")
+    company.ask(company.worker, f"select queues.fail_task({task}, 'no route')")
+    company.ask(company.worker, f"select queues.complete_task({task})")
+    assert company.ask("postgres", "select count(*) from queues.task_completed") == [(1,)]
+    for who in (company.app, company.worker):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            company.ask(who, "select * from queues.error")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        company.ask(company.worker, "select queues.enqueue('email', '{}')")
+
+
+def test_a_schema_queues_of_somebody_else_is_left_alone(ground: Ground, template: str) -> None:
+    name = f"theirs{next(_numbers)}"
+    dsn = ground.server.create_database(name)
+    with psycopg.connect(dsn) as conn:
+        conn.execute("create schema queues; create table queues.task (task_id bigint primary key)")
+    with pytest.raises(StoreError, match="holds tables or functions that are not Fairlane's"):
+        install(dsn)
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute(
+            "select count(*) from pg_class where relnamespace = 'queues'::regnamespace and relkind = 'r'"
+        ).fetchone() == (1,)
+    ground.server.drop_database(name)
+
+
+def test_the_contract_stays_on_the_schema_it_was_installed_for(db: Database) -> None:
+    other = PostgresStore(db.dsn, schema="other")
+    other.migrator().up()
+    db.do("update queues.schema_version set checksum = 'changed'")  # or there is nothing to do
+    with pytest.raises(StoreError, match="work on another schema"):
+        other.migrator(CONTRACT).up()
+    other.close()
+    db.do("select queues.enqueue('email', '{}')")
+    assert db.one("select count(*) from fairlane.job") == 1
