@@ -24,5 +24,9 @@ def script(name: str) -> LuaScript:
     return LuaScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-_PARTS: dict[str, tuple[str, ...]] = {}
+_PARTS = {
+    "turn": ("attempts", "claims"),
+    "leases": ("attempts",),
+    "limits": ("attempts",),
+}
 """What else stands between the prelude and a script."""

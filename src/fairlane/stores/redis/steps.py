@@ -66,7 +66,7 @@ class Work:
         self._given = None if op.now is None else to_us(op.now)
         self.now = -1 if self._given is None else self._given
         """Known from the first `read` on."""
-        self._seen: list[tuple[Command, bytes]] = []
+        self._seen: list[tuple[Command, str]] = []
         self._acts: list[tuple[Any, ...]] = []
         self._bodies: list[bytes] = []
 
@@ -79,7 +79,7 @@ class Work:
         reply = yield Script("read", (self.instant(), pack(commands), int(watch)))
         self.now = int(reply[0])
         if watch:
-            self._seen += zip(commands, reply[2], strict=True)
+            self._seen += zip(commands, texts(reply[2]), strict=True)
         return list(reply[1])
 
     def do(self, *command: bytes | str | float) -> None:

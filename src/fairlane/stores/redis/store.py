@@ -20,6 +20,8 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
     enqueue,
     health,
     retention,
+    turn,
+    workers,
 )
 from fairlane.stores.redis.connection import AsyncConnection, Connection, ConnectionKeeper, RedisConnector
 from fairlane.stores.redis.errors import SILENCES, STORE, Moved, translated

@@ -45,6 +45,11 @@ functions.create = function(given, body)
   return create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
 end
 
+-- Lists of names, as fields of a hash that scripts read.
+functions.names = function(key, first, firsts, second, seconds)
+  return call('HSET', P .. key, first, pack(firsts), second, pack(seconds))
+end
+
 functions.wake_for_ready = function()
   write_jobs()
   wake_for_ready(now)
@@ -60,7 +65,7 @@ end
 
 local answers = {}
 for place, act in ipairs(unpacked(ARGV[3])) do
-  answers[place] = functions[act[1]](act[2], act[3], act[4], act[5])
+  answers[place] = functions[act[1]](act[2], act[3], act[4], act[5], act[6])
 end
 write_jobs()
 return answers

@@ -177,13 +177,15 @@ local function index_state(job, state, lists, adding, lines)
     if adding then gather(lists, P .. 'scheduled', state.due, by_number(seq))
     else gather(lists, P .. 'scheduled', by_number(seq)) end
   elseif place == 'leased' then
-    local mine = P .. 'leases:' .. state.worker
+    local mine, asked = P .. 'leases:' .. state.worker, P .. 'cancels:' .. state.worker
     if adding then
       gather(lists, P .. 'deadlines', state.deadline, by_number(seq))
       gather(lists, mine, seq, seq)
+      if state.cancel then gather(lists, asked, seq, seq) end
     else
       gather(lists, P .. 'deadlines', by_number(seq))
       gather(lists, mine, seq)
+      if state.cancel then gather(lists, asked, seq) end
     end
   elseif place == 'held' then
     local key = P .. 'held:' .. joined(job.queue, job.tenant)

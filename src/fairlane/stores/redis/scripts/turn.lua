@@ -1,0 +1,103 @@
+-- A worker's Turn: starts, settles, promotes, reclaims and claims.
+-- ARGV: instant or '', {worker, claim_no, outcomes, starts, wants, limits, version, waiting, promote, reclaim}, results.
+-- Answers {'limits', version, limit, …} where they have changed and something is wanted: send it again; or {'done', …}.
+local op = unpacked(ARGV[2])
+local meta = call('HMGET', META, 'limits_version', 'leases_counted')
+if tonumber(meta[1] or 0) ~= op.version then
+  return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
+end
+local now = clock(ARGV[1], true)
+local worker, limits = op.worker, op.limits
+if limits and limits.counts and not meta[2] then
+  call('HSET', META, 'leases_counted', 1)
+  meta[2] = '1'
+end
+
+local unstarted = op.starts and start(worker, op.starts, now) or {}
+for _, outcome in ipairs(op.outcomes or {}) do
+  if outcome.result then outcome.result = ARGV[2 + outcome.result] end
+end
+local stale = op.outcomes and settle(worker, op.outcomes, now) or {}
+write_jobs()
+promote_due(op.promote, now)
+local reclaimed = {}
+reclaim_lapsed(op.reclaim, now, reclaimed)
+
+local expires = call('ZSCORE', P .. 'workers', worker)
+local registered = expires and tonumber(expires) > now
+local limited = limits and (limits.always or limits.paused > now) or false
+local room = limits and new_room(limits, now)
+local barring = limited and room or nil
+local leases, marks, cursors, surveys = {}, {}, {}, {}
+
+if registered then
+  local kept = call('HMGET', P .. 'worker:' .. worker, 'waiting', 'claim')
+  if op.wants then
+    if tonumber(kept[2] or -1) >= op.claim_no then
+      -- A claim that is repeated because its reply was lost gets the leases it made.
+      for _, job in ipairs(read_jobs(numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1)))) do
+        if job.state.claim == op.claim_no then leases[#leases + 1] = job end
+      end
+      table.sort(leases, function(one, other) return one.state.nth < other.state.nth end)
+    end
+    if #leases == 0 then
+      local paused = read_pauses()
+      for _, want in ipairs(op.wants) do
+        local claimed, discovered = claim(op, want, #leases, paused, barring, marks, now)
+        for _, job in ipairs(claimed) do leases[#leases + 1] = job end
+        if discovered then
+          cursors[#cursors + 1] = {want.lane, discovered.tenant}
+          if want.survey and want.survey > 0 then
+            surveys[#surveys + 1] = {want.lane, discovered.queue, discovered.band, survey(want, discovered, paused)}
+          end
+        end
+      end
+      if #leases > 0 and op.claim_no > tonumber(kept[2] or -1) then
+        call('HSET', P .. 'worker:' .. worker, 'claim', op.claim_no)
+      end
+    end
+  end
+  if (kept[1] == '1') ~= op.waiting then
+    call('HSET', P .. 'worker:' .. worker, 'waiting', op.waiting and 1 or 0)
+    call(op.waiting and 'SADD' or 'SREM', P .. 'waiting', worker)
+  end
+end
+
+-- Leases that ended under a limit on running leave room; whoever waits for it is woken unless this Turn has taken it.
+if #freed > 0 and meta[2] then
+  if (op.wants or op.gives_limits) and limits then
+    local places, some = {}, false
+    for _, job in ipairs(freed) do
+      for _, name in ipairs(room.counted_by(job.queue, job.tenant, job.type)) do
+        places[name] = (places[name] or 0) + 1
+      end
+    end
+    for _, job in ipairs(leases) do
+      for _, name in ipairs(room.counted_by(job.queue, job.tenant, job.type)) do
+        places[name] = (places[name] or 0) - 1
+      end
+    end
+    for _, count in pairs(places) do some = some or count > 0 end
+    if some then wake_for_ready(now, worker) end
+  elseif not op.wants and not op.gives_limits then
+    wake_for_ready(now, worker)
+  end
+end
+if gave_back then wake_for_ready(now) end
+
+local given, seen = {}, {}
+for _, job in ipairs(leases) do
+  given[#given + 1] = job.seq
+  given[#given + 1] = job.body
+  given[#given + 1] = pack(job.state)
+end
+for _, mark in pairs(marks) do
+  mark[5] = whole(mark[5])
+  seen[#seen + 1] = mark
+end
+local free_at = barring and barring.free_at()
+return {
+  'done', whole(now), given, stale, unstarted, numbers(call('ZRANGE', P .. 'cancels:' .. worker, 0, -1)),
+  registered and 1 or 0, seen, cursors, next_due(), reclaimed, surveys, limited and 1 or 0,
+  barring and barring.short and 1 or 0, free_at and whole(free_at) or false,
+}
