@@ -210,11 +210,8 @@ def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works
     assert watch.frees_places
 
 
-@pytest.mark.requirement("I3")
-def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_become_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    works = Works("isolation")
+def sent_turns(works: Works, monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
+    """Filled with the Turns that are sent from now on."""
     turns: list[Turn] = []
     send = type(works.app.runtime.store).arun
 
@@ -224,7 +221,31 @@ def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_be
         return await send(store, op, **parts)
 
     monkeypatch.setattr(type(works.app.runtime.store), "arun", sent)
+    return turns
 
+
+@pytest.mark.requirement("I3", "W5")
+def test_a_worker_that_takes_its_places_again_does_not_ask_each_time_for_more(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @works.app.task(name="narrow", running=2)
+    async def narrow() -> None:
+        await asyncio.sleep(0.002)
+
+    works.app.enqueue_many([narrow.bind() for _ in range(100)])
+    turns = sent_turns(works, monkeypatch)
+    works.drain(Lane("general", 8, (ANY,)))
+    settling = sum(1 for turn in turns if turn.outcomes)
+    assert settling >= 50
+    assert len(turns) <= 1.7 * settling
+
+
+@pytest.mark.requirement("I3")
+def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_become_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    works = Works("isolation")
+    turns = sent_turns(works, monkeypatch)
     done: list[str] = []
 
     @works.app.task(name="slow", queue="bulk")  # 50 of them may start in a minute

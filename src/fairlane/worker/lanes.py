@@ -47,7 +47,9 @@ class LaneState:
         self._busy_s = 0.0
         self._since_s = 0.0
         self.empty = False
-        """The last claim returned less than it asked for."""
+        """The last claim returned less than it asked for, or only took again the places that it had freed."""
+        self.rests_until_s = 0.0
+        """Until then a claim that took freed places again is not followed by one for the other slots."""
 
     def room(self) -> int:
         """How many more jobs to claim: for the free slots, and to keep them busy until the next answer."""

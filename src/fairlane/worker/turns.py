@@ -30,6 +30,9 @@ at once, because the Turn that marks the worker as waiting claims before it comm
 QUIET_S = 0.02
 """An idle lane beside busy ones asks to be woken after this long without a Turn. Where Turns follow each other faster
 it claims soon enough, and a wake-up for every enqueue would slow the writers down."""
+PAUSE_PER_REST = 4.0
+"""A lane whose places under a limit are taken claims for its other slots again after QUIET_S, and after this many times
+as long as such a claim took: it reads over all that has no room."""
 ASK_AGAIN_S = 0.02
 """Earliest next claim after one that a limit left short: another worker may be counting under that limit."""
 UNREGISTERED_S = 0.2
@@ -136,7 +139,13 @@ class TurnLoop:
         for lane, want in asked:
             leases = by_lane.get(want.lane, [])
             lane.planner.learn(want, answer, self.answered_s - sent_s, self.answered_s)
-            lane.empty = len(leases) < want.limit and not lane.planner.is_searching
+            is_short = len(leases) < want.limit
+            if is_short:
+                lane.rests_until_s = self.answered_s + max(QUIET_S, PAUSE_PER_REST * (self.answered_s - sent_s))
+            elif lane.empty and answer.limited and state.limits.may_count(leases):
+                # It took again the places it has freed, which says nothing about other jobs.
+                is_short = self.answered_s < lane.rests_until_s
+            lane.empty = is_short and not lane.planner.is_searching
             lane.give(leases, sent_s + TRUSTED_S, self.answered_s)
         if asked:
             state.limits.in_force = answer.limited or (state.limits.in_force and not sends_limits)
