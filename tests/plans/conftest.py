@@ -35,6 +35,8 @@ class Session:
         self._claim_no = 0
         self.rows = 0
         """How many ready rows the last claim read."""
+        self.entries = 0
+        """And how many entries of their index, also of rows that are gone."""
         renew = {"worker": WORKER, "lease_s": 36000, "name": "", "queues": [], "types": [], "figures": {}}
         self.conn.execute("select fairlane.renew_v1(%s)", (json.dumps(renew),))
 
@@ -45,9 +47,9 @@ class Session:
             [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
         )
         with self.conn.transaction(force_rollback=True):
-            before = self.rows_read()
+            before, entries = self.rows_read(), self._entries_read()
             plan = self._explained(wants, claim_limits(limits))
-            self.rows = self.rows_read() - before
+            self.rows, self.entries = self.rows_read() - before, self._entries_read() - entries
             row = self.conn.execute("select count(*) from fairlane.lease where worker = %s", (WORKER,)).fetchone()
         assert row is not None
         return row[0], plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
@@ -56,6 +58,11 @@ class Session:
         row = self.conn.execute(
             "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relid = 'fairlane.ready'::regclass"
         ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _entries_read(self) -> int:
+        row = self.conn.execute("select pg_stat_get_xact_tuples_returned('fairlane.ready_line'::regclass)").fetchone()
         assert row is not None
         return int(row[0])
 

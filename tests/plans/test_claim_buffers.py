@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import msgspec
+import psycopg
 import pytest
 
-from tests.plans.conftest import Session
+from fairlane.core.fairness.plan import ClaimPlanner
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Turn
+from fairlane.stores.postgres.store import call_for
+from tests.plans.conftest import WORKER, Session
 
 SMALL, LARGE = 10_000, 1_000_000
 
@@ -84,3 +90,34 @@ def test_a_mark_skips_what_an_old_snapshot_keeps_the_server_from_forgetting(sess
     assert given == 100
     assert marked <= 1.5 * before
     assert unmarked > 1.5 * marked
+
+
+@pytest.mark.requirement("W5")
+@pytest.mark.parametrize("tenants", [1, 20])
+def test_beneath_an_old_snapshot_a_new_job_is_claimed_without_reading_over_those_claimed_before(
+    session: Session, tenants: int
+) -> None:
+    session.load(SMALL, tenants=tenants)
+    planner, now_s, number, claimed = ClaimPlanner("plan", ("default",), ("noop",)), 100.0, 0, 0
+    with closing(psycopg.connect(session.conn.info.dsn)) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select count(*) from fairlane.ready")
+        while claimed < SMALL:
+            number += 1
+            want = planner.want(500, now_s, woken=True)
+            call = call_for(Turn(worker=WorkerId(WORKER), claim_no=number, wants=(want,)))  # type: ignore[arg-type]
+            rows = session.conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
+            answer, took_s = call.read(rows), 0.1 if want.discover else 0.01
+            claimed, now_s = claimed + len(answer.leases), now_s + took_s
+            planner.learn(want, answer, took_s, now_s)
+        session.conn.execute("delete from fairlane.lease")
+        session.load(1, first=SMALL, tenants=tenants, due="2026-01-03")
+        want = planner.want(10, now_s, woken=True)
+        session.claim(**msgspec.to_builtins(want))
+        given, touched = session.claim(**msgspec.to_builtins(want))
+        marked = session.entries
+        session.claim(10)
+    assert given == 1
+    assert touched <= 20 * tenants + 400
+    assert marked <= 10
+    assert session.entries >= SMALL

@@ -86,7 +86,7 @@ def test_after_a_full_batch_it_goes_on_from_the_marks_of_its_lines() -> None:
 
 
 def test_a_short_batch_or_a_wake_up_makes_it_look_round() -> None:
-    lane = Lane(look_s=0.1)
+    lane = Lane(look_s=0.015)
     lane.put(15, "acme")
     lane.turn(10)
     assert len(lane.turn(10)[1].leases) == 5
@@ -95,6 +95,53 @@ def test_a_short_batch_or_a_wake_up_makes_it_look_round() -> None:
     lane.turn(10)
     assert not is_look(lane.turn(10)[0])
     assert is_look(lane.turn(10, woken=True)[0])
+
+
+def slow_lane(*tenants: str) -> Lane:
+    """A lane that has claimed all jobs of these tenants, and whose looks take long."""
+    lane = Lane(look_s=0.1)
+    for tenant in tenants:
+        lane.put(30, tenant)
+    while lane.turn(10)[1].leases or lane.planner.is_searching or lane.planner.looks_at_s is not None:
+        lane.now_s = max(lane.now_s, lane.planner.looks_at_s or 0.0)
+    lane.turn(10, woken=True)
+    return lane
+
+
+@pytest.mark.requirement("W5")
+def test_where_looks_are_slow_a_job_at_the_end_of_a_line_claimed_before_is_found_without_one() -> None:
+    lane = slow_lane("acme", "umbrella", "zeta")
+    for tenant in ("zeta", "acme", "umbrella"):
+        lane.put(1, tenant)
+        want, answer = lane.turn(10, woken=True)
+        assert not want.discover
+        assert [lease.tenant for lease in answer.leases] == [tenant]
+
+
+@pytest.mark.requirement("W5")
+def test_where_looks_are_slow_what_only_a_look_finds_waits_no_longer_than_its_pause() -> None:
+    lane = slow_lane("acme")
+    lane.put(1, "newcomer")
+    lane.put(1, "acme", priority=0)
+    assert lane.turn(10, woken=True)[1].leases == ()
+    assert lane.planner.looks_at_s is not None
+    assert lane.planner.looks_at_s - lane.now_s <= 0.5
+    lane.now_s = lane.planner.looks_at_s
+    assert len(lane.turn(10, woken=True)[1].leases) == 2
+    assert lane.planner.looks_at_s is None
+
+
+@pytest.mark.requirement("W5")
+def test_where_looks_are_slow_a_line_that_ends_leaves_its_share_to_the_others() -> None:
+    lane = slow_lane("acme", "umbrella")
+    lane.put(8, "acme")
+    lane.put(100, "umbrella")
+    lane.now_s += 1.0
+    got = [len(lane.turn(10, woken=True)[1].leases)]
+    while got[-1] == 10 or lane.planner.is_searching:
+        got.append(len(lane.turn(10)[1].leases))
+    assert sum(got) == 108
+    assert len(got) <= 14
 
 
 def test_a_look_that_the_store_broke_off_goes_on_from_there() -> None:

@@ -7,6 +7,7 @@ from itertools import permutations
 
 import pytest
 
+from fairlane.core.fairness import plan
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, Renew, Reset, Turn
@@ -26,6 +27,17 @@ def test_coroutines_and_plain_functions_run_and_their_results_are_kept(works: Wo
     works.drain()
     assert added.result(timeout=0) == 5
     assert blocked.result(timeout=0) == "blocked"
+
+
+@pytest.mark.requirement("W5")
+def test_a_worker_whose_looks_are_slow_finds_every_tenant_before_it_is_done(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "SLOW_S", -1.0)
+    monkeypatch.setattr(plan, "PAUSE_PER_LOOK", 1e9)
+    handles = [works.task("add").using(tenant=f"tenant-{n}").enqueue(n, n) for n in range(5) for _ in range(3)]
+    works.drain(Lane("one", 1))
+    assert [handle.status() for handle in handles] == ["completed"] * 15
 
 
 @pytest.mark.requirement("I6", "I14", "W8")

@@ -96,7 +96,13 @@ class TurnLoop:
                 self._idle = 0
             elif not searches:  # a claim that continues its search is the same claim
                 self._idle += 1
-            if state.config.drain and self._idle and not (searches or state.busy()) and self._freed_s is None:
+            owes_look = any(lane.planner.looks_at_s is not None for lane in state.lanes)
+            if (
+                state.config.drain
+                and self._idle
+                and not (searches or owes_look or state.busy())
+                and self._freed_s is None
+            ):
                 if self._is_partial:
                     state.woken = True  # the queues left out may hold something
                 elif all(lane.empty for lane in state.lanes):
@@ -217,6 +223,9 @@ class TurnLoop:
         for due_s in (self._due_s, self._freed_s):
             if due_s is not None:
                 pause_s = min(pause_s, max(due_s - state.monotonic(), 0.0))
+        for lane in state.lanes:
+            if lane.planner.looks_at_s is not None and lane.free_slots():
+                pause_s = min(pause_s, max(lane.planner.looks_at_s - state.monotonic(), QUIET_S))
         try:
             async with asyncio.timeout(pause_s):
                 await state.kick.wait()

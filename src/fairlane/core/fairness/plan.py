@@ -8,7 +8,8 @@ Claiming behind the marks of known lines skips rows claimed long ago that the da
 snapshot held on PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Discovery begins at the
 heads of the lines, takes one job and also says who else waits: new tenants, more urgent bands and jobs that came back
 behind a mark are found. It happens when woken, when nothing is known, and else as often as keeps what it costs beyond a
-plain claim within a fifth of the time, but never more rarely than every half second.
+plain claim within a fifth of the time, but never more rarely than every half second. Where it is slow it waits for that
+time also when woken: until then lines claimed before are asked for what has come behind their marks.
 
 A look goes only so far into a line. Where it met nothing but jobs not wanted here (paused, or of types this worker does
 not know), the next ones continue after them, so that a thousand of those hide nothing.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fairlane.core.fairness.accounts import FOLLOW, Accounts
-from fairlane.core.fairness.skipped import Line, Rests, Searcher
+from fairlane.core.fairness.skipped import Claimed, Line, Rests, Searcher
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 
@@ -30,6 +31,8 @@ MANY, PAUSE_PER_JOB_S = 100, 6e-5
 """And this long for each job beyond a hundred that came with it: where 500 are claimed in ten milliseconds, the two
 that a look costs more are lost in what claims wander by, and looks were taken every time."""
 LONGEST_PAUSE_S = 0.5
+SLOW_S = 0.02
+"""Discovery that takes longer than this beyond a plain claim reads over jobs claimed long ago."""
 SURVEY = 1000
 NAME_S = 5e-6
 """What one name in a survey costs here, beside what it costs the store."""
@@ -53,10 +56,16 @@ class ClaimPlanner:
         self._lines: dict[str, Mark | None] = {}
         """By tenant: how far they were claimed; None: to be asked from the head."""
         self._rests = Rests()
+        self._claimed = Claimed()
         self._searcher = Searcher(queues)
         self._cursor = ""
         self._is_short = False
         self._is_look = self._is_partial = False
+        self._looked = self._is_slow = False
+        self._is_behind = False
+        """The last claim asked only behind marks."""
+        self._goes_on = False
+        """It was short, and some of the lines it asked have more."""
         self._look_again_s = 0.0
         self._plain_s = 0.0
         """What a claim from known lines takes."""
@@ -65,8 +74,13 @@ class ClaimPlanner:
 
     @property
     def is_searching(self) -> bool:
-        """The last look ended among jobs not wanted here: there may be others behind them."""
-        return self._searcher.is_searching
+        """The last claim ended among jobs not wanted here, or in lines that are empty now: others may have more."""
+        return self._searcher.is_searching or self._goes_on
+
+    @property
+    def looks_at_s(self) -> float | None:
+        """When to claim again, because the last claim was short and asked only behind marks."""
+        return self._look_again_s if self._is_behind and self._is_short and not self.is_searching else None
 
     def want(
         self,
@@ -88,10 +102,17 @@ class ClaimPlanner:
         rested = self._rests.over(now_s)
         if rested:
             self.accounts.await_turn([tenant for tenant in rested if tenant in self._lines], now_s)
-        self._is_look = woken or not self._lines or now_s >= self._look_again_s
+        behind: tuple[Take, ...] = ()
+        self._is_behind = self._is_slow and now_s < self._look_again_s and not self._searcher.behind
+        if self._is_behind and not self._lines:
+            behind = self._claimed.takes(limit, queues or self._queues)
+            self._is_behind = bool(behind)
+        self._is_look = not self._is_behind and (woken or not self._lines or now_s >= self._look_again_s)
         cursor = self._cursor
         picked: Counter[str] = Counter()
-        if self._lines:
+        if behind:
+            takes = behind
+        elif self._lines:
             picked, cursor = self._picked(limit, now_s)
             takes = self._takes(picked)
         else:
@@ -105,6 +126,7 @@ class ClaimPlanner:
             types=self._types,
             leaves=leaves,
             takes=takes,
+            discover=not self._is_behind,
             cursor=cursor,
             look=self._searcher.look,
             survey=SURVEY,
@@ -126,19 +148,37 @@ class ClaimPlanner:
             last_s, self._extra_s = self._extra_s, max(took_s - self._plain_s, 0.0) if self._plain_s else took_s
             if survey is not None:
                 self._extra_s += NAME_S * len(survey.tenants)
-            pause_s = max(PAUSE_PER_LOOK * min(last_s, self._extra_s), PAUSE_PER_JOB_S * (len(mine) - MANY))
-            self._look_again_s = now_s + min(pause_s, LONGEST_PAUSE_S)
+            extra_s = min(last_s, self._extra_s)
+            pause_s = max(PAUSE_PER_LOOK * extra_s, PAUSE_PER_JOB_S * (len(mine) - MANY))
+            self._look_again_s = now_s + min(pause_s, max(LONGEST_PAUSE_S, extra_s))
+            self._is_slow = self._looked and extra_s > SLOW_S
+            self._looked = True
         elif survey is None and mine:
             self._plain_s += (took_s - self._plain_s) * (FOLLOW if self._plain_s else 1.0)
         marks = {(mark.queue, mark.band, mark.tenant): mark for mark in answer.marks}
+        self._claimed.learn(given, marks)
+        self._goes_on = False
         if survey is not None:
             self._know(survey, marks, self._rested(want, given, now_s), now_s)
-        elif self._is_short:
+        elif self._is_short and not self._is_behind:
             self._forget_lines()
         else:
             for line in given:
                 if line[:2] == self._place and line[2] in self._lines:
                     self._lines[line[2]] = marks.get(line)
+            if self._is_short:
+                self._leave_ended(want, given)
+
+    def _leave_ended(self, want: Want, given: Counter[Line]) -> None:
+        """Of the known lines, keep those that gave what they were asked for."""
+        ended = {take.tenant for take in want.takes if given[take.queue, take.band, take.tenant] < take.limit}
+        known = [tenant for tenant in self._lines if tenant in ended]
+        self.accounts.leave(known)
+        for tenant in known:
+            del self._lines[tenant]
+        self._goes_on = bool(known and self._lines)
+        if not self._lines:
+            self._forget_lines()
 
     def _forget_lines(self) -> None:
         self.accounts.leave(self._lines)

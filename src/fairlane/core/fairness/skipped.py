@@ -1,12 +1,13 @@
-"""Lines that a claim passes over: empty ones for a moment, and the unwanted jobs at the head of others.
+"""Lines that a claim passes over: empty ones for a moment, and the unwanted or claimed jobs at the head of others.
 
 A tenant whose line was empty is left alone, longer each time, until it has jobs again. In a line that begins with jobs
-that are paused or of types this worker does not know, the last row examined is remembered.
+that are paused or of types this worker does not know, the last row examined is remembered; in any line, how far it was
+claimed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from fairlane.core.ops import Mark, Take, TurnResult, Want
@@ -110,6 +111,40 @@ class Searcher:
 
 def _place(mark: Mark) -> tuple[int, datetime, int]:
     return mark.rank, mark.due_at, mark.seq
+
+
+CLAIMED_LINES = 100
+
+
+class Claimed:
+    """How far lines were claimed, also of those that are empty now.
+
+    Where looks from the heads are slow, a job that arrives at the end of such a line is found without one.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[Line, Mark] = {}
+
+    def learn(self, given: Iterable[Line], marks: Mapping[Line, Mark]) -> None:
+        """Lines that gave jobs, and how far."""
+        for line in given:
+            mark, before = marks.get(line), self._marks.pop(line, None)
+            # Behind a later rank the jobs of all earlier ones would be passed over.
+            if mark is not None and mark.rank == 0:
+                self._marks[line] = mark if before is None or _place(mark) > _place(before) else before
+        while len(self._marks) > CLAIMED_LINES:
+            del self._marks[next(iter(self._marks))]
+
+    def takes(self, limit: int, queues: tuple[str, ...]) -> tuple[Take, ...]:
+        """All that waits behind the marks, the most urgent first; of equals the ones served longest ago."""
+        urgency = {queue: place for place, queue in enumerate(queues)}
+        lines = sorted(
+            (line for line in self._marks if line[0] in urgency), key=lambda line: (urgency[line[0]], line[1])
+        )
+        return tuple(
+            Take(queue=queue, band=band, tenant=tenant, limit=limit, after=self._marks[queue, band, tenant])
+            for queue, band, tenant in lines
+        )
 
 
 REST_S = 0.02
