@@ -115,7 +115,7 @@ class Work:
             "before": before,
             "after": after,
         }
-        self._acts.append(("audit", tenant or "", target, msgspec.json.encode(record).decode()))
+        self._acts.append(("audit", tenant or "", target, document(record)))
 
     def commit(self) -> Generator[Script, Any, list[Any]]:
         """Write all of it, or raise `Changed`; returns what each write answered."""
@@ -139,6 +139,11 @@ def handles(handler: H) -> H:
     operation: type[Op[Any]] = handler.__globals__[handler.__annotations__["op"]]
     HANDLERS[operation] = handler
     return handler
+
+
+def document(value: object) -> str:
+    """JSON, as text: scripts know no bytes."""
+    return msgspec.json.encode(value).decode()
 
 
 def texts(replies: Sequence[bytes]) -> list[str]:

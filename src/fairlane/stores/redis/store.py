@@ -17,9 +17,14 @@ from fairlane.core.ops import Op
 from fairlane.errors import ConfigError, InvalidOption, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.redis import (  # noqa: F401 - their handlers are registered as they are imported
+    alerts,
+    credentials,
     enqueue,
+    events,
     health,
+    pauses,
     retention,
+    tenants,
     turn,
     workers,
 )

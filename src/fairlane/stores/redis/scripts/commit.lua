@@ -20,6 +20,14 @@ functions['do'] = function(command) return call(unpack(with_tag(command))) end
 
 functions.audit = function(tenant, target, document) return write_audit(tenant, target, document) end
 
+functions.event = function(tenant, document)
+  local id = call('HINCRBY', META, 'event', 1)
+  call('HSET', P .. 'event', id, document)
+  call('ZADD', P .. 'events', id, id)
+  if tenant ~= '' then call('ZADD', P .. 'events:' .. tenant, id, id) end
+  return id
+end
+
 -- The job goes to another place: `state` as in the prelude.
 functions.move = function(seq, state)
   move(read_job(seq), state)

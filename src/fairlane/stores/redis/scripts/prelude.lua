@@ -260,6 +260,8 @@ local function facts_key(job) return P .. 'facts:' .. job.seq end
 -- New jobs
 ------------------------------------------------------------------------------------------------------------------------
 
+local met = {} -- tenants of the jobs that this script has written
+
 -- Write a job nobody has yet; `rest` is its body as Python made it, from the id on.
 local function create(now, seq, rest, given)
   local due = given.due or now
@@ -272,6 +274,10 @@ local function create(now, seq, rest, given)
   move(job, job.state)
   job.is_new = true
   call('ZADD', P .. 'of:' .. job.tenant, seq, seq)
+  if not met[job.tenant] then
+    met[job.tenant] = true
+    call('ZADD', P .. 'with_jobs', 0, job.tenant)
+  end
   if given.idempotency then call('HSET', P .. 'idempotency', given.idempotency, seq) end
   if given.dedup then call('HSET', P .. 'dedup', given.dedup, seq) end
   if given.correlation then call('ZADD', P .. 'correlated:' .. given.correlation, seq, seq) end
