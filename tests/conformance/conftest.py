@@ -10,7 +10,7 @@ from tests.support.stores import face, ground, new_face, scene
 
 __all__ = ["face", "ground", "new_face", "scene"]
 
-WHOLE = {"test_claim_lines", "test_claim_order"}
+WHOLE = {"test_claim_lines", "test_claim_order", "test_enqueue_rates", "test_limits_claims"}
 """Modules whose tests the Redis store passes; FAIRLANE_REDIS=all runs the others too."""
 
 

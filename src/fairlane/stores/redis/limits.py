@@ -8,11 +8,26 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import NO_LIMIT, Limit, LimitKey, LimitsInForce, Rate, StoredLimit
-from fairlane.stores.instants import span_us, to_us
+from fairlane.core.ops import (
+    ClearLimit,
+    LimitPaused,
+    Limits,
+    ListLimits,
+    PauseLimit,
+    SetLimit,
+    TakeTokens,
+    TokensTaken,
+    Unheld,
+    Unhold,
+)
+from fairlane.stores.instants import after, from_us, span_us, to_us
 from fairlane.stores.redis.states import joined
-from fairlane.stores.redis.steps import pack
+from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
+HELD_LINES = 200
+"""Lines of held jobs that one call looks at."""
 read_limit = msgspec.json.Decoder(StoredLimit).decode
 _REMEMBERED = 7
 
@@ -86,3 +101,133 @@ def _for_claims(force: LimitsInForce, given: tuple[Limit, ...], kept: tuple[Stor
 
 def _rate(rate: Rate) -> tuple[int, int]:
     return (NO_LIMIT, 0) if rate.count == NO_LIMIT else (rate.count, span_us(rate.period_s))
+
+
+@handles
+def list_limits(work: Work, op: ListLimits) -> Steps[Limits]:
+    kept = yield from _all(work)
+    return Limits(limits=kept)
+
+
+@handles
+def set_limit(work: Work, op: SetLimit) -> Steps[Limits]:
+    known = yield from _find(work, op.limit.key)
+    changed = known is None or known.limit != op.limit
+    if changed:
+        paused_until = None if known is None else known.paused_until
+        _write(work, StoredLimit(limit=op.limit, by=op.by, at=from_us(work.now), paused_until=paused_until))
+        _audit(work, op, "limit_set", op.limit.key, _said(known), op.limit)
+        work.act("wake_for_ready")
+        yield from work.commit()
+    kept = yield from _all(work)
+    return Limits(limits=kept, changed=changed)
+
+
+@handles
+def clear_limit(work: Work, op: ClearLimit) -> Steps[Limits]:
+    key = LimitKey(op.kind, op.name, op.queue)
+    known = yield from _find(work, key)
+    if known is not None:
+        work.do("HDEL", "limit", limit_name(key))
+        work.do("HINCRBY", "meta", "limits_version", 1)
+        if (said := _said(known)) is not None:
+            _audit(work, op, "limit_clear", key, said, None)
+        work.act("wake_for_ready")
+        yield from work.commit()
+    kept = yield from _all(work)
+    return Limits(limits=kept, changed=known is not None)
+
+
+@handles
+def pause_limit(work: Work, op: PauseLimit) -> Steps[LimitPaused]:
+    key = LimitKey(op.kind, op.name, op.queue)
+    known = yield from _find(work, key)
+    until = from_us(after(work.now, op.for_s))
+    if known is None:
+        known = StoredLimit(limit=_nothing_said(key), by=op.by, at=from_us(work.now))
+    elif known.paused_until is not None and known.paused_until >= until:
+        return LimitPaused(until=known.paused_until)
+    _write(work, msgspec.structs.replace(known, paused_until=until))
+    yield from work.commit()
+    return LimitPaused(until=until)
+
+
+def _find(work: Work, key: LimitKey) -> Steps[StoredLimit | None]:
+    [found] = yield from work.read(("HGET", "limit", limit_name(key)))
+    return None if found is None else read_limit(found)
+
+
+def _all(work: Work) -> Steps[tuple[StoredLimit, ...]]:
+    [documents] = yield from work.read(("HVALS", "limit"), watch=False)
+    return tuple(sorted((read_limit(document) for document in documents), key=lambda record: record.limit.key))
+
+
+def _write(work: Work, record: StoredLimit) -> None:
+    work.do("HSET", "limit", limit_name(record.limit.key), msgspec.json.encode(record).decode())
+    work.do("HINCRBY", "meta", "limits_version", 1)
+
+
+def _nothing_said(key: LimitKey) -> Limit:
+    return Limit(kind=key.kind, name=key.name, queue=key.queue)
+
+
+def _said(known: StoredLimit | None) -> Limit | None:
+    """None also for a record that was made for a pause alone."""
+    return None if known is None or known.limit == _nothing_said(known.limit.key) else known.limit
+
+
+def _audit(
+    work: Work, op: SetLimit | ClearLimit, action: str, key: LimitKey, before: Limit | None, after: Limit | None
+) -> None:
+    tenant = key.name if key.kind == "tenant" and key.name != EVERY_TENANT else None
+    target = f"limit:{key.kind}:{key.name}" + (f"@{key.queue}" if key.queue else "")
+    facts = [None if limit is None else msgspec.to_builtins(limit) for limit in (before, after)]
+    work.audit(op, action, tenant, target, *facts)
+
+
+@handles
+def take_tokens(work: Work, op: TakeTokens) -> Steps[TokensTaken]:
+    while True:
+        force = work.limits.in_force(op.limits)
+        rates = [
+            (tenant, count, rate)
+            for tenant, count in sorted(op.counts.items())
+            if force is not None and (rate := force.enqueue_rate(tenant)) is not None
+        ]
+        asked = [
+            {"tenant": tenant, "count": count, "most": rate.count, "period": span_us(rate.period_s)}
+            for tenant, count, rate in rates
+        ]
+        call = {"version": work.limits.version, "asked": asked}
+        reply = yield Script("limits", (work.instant(), "tokens", pack(call)))
+        if reply[0] == b"limits":
+            work.limits.keep(reply[1], reply[2:])
+            continue
+        if reply[0] == b"granted":
+            return TokensTaken(granted=True)
+        tenant, _, rate = rates[reply[1] - 1]
+        at = None if reply[2] is None else from_us(int(reply[2]))
+        return TokensTaken(granted=False, tenant=tenant, rate=rate, retry_at=at)
+
+
+@handles
+def unhold(work: Work, op: Unhold) -> Steps[Unheld]:
+    freed, last, limit = 0, "-", max(op.limit, 0)
+    while freed < limit:
+        [found] = yield from work.read(("ZRANGEBYLEX", "held", last, "+", "LIMIT", 0, HELD_LINES), watch=False)
+        if not found:
+            break
+        last = f"({found[-1].decode()}"
+        reply: Any = [b"limits"]
+        while reply[0] == b"limits":
+            force = work.limits.in_force(op.limits)
+            lines = []
+            for queue, tenant in (member.decode().split("\0") for member in found):
+                most = None if force is None else force.terms(tenant, queue).waiting
+                lines.append({"queue": queue, "tenant": tenant, "most": most})
+            call = {"version": work.limits.version, "lines": lines, "limit": limit - freed}
+            reply = yield Script("limits", (work.instant(), "unhold", pack(call)))
+            if reply[0] == b"limits":
+                work.limits.keep(reply[1], reply[2:])
+        freed += reply[1]
+    return Unheld(count=freed)

@@ -1,0 +1,46 @@
+-- Tokens taken under rates of enqueueing, and held jobs let go. ARGV: instant or '', what, its arguments.
+-- Answers {'limits', version, limit, …} where what people set has changed: send it again.
+local what, op = ARGV[2], unpacked(ARGV[3])
+local version = tonumber(call('HGET', META, 'limits_version') or 0)
+if version ~= op.version then return {'limits', version, unpack(call('HVALS', P .. 'limit'))} end
+local now = clock(ARGV[1], true)
+
+if what == 'tokens' then
+  for place, asked in ipairs(op.asked) do
+    local key = rate_key('enqueue', asked.tenant, '')
+    if asked.count + rate_used(key, now - asked.period) > asked.most then
+      local at = rate_free_at(key, asked.most, asked.period, now, asked.count)
+      return {'refused', place, at and whole(at) or false}
+    end
+  end
+  for _, asked in ipairs(op.asked) do
+    if asked.count > 0 then rate_use(rate_key('enqueue', asked.tenant, ''), now, asked.count) end
+  end
+  return {'granted'}
+end
+
+-- Lines with held jobs, each with how many may wait in it (nil: any), in order.
+local left, queues, some = op.limit, {}, false
+for _, line in ipairs(op.lines) do
+  if left <= 0 then break end
+  local room = left
+  if line.most then
+    local found = 0
+    local places = {'ready:', 'scheduled:', 'failed:', 'prefetched:', 'processing:'}
+    for number, place in ipairs(places) do places[number] = place .. line.queue end
+    for _, count in ipairs(call('HMGET', P .. 'count:' .. line.tenant, unpack(places))) do found = found + (count or 0) end
+    room = math.min(left, line.most - found)
+  end
+  if room > 0 then
+    local held = numbers(call('ZRANGE', P .. 'held:' .. joined(line.queue, line.tenant), 0, room - 1))
+    for _, job in ipairs(read_jobs(held)) do
+      local due = job.state.due
+      if due <= now then queues[job.queue], some = true, true end
+      move(job, {place = due <= now and 'ready' or 'scheduled', due = due})
+    end
+    left = left - #held
+    write_jobs()
+  end
+end
+if some then wake(now, queues, false) end
+return {'freed', op.limit - left}
