@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         ResultTimeout as ResultTimeout,
         ScheduleNotFound as ScheduleNotFound,
         Snooze as Snooze,
+        SpoolFull as SpoolFull,
         StillRunning as StillRunning,
         StoreClosed as StoreClosed,
         StoreUnavailable as StoreUnavailable,
@@ -100,7 +101,8 @@ _HOMES = {
         AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
         InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData
         MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited ResultTimeout
-        ScheduleNotFound Snooze StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority UnknownTask
+        ScheduleNotFound Snooze SpoolFull StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority
+        UnknownTask
     """,
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

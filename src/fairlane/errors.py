@@ -13,6 +13,7 @@
       QueueFull                  back-pressure; `retry_after_s` says when to try again
         TenantLimitReached         one tenant has too many jobs waiting, or too large a payload
         EnqueueRateReached         one tenant enqueues too fast
+        SpoolFull                  the store is away, and the spool beside it is full
       QueuePaused                a queue, task or tenant is paused and refuses new jobs
       PermissionDenied           another tenant's data, asked for inside one tenant's context
       RoleMissing                a caller of the API lacks the role that a verb requires
@@ -173,6 +174,16 @@ class EnqueueRateReached(QueueFull):
         self.retry_after_s = 60.0 if retry_after_s is None else retry_after_s
         step = "enqueue fewer at once" if retry_after_s is None else f"try again in {retry_after_s:.1f} s"
         FairlaneError.__init__(self, f'tenant "{tenant}" may enqueue {rate}: nothing was enqueued; {step}')
+
+
+class SpoolFull(QueueFull):
+    def __init__(self, depth: int, capacity: int, retry_after_s: float = 5.0) -> None:
+        self.depth, self.capacity, self.retry_after_s = depth, capacity, retry_after_s
+        FairlaneError.__init__(
+            self,
+            f"the store cannot be reached, and {depth} jobs wait for it in the spool, which takes {capacity}: nothing "
+            f"was enqueued; try again in {retry_after_s:g} s, or raise `spool_capacity`",
+        )
 
 
 class QueuePaused(FairlaneError):

@@ -203,5 +203,8 @@ def test_a_snapshot_gives_depth_and_store(answer: Answer, run: Run, scene: Scene
         "shutdown": False,
         "redis_active": False,
         "store": "sqlite",
+        "reachable": True,
+        "spooled": 0,
+        "spool_age_s": 0.0,
     }
     assert "depth         2" in run("snapshot", "--url", scene.url).stdout

@@ -32,7 +32,7 @@ RECEIVERS: dict[type[Struct], set[str]] = {
 """What holds a value of each class where the source reads it: `settings.url`, `self._settings.url`, `lane.config.slots`.
 Reads of `self` count in the class's own methods, except in the checks of its constructor."""
 
-TO_COME = {"Settings.key_prefix": "the Redis store", "Settings.redis_health_check_timeout_s": "the Redis store"}
+TO_COME = {"Settings.key_prefix": "the Redis store"}
 """Read by parts that are not built yet."""
 
 

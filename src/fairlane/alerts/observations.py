@@ -148,12 +148,14 @@ def counted(stats: Stats) -> Iterator[Observation]:
 
 
 def of_workers(workers: Workers) -> Iterator[Observation]:
-    busy, spooled = lane_use(workers), 0.0
+    busy, spooled = lane_use(workers), dict[str, float]()
     for lane, (used, slots) in sorted(busy.items()):
         yield Observation(kind="lane_utilisation", about=lane, value=used / slots)
     for worker in workers.workers:
-        spooled += worker.figures.get("spool.jobs", 0.0)
-    yield Observation(kind="spool_jobs", value=spooled)
+        # Workers of one machine share a spool, and each reports all of it.
+        host = (worker.name or "").partition(":")[0]
+        spooled[host] = max(spooled.get(host, 0.0), worker.figures.get("spool.jobs", 0.0))
+    yield Observation(kind="spool_jobs", value=sum(spooled.values()))
 
 
 def error_rates(rows: Iterable[StatRow], window_s: float) -> Iterator[Observation]:

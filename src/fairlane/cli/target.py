@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
     from fairlane.client.settings.model import Settings
     from fairlane.stores.base import Migrator
+    from fairlane.stores.failover.spool import SpoolDepth
     from fairlane.stores.postgres import PostgresStore
     from fairlane.stores.postgres.migrator import PostgresMigrator
     from fairlane.stores.postgres.roles import PostgresIsolator
@@ -87,10 +88,10 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 
 def without_fallback(settings: Settings) -> Settings:
-    # An operator needs the error, not an empty store in memory.
+    # An operator needs the error, not an empty store in memory or a spool.
     from msgspec.structs import replace
 
-    return replace(settings, fallback="refuse")
+    return replace(settings, fallback="refuse", spool=None)
 
 
 def _require_lasting(settings: Settings) -> None:
@@ -154,6 +155,20 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
             database.close()
 
     return SqliteMigrator(change, read)
+
+
+def spool_depth(settings: Settings) -> SpoolDepth | None:
+    """What waits in the spool on this machine; None: it is in memory, or no application has made it yet."""
+    from fairlane.client.store_access import open_spool
+    from fairlane.stores.failover.spool import FILE, MEMORY
+
+    if settings.spool in (None, MEMORY) or not (Path(settings.spool) / FILE).exists():
+        return None
+    spool = open_spool(settings)
+    try:
+        return spool.depth()
+    finally:
+        spool.close()
 
 
 def isolator_of(settings: Settings) -> PostgresIsolator:

@@ -36,7 +36,7 @@ from fairlane.core.clock import Clock
 from fairlane.core.job import ErrorClass
 from fairlane.core.ops import GetStats
 from fairlane.core.payload.validator import PayloadValidator
-from fairlane.errors import InvalidOption
+from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.base import Store
 
 P = ParamSpec("P")
@@ -46,12 +46,19 @@ T = TypeVar("T")
 
 class Snapshot(TypedDict):
     depth: int | None
-    """Ready and scheduled together. The three counts are None once the application is closed."""
+    """Ready and scheduled together. The three counts are None once the application is closed or its store away."""
     ready: int | None
     scheduled: int | None
     shutdown: bool
     redis_active: bool
+    """The store is Redis, and is not known to be away."""
     store: str
+    reachable: bool
+    """False: the store is away, and enqueues are spooled. The counts above are None then."""
+    spooled: int
+    """Jobs in the spool of this machine, or of this process if it is in memory."""
+    spool_age_s: float
+    """How long the oldest of them has waited."""
 
 
 class RunningWorker(Protocol):
@@ -192,16 +199,25 @@ class Fairlane(Verbs):
         """Job counts, and the store in use."""
         access, queues = self._runtime.access, None
         if not access.closed:
-            queues = (yield from ask(GetStats(scope=in_scope(None), parts=("queues",)))).queues
+            try:
+                queues = (yield from ask(GetStats(scope=in_scope(None), parts=("queues",)))).queues
+            except StoreUnavailable:
+                if access.failover is None:
+                    raise
         ready = None if queues is None else sum(queue.ready for queue in queues)
         scheduled = None if queues is None else sum(queue.scheduled for queue in queues)
+        spool = None if access.closed else access.spool_state()
+        reachable = spool is None or spool.reachable
         return Snapshot(
             depth=None if ready is None or scheduled is None else ready + scheduled,
             ready=ready,
             scheduled=scheduled,
             shutdown=access.closed,
-            redis_active=access.name == "redis",
+            redis_active=access.name == "redis" and reachable,
             store=access.name,
+            reachable=reachable,
+            spooled=0 if spool is None else spool.jobs,
+            spool_age_s=0.0 if spool is None else round(spool.age_s, 3),
         )
 
     snapshot, asnapshot = both(_snapshot)

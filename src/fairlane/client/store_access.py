@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import threading
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper
-from fairlane.core.clock import Clock
+from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check, Op
 from fairlane.core.payload.redaction import without_secrets
 from fairlane.errors import MissingExtra, StoreClosed, StoreUnavailable
 from fairlane.stores import StoreMissing, open_store
-from fairlane.stores.base import Store
+from fairlane.stores.base import Capability, Store
 from fairlane.stores.url import redacted, store_named_by
+
+if TYPE_CHECKING:
+    from fairlane.stores.failover import Failover, News, Spool
 
 logger = GuardedLogger("fairlane.client")
 
 T = TypeVar("T")
+
+
+class SpoolState(NamedTuple):
+    reachable: bool
+    jobs: int
+    refused: int
+    age_s: float
+    """How long the oldest job has waited."""
 
 
 class StoreAccess:
@@ -47,6 +58,26 @@ class StoreAccess:
     def name(self) -> str:
         """The name of the store in use; before the first use, the one in the URL."""
         return self._store.name if self._store is not None else store_named_by(self._settings.url)
+
+    @property
+    def failover(self) -> Failover | None:
+        """The store, if it has a spool beside it; None before the first use."""
+        store = self._store
+        return None if store is None or Capability.SPOOLS not in store.capabilities else cast("Failover", store)
+
+    def spool_state(self) -> SpoolState | None:
+        """What waits in the spool; None: there is none."""
+        failover = self.failover
+        if failover is None:
+            return None
+        found, now = failover.state(), (self._clock or SystemClock()).now()
+        oldest_at = found.spool.oldest_at
+        return SpoolState(
+            reachable=found.reachable,
+            jobs=found.spool.jobs,
+            refused=found.spool.refused,
+            age_s=0.0 if oldest_at is None else max((now - oldest_at).total_seconds(), 0.0),
+        )
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         return self.store.run(_without_secrets(op), on=on)
@@ -85,18 +116,18 @@ def _without_secrets(op: Op[T]) -> Op[T]:
 
 
 def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
-    """Open the store the settings name.
+    """Open the store the settings name, with its spool if they name one.
 
     With `fallback = "memory"` a missing package or an unreachable server leads to the memory store and a
-    warning; jobs enqueued then are lost when this process ends.
+    warning; jobs enqueued then are lost when this process ends. A spool on disk keeps them instead.
     """
     if settings.fallback == "refuse":
-        return _open(settings, settings.url, clock)
+        return _with_spool(settings, _open(settings, settings.url, clock), clock)
     store: Store | None = None
     try:
         store = _open(settings, settings.url, clock)
-        store.run(Check())
-        return store
+        if settings.spool in (None, "memory"):
+            store.run(Check())
     except (MissingExtra, StoreMissing, StoreUnavailable) as error:
         if store is not None:
             store.close()
@@ -106,6 +137,53 @@ def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
             error,
         )
         return _open(settings, "memory://", clock)
+    return _with_spool(settings, store, clock)
+
+
+def _with_spool(settings: Settings, store: Store, clock: Clock | None) -> Store:
+    if settings.spool is None or store.name == "memory":
+        return store
+    from fairlane.stores.failover import Failover  # Imported here: without a spool it is not needed.
+
+    try:
+        spool = open_spool(settings, clock)
+    except BaseException:
+        store.close()
+        raise
+    return Failover(store, spool, timeout_s=settings.health_check_timeout_s, clock=clock, on_news=_log)
+
+
+def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
+    """The spool of the settings, which must name one."""
+    from fairlane.stores.failover import Spool
+
+    assert settings.spool is not None
+    return Spool(
+        settings.spool,
+        owner=f"{redacted(settings.url)}, schema {settings.schema}",
+        capacity=settings.spool_capacity,
+        library=settings.sqlite_library,
+        clock=clock,
+    )
+
+
+def _log(news: News) -> None:
+    from fairlane.stores.failover import CameBack, Replayed, ReplayFailed, WentAway
+
+    match news:
+        case WentAway(why=why):
+            logger.warning("the store is away (%s): enqueues are spooled until it is back", why)
+        case CameBack(away_s=away_s):
+            logger.warning("the store is back after %.1f s", away_s)
+        case ReplayFailed(why=why):
+            logger.error("the spool cannot be replayed: %s", why)
+        case Replayed(jobs=jobs, duplicates=duplicates, refused=refused):
+            if jobs:
+                logger.info("%d spooled jobs were replayed", jobs)
+            for job, existing in duplicates:
+                logger.warning("spooled job %s is a duplicate of %s, which stands for it", job, existing)
+            for job, reason in refused:
+                logger.warning("spooled job %s was refused and stays in the spool: %s", job, reason)
 
 
 def _open(settings: Settings, url: str, clock: Clock | None) -> Store:

@@ -8,6 +8,7 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from fairlane.client.store_access import SpoolState
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.histogram import Spans, cumulative
 from fairlane.core.ops import Alert, Health, Stats, Workers
@@ -120,6 +121,17 @@ def store(health: Health | None, name: str) -> Iterator[Metric]:
         degraded = GaugeMetricFamily("fairlane_store_degraded", "Reasons why the store is not durable or safe.")
         degraded.add_metric((), len(health.degraded))
         yield degraded
+
+
+def spool(state: SpoolState | None) -> Iterator[Metric]:
+    if state is None:
+        return
+    jobs = GaugeMetricFamily("fairlane_spool_jobs", "Jobs spooled until the store takes them.", labels=("state",))
+    jobs.add_metric(("waiting",), state.jobs - state.refused)
+    jobs.add_metric(("refused",), state.refused)
+    age = GaugeMetricFamily("fairlane_spool_oldest_job_age_seconds", "How long the oldest spooled job has waited.")
+    age.add_metric((), state.age_s)
+    yield from (jobs, age)
 
 
 def breakers(found: Iterable[BreakerRecord]) -> Iterator[Metric]:

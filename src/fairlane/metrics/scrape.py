@@ -116,7 +116,7 @@ class Scrape(Collector):
     """The metrics of one application, or of one tenant of it."""
 
     def __init__(self, app: Fairlane, scope: Scope) -> None:
-        self._monotonic, self._store_name = app.runtime.clock.monotonic, app.runtime.access.name
+        self._monotonic, self._access = app.runtime.clock.monotonic, app.runtime.access
         self._scope = scope
         self._counters = MinuteCounters(app.runtime.settings.metrics_tenants if scope.tenant is None else 1)
         self._workers, self._tenants = WorkerCounters(), TenantCounts()
@@ -173,7 +173,8 @@ class Scrape(Collector):
         yield from families.counters(totals)
         yield from families.histograms(totals)
         if self._scope.tenant is None:
-            yield from families.store(None if gauges is None else gauges.health, self._store_name)
+            yield from families.store(None if gauges is None else gauges.health, self._access.name)
+            yield from families.spool(self._access.spool_state())
         if gauges is None:
             return
         yield from families.depths(gauges.stats)

@@ -21,6 +21,8 @@ class Capability(StrEnum):
     """Several processes may use it at once."""
     BORROWS = "borrows"
     """Enqueues in the caller's own transaction."""
+    SPOOLS = "spools"
+    """Takes enqueues while it cannot be reached."""
 
 
 class Migrator(Protocol):

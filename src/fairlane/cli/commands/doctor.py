@@ -14,7 +14,7 @@ import click
 
 from fairlane.cli.options import at_store, prints
 from fairlane.cli.output import FAILED, Printer, plural
-from fairlane.cli.target import At, isolator_of, schema_of, sqlite_file, without_fallback
+from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
 from fairlane.core.text import one_line
 from fairlane.errors import (
@@ -86,6 +86,7 @@ def examine(at: At) -> Iterator[Finding]:
     if settings.url.lower().startswith("memory:"):
         yield Finding("store", "warn", "memory: jobs end with the process", "use sqlite:/// or postgresql://")
         return
+    yield from _spool(settings)
     found = list(_schema(settings))
     yield from found
     if any(finding.check == "store" for finding in found):
@@ -134,6 +135,32 @@ def _tasks(application: Fairlane) -> Iterator[Finding]:
         yield Finding(
             "application", "warn", "no task is registered", "import the modules that define tasks where the app is made"
         )
+
+
+def _spool(settings: Settings) -> Iterator[Finding]:
+    """Where enqueues wait while the store is away, and what waits there now."""
+    if settings.spool is None:
+        return
+    if settings.spool == "memory":
+        yield Finding(
+            "spool",
+            "warn",
+            "memory: enqueues made while the store is away end with their process",
+            "name a directory in `spool`",
+        )
+        return
+    try:
+        depth = spool_depth(settings)
+    except (FairlaneError, OSError) as error:
+        yield Finding("spool", "fail", one_line(str(error)), "name a directory that the application may write")
+        return
+    if depth is None or depth.oldest_at is None:
+        yield Finding("spool", "ok", f"{settings.spool} {'is not there yet' if depth is None else 'is empty'}")
+        return
+    says = f"{plural(depth.jobs, 'job')} in {settings.spool} since {depth.oldest_at:%Y-%m-%d %H:%M:%S} UTC"
+    if depth.refused:
+        says += f", {depth.refused} refused by the store: {depth.reason}"
+    yield Finding("spool", "warn", says, "a process that uses this spool replays them when the store answers")
 
 
 def _schema(settings: Settings) -> Iterator[Finding]:

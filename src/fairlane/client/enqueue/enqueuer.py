@@ -13,7 +13,7 @@ from fairlane.client.steps import Steps, Through, Verbs, ask, both
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
-from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused
+from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused, StoreUnavailable
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
@@ -68,13 +68,17 @@ class Enqueuer(Verbs):
     def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[EnqueueResult]:
         asks = self._may_ask(conn)
         if asks:
-            yield from self._quotas.before(specs)
+            try:
+                yield from self._quotas.before(specs)
+            except StoreUnavailable:
+                if not self._spools(conn):
+                    raise
         result: EnqueueResult = yield Through(conn, self._op(specs, conn))
         if result.paused is not None:
             raise QueuePaused(result.paused.kind, result.paused.name, result.paused.notes)
         if result.refused is not None or result.hits:
             yield from self._quotas.after(result, may_tell=asks)
-        if self._depth is not None and conn is None and not result.full:
+        if self._depth is not None and conn is None and not result.full and not result.spooled:
             yield from self._depth.after(result)
         return result
 
@@ -83,8 +87,16 @@ class Enqueuer(Verbs):
         preparer, now_s = self.preparer, self._runtime.clock.monotonic()
         is_settled = preparer.settings.require_tenant is not None or preparer.uses_tenants or tenant_in_force.get()
         if not is_settled and now_s >= self._look_at_s and self._may_ask(conn):
-            preparer.uses_tenants = yield from ask(HasTenants())
+            try:
+                preparer.uses_tenants = yield from ask(HasTenants())
+            except StoreUnavailable:
+                if not self._spools(conn):
+                    raise
             self._look_at_s = now_s + LOOK_EVERY_S
+
+    def _spools(self, conn: object | None) -> bool:
+        """Whether an enqueue is kept while the store cannot be reached: what it would ask before is left out then."""
+        return conn is None and self._runtime.access.failover is not None
 
     def _may_ask(self, conn: object | None) -> bool:
         """Skipped while a caller writes to the same SQLite file: both connections would wait for each other."""

@@ -115,10 +115,10 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterat
 
 
 def _from_document_variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
-    """USE_REDIS_QUEUE chooses Redis with a fallback to memory, or memory only; REDIS_URL alone chooses nothing."""
+    """USE_REDIS_QUEUE chooses Redis, with memory as fallback and spool, or memory; REDIS_URL alone chooses nothing."""
     timeout = environ.get("REDIS_HEALTH_CHECK_TIMEOUT")
     if timeout:
-        yield Given("redis_health_check_timeout_s", timeout, "environment REDIS_HEALTH_CHECK_TIMEOUT", is_text=True)
+        yield Given("health_check_timeout_s", timeout, "environment REDIS_HEALTH_CHECK_TIMEOUT", is_text=True)
     switch = environ.get("USE_REDIS_QUEUE")
     if not switch:
         return
@@ -135,6 +135,7 @@ def _from_document_variables(environ: Mapping[str, str], problems: list[str]) ->
         "url", address or "redis://localhost:6379/0", f"environment {'REDIS_URL' if address else 'USE_REDIS_QUEUE'}"
     )
     yield Given("fallback", "memory", "environment USE_REDIS_QUEUE")
+    yield Given("spool", "memory", "environment USE_REDIS_QUEUE")
 
 
 def _truth(text: str) -> bool:

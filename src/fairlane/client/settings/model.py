@@ -60,13 +60,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: ProfileName = DEFAULT_PROFILE
     """Which set of defaults applies: `development`, which also allows `purge()`, `production` or `isolation`."""
     fallback: Fallback = "refuse"
-    """When the store cannot be opened at start: refuse, or continue in memory with a warning."""
+    """When the store cannot be opened at start: refuse, or continue in memory with a warning. With a spool in a
+    directory a server may be away at start, too: its enqueues are spooled."""
     sqlite_library: SqliteLibrary = "apsw"
     """Which SQLite library a process uses; two of them on one file can corrupt it."""
     statement_timeout_s: _Span = 10.0
     """PostgreSQL: how long one statement may take."""
-    redis_health_check_timeout_s: _Span = 2.0
-    """Redis: how long the check at start may take; also `REDIS_HEALTH_CHECK_TIMEOUT`."""
+    health_check_timeout_s: _Span = 2.0
+    """How long a Redis server may take to answer the check at start, and any store an enqueue before it is spooled;
+    also `REDIS_HEALTH_CHECK_TIMEOUT`."""
+    spool: Annotated[str, Meta(min_length=1)] | None = None
+    """Where enqueues are kept while the store cannot be reached, until they are replayed: a directory, or `memory`.
+    None: they raise `StoreUnavailable`."""
+    spool_capacity: _Count = 100_000
+    """Jobs that the spool takes; past it an enqueue is refused."""
     notify: Notify = "if_waiting"
     """When an enqueue wakes workers: `if_waiting`, if one waits; `always`; `never`, they poll."""
 
@@ -217,7 +224,9 @@ class SettingArguments(TypedDict, total=False):
     fallback: Fallback
     sqlite_library: SqliteLibrary
     statement_timeout_s: float
-    redis_health_check_timeout_s: float
+    health_check_timeout_s: float
+    spool: str | None
+    spool_capacity: int
     notify: Notify
     retry: Retry | Mapping[str, Any]
     retry_by_class: Mapping[ErrorClass, Retry]

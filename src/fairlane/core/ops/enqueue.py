@@ -59,6 +59,9 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     are no receipts and no hits."""
     paused: Pause | None = None
     """The pause that refused the call. Nothing at all was written; there are no receipts and no hits."""
+    spooled: bool = False
+    """The store is away: the jobs wait beside it, their `seq` is 0, and keys and limits are looked at when they are
+    replayed."""
     hits: tuple[LimitHit, ...] = ()
     """Waiting limits run into with policy `warn` or `hold`, one for each tenant and queue, by tenant then queue."""
 

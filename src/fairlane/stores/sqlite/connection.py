@@ -204,12 +204,16 @@ class Database:
         return self._insist(lambda: self._write(work, self._ready_writer))
 
     def change_any_schema(self, work: Callable[[Driver], T]) -> T:
-        """The same for migrations, which must not ask for the schema they are about to make."""
+        """The same for migrations, which must not ask for the schema they are about to make, and for the spool."""
         return self._insist(lambda: self._write(work, self._open_writer))
 
     def read(self, work: Callable[[Driver], T]) -> T:
         """Run `work` on one unchanging view of the file."""
-        return self._insist(lambda: self._read(work))
+        return self._insist(lambda: self._read(work, self._ready_writer))
+
+    def read_any_schema(self, work: Callable[[Driver], T]) -> T:
+        """The same for a file whose tables are not Fairlane's."""
+        return self._insist(lambda: self._read(work, self._open_writer))
 
     def make_ready(self) -> None:
         """Open the file and make sure of its schema, without changing anything else."""
@@ -217,7 +221,7 @@ class Database:
 
     def data_version(self) -> int:
         """A number that differs once another connection has changed the file."""
-        [(version,)] = self._insist(lambda: self._read(lambda db: db.execute("pragma data_version")))
+        [(version,)] = self.read(lambda db: db.execute("pragma data_version"))
         return int(version)
 
     def close(self) -> None:
@@ -243,8 +247,8 @@ class Database:
                 raise StoreUnavailable("sqlite", LOST.format(place=self.place))
             return answer
 
-    def _read(self, work: Callable[[Driver], T]) -> T:
-        self._ready_writer()
+    def _read(self, work: Callable[[Driver], T], connect: Callable[[], Driver]) -> T:
+        connect()
         with self._read_lock:
             if self._reader is None:
                 self._reader = self._connect(query_only=True)

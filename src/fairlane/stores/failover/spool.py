@@ -1,0 +1,297 @@
+"""The spool: where enqueues wait while their store is away. A SQLite file in a directory, or memory.
+
+Processes of one machine share a directory: each of them adds to the one file, and one at a time replays it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fairlane.core.chance import SystemChance
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.ids import Seq
+from fairlane.core.job import JobSpec
+from fairlane.core.limits import Limit, LimitsInForce
+from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
+from fairlane.core.ops.enqueue import Disposition
+from fairlane.errors import ConfigError, SpoolFull, StoreRefused
+from fairlane.stores.instants import from_us, to_us
+from fairlane.stores.sqlite.connection import Database
+from fairlane.stores.sqlite.driver import Driver, Library
+from fairlane.stores.sqlite.location import located
+from fairlane.stores.sqlite.memory import MemoryDatabase
+
+MEMORY = "memory"
+FILE, LOCK = "spool.db", "replay.lock"
+PATIENCE_S = 5.0
+"""How long an enqueue waits for other processes that write to the spool."""
+
+_TABLES = (
+    """create table if not exists fairlane_spool (
+  seq        integer primary key autoincrement,
+  id         text not null unique,
+  spooled_at integer not null,
+  terms      text not null,  -- capacity and limits of the call
+  spec       text not null,
+  refused    text            -- why the store refused it at the last replay
+)""",
+    "create index if not exists fairlane_spool_refused on fairlane_spool (seq) where refused is not null",
+    # A count of its own: counting a hundred thousand rows takes longer than adding one.
+    "create table if not exists fairlane_spool_state (jobs integer not null, owner text not null)",
+)
+
+
+class Terms(Struct, frozen=True, omit_defaults=True):
+    """What an enqueue was asked to keep to."""
+
+    capacity: int | None = None
+    limits: tuple[Limit, ...] = ()
+
+
+class SpooledJob(Struct, frozen=True):
+    seq: int
+    spooled_at: datetime
+    terms: Terms
+    spec: JobSpec
+    refused: str | None
+
+    def as_of(self, now: datetime) -> JobSpec:
+        """The job with what is left of its delay: the store counts a delay from when it gets the job."""
+        if self.spec.delay_s is None or self.spec.run_at is not None:
+            return self.spec
+        waited_s = max((now - self.spooled_at).total_seconds(), 0.0)
+        return replace(self.spec, delay_s=max(self.spec.delay_s - waited_s, 0.0))
+
+
+class SpoolDepth(Struct, frozen=True, kw_only=True):
+    jobs: int
+    refused: int
+    """Those of them that the store refused at the last replay."""
+    oldest_at: datetime | None
+    reason: str | None = None
+    """Why the oldest refused one was."""
+
+
+class Spool:
+    """Jobs in the order in which they were acknowledged. What `add` returns from is on disk, unless in memory.
+
+    `owner` names the store that the jobs are meant for: a directory with jobs for another one is refused.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str] = MEMORY,
+        *,
+        owner: str = "",
+        capacity: int = 100_000,
+        library: Library = "apsw",
+        clock: Clock | None = None,
+    ) -> None:
+        self.capacity, self._clock = capacity, clock or SystemClock()
+        self.place = MEMORY if place == MEMORY else str(Path(place).absolute())
+        self._lock: ReplayLock | None = None
+        self._database: Database | MemoryDatabase
+        self._change: Callable[[Callable[[Driver], Any]], Any]
+        self._read: Callable[[Callable[[Driver], Any]], Any]
+        if self.place == MEMORY:
+            self._database = memory = MemoryDatabase(library)
+            self._change, self._read = memory.change, memory.read
+        else:
+            directory = _directory(Path(self.place))
+            self._database = file = Database(located(directory / FILE), library, PATIENCE_S, SystemChance())
+            self._change, self._read = file.change_any_schema, file.read_any_schema
+            self._lock = ReplayLock(directory / LOCK)
+        try:
+            self._change(lambda db: self._set_up(db, owner))
+        except BaseException:
+            self._database.close()
+            raise
+
+    def add(self, op: Enqueue) -> EnqueueResult:
+        """Keep all jobs of a call, or raise `SpoolFull`. A job that is there already is kept once.
+
+        Keys and limits kept in the store are looked at when the jobs are replayed.
+        """
+        if refused := _too_large(op):
+            return EnqueueResult(refused=refused)
+        now = to_us(self._clock.now())
+        terms = msgspec.json.encode(Terms(op.capacity, op.limits)).decode()
+        rows = [(str(job.id), now, terms, _text(job)) for job in op.jobs]
+
+        def work(db: Driver) -> list[Disposition]:
+            [(before,)] = db.execute("select jobs from fairlane_spool_state")
+            if before + len(rows) > self.capacity:
+                raise SpoolFull(before, self.capacity)
+            found = [_added(db, row) for row in rows]
+            db.execute("update fairlane_spool_state set jobs = jobs + ?", (found.count("created"),))
+            return found
+
+        dispositions = self._change(work)
+        receipts = [
+            Receipt(disposition=how, id=job.id, seq=Seq(0)) for job, how in zip(op.jobs, dispositions, strict=True)
+        ]
+        return EnqueueResult(receipts=tuple(receipts), spooled=True)
+
+    def page(self, after: int, limit: int) -> list[SpooledJob]:
+        """The next jobs in order; `after` is the `seq` of the last one seen, 0 at the beginning."""
+        sql = "select seq, spooled_at, terms, spec, refused from fairlane_spool where seq > ? order by seq limit ?"
+        return [
+            SpooledJob(seq, from_us(at), _read_terms(terms), _read_spec(spec), refused)
+            for seq, at, terms, spec, refused in self._read(lambda db: db.execute(sql, (after, limit)))
+        ]
+
+    def remove(self, jobs: Iterable[SpooledJob]) -> None:
+        """Forget jobs that the store has."""
+        keys = [(job.seq,) for job in jobs]
+
+        def work(db: Driver) -> None:
+            [(before,)] = db.execute("select total_changes()")
+            db.executemany("delete from fairlane_spool where seq = ?", keys)
+            [(after,)] = db.execute("select total_changes()")
+            db.execute("update fairlane_spool_state set jobs = jobs - ?", (after - before,))
+
+        if keys:
+            self._change(work)
+
+    def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Note why the store refused jobs; they stay."""
+        rows = [(reason, seq) for seq, reason in reasons.items()]
+        self._change(lambda db: db.executemany("update fairlane_spool set refused = ? where seq = ?", rows))
+
+    def depth(self) -> SpoolDepth:
+        def work(db: Driver) -> SpoolDepth:
+            [(jobs,)] = db.execute("select jobs from fairlane_spool_state")
+            oldest = db.execute("select spooled_at from fairlane_spool order by seq limit 1") if jobs else []
+            refused = db.execute("select refused from fairlane_spool where refused is not null") if jobs else []
+            return SpoolDepth(
+                jobs=jobs,
+                refused=len(refused),
+                oldest_at=from_us(oldest[0][0]) if oldest else None,
+                reason=refused[0][0] if refused else None,
+            )
+
+        found: SpoolDepth = self._read(work)
+        return found
+
+    @contextmanager
+    def replaying(self) -> Iterator[bool]:
+        """Whether this process may replay now; no other one can before it leaves."""
+        if self._lock is None:
+            yield True
+            return
+        with self._lock.held() as ours:
+            yield ours
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _set_up(self, db: Driver, owner: str) -> None:
+        for table in _TABLES:
+            db.execute(table)
+        found = db.execute("select jobs, owner from fairlane_spool_state")
+        if not found:
+            db.execute("insert into fairlane_spool_state (jobs, owner) values (0, ?)", (owner,))
+        elif found[0][1] != owner:
+            jobs, theirs = found[0]
+            if jobs:
+                raise ConfigError(
+                    f'spool = "{self.place}" holds {jobs} jobs for {theirs}, and this store is {owner}: give this one '
+                    "a directory of its own, or start once with the other address until the spool is empty"
+                )
+            db.execute("update fairlane_spool_state set owner = ?", (owner,))
+
+
+def _directory(place: Path) -> Path:
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f'spool = "{place}": the directory cannot be made ({error.strerror}); name one this process may write, '
+            'or "memory"'
+        ) from None
+    return place
+
+
+def _too_large(op: Enqueue) -> LimitHit | None:
+    """The payload limits of the code are known here; those kept in the store are not before the replay."""
+    if not op.limits:
+        return None
+    in_force = LimitsInForce(op.limits)
+    for job in op.jobs:
+        most, size = in_force.terms(job.tenant, job.queue).payload_bytes, len(bytes(job.payload))
+        if most is not None and size > most:
+            return LimitHit(
+                tenant=job.tenant, queue=job.queue, cause="payload_bytes", limit=most, found=size, policy="reject"
+            )
+    return None
+
+
+def _added(db: Driver, row: tuple[str, int, str, str]) -> Disposition:
+    added = "insert into fairlane_spool (id, spooled_at, terms, spec) values (?, ?, ?, ?) on conflict do nothing"
+    if db.execute(f"{added} returning 1", row):
+        return "created"
+    [(spec,)] = db.execute("select spec from fairlane_spool where id = ?", (row[0],))
+    return "replayed" if spec == row[3] else "conflict"
+
+
+def _text(job: JobSpec) -> str:
+    try:
+        text = msgspec.json.encode(job)
+        _read_spec(text)
+        return text.decode()
+    except (UnicodeError, msgspec.DecodeError) as error:
+        raise StoreRefused("spool", f"a job that cannot be read back: {error}") from None
+
+
+_read_spec = msgspec.json.Decoder(JobSpec).decode
+_read_terms = msgspec.json.Decoder(Terms).decode
+
+
+class ReplayLock:
+    """A lock that the system releases when its process ends, however it ends."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._file: int | None = None
+        _locks.add(self)
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        self._file = file = os.open(self._place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            self._file = None
+            os.close(file)
+
+    def forget(self) -> None:
+        """In a forked child: a copy of the file would hold the lock for as long as the child lives."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+
+_locks: WeakSet[ReplayLock] = WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

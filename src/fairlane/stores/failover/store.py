@@ -1,0 +1,281 @@
+"""The store over a primary and a spool: who gets an operation, and when the primary counts as away.
+
+    reachable   every operation goes to the primary; what the spool still holds is replayed meanwhile
+    away        enqueues are acknowledged by the spool, all others raise StoreUnavailable at once; a thread of its own
+                asks for the primary again and again, and replays the spool when it answers
+
+An enqueue that the primary does not answer in time is spooled, whether the primary has done it or not: jobs have the
+ids of their first try, and the replay creates none twice. An enqueue in the caller's own transaction never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct
+
+from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Check, Enqueue, EnqueueResult, HasTenants, ListLimits, Op, TakeTokens
+from fairlane.errors import FairlaneError, StoreClosed, StoreUnavailable
+from fairlane.stores.base import Capability, Listener, Migrator, Store
+from fairlane.stores.failover.replay import Replay, Replayed
+from fairlane.stores.failover.spool import Spool, SpoolDepth
+from fairlane.stores.sqlite.connection import fork_locks
+
+T = TypeVar("T")
+
+PROBES_S = (0.1, 0.25, 0.5, 1.0, 2.0)
+"""Between questions to a primary that is away; from the first again once it has stayed for SETTLED_S."""
+SETTLED_S = 10.0
+END_S = 5.0
+"""How long a close waits for a primary that does not answer."""
+LOOK_S = 5.0
+"""How often the spool is looked at while the primary answers: a process that was killed may have left jobs in it."""
+CALLS = 64
+"""Enqueues of one process that wait for the primary at once, each in a thread."""
+PROMPT: tuple[type[Op[Any]], ...] = (Enqueue, ListLimits, TakeTokens, HasTenants)
+"""An enqueue and what a client may ask before it: they wait for an answer no longer than the timeout."""
+
+
+class WentAway(Struct, frozen=True):
+    why: str
+
+
+class CameBack(Struct, frozen=True):
+    away_s: float
+
+
+class ReplayFailed(Struct, frozen=True):
+    why: str
+
+
+News = WentAway | CameBack | Replayed | ReplayFailed
+
+
+class FailoverState(Struct, frozen=True, kw_only=True):
+    reachable: bool
+    why: str | None
+    """Why the primary is away."""
+    spool: SpoolDepth
+
+
+class Failover:
+    """One store over two. `on_news` is called from several threads, and never with a lock held."""
+
+    def __init__(
+        self,
+        primary: Store,
+        spool: Spool,
+        *,
+        timeout_s: float = 2.0,
+        clock: Clock | None = None,
+        on_news: Callable[[News], object] = lambda news: None,
+    ) -> None:
+        self.primary, self.spool = primary, spool
+        self.name, self.capabilities = primary.name, primary.capabilities | {Capability.SPOOLS}
+        self._timeout_s, self._clock, self._on_news = timeout_s, clock or SystemClock(), on_news
+        self._closed = False
+        self._lock = threading.RLock()
+        self.locks = (self._lock,)
+        self._why: StoreUnavailable | None = None
+        self._changed_s = float("-inf")
+        self._misses = 0
+        self._failure: str | None = None
+        self._late: set[asyncio.Future[Any]] = set()
+        self._threads: _Threads | None = None
+        self._replay = Replay(primary, spool, self._clock, self._note_back, on_news)
+        fork_locks.add(self)
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        threads = self._started()
+        if on is not None:
+            return self.primary.run(op, on=on)
+        try:
+            self._require_reachable()
+            if isinstance(op, PROMPT):
+                return self._answered(threads.calls.submit(self.primary.run, op))
+            return self.primary.run(op)
+        except StoreUnavailable as error:
+            if not self._is_to_be_spooled(op, error):
+                raise
+        return cast("T", self._spooled(cast("Enqueue", op)))
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        threads = self._started()
+        if on is not None:
+            return await self.primary.arun(op, on=on)
+        try:
+            self._require_reachable()
+            if isinstance(op, PROMPT):
+                return await self._awaited(op)
+            return await self.primary.arun(op)
+        except StoreUnavailable as error:
+            if not self._is_to_be_spooled(op, error):
+                raise
+        loop = asyncio.get_running_loop()
+        return cast("T", await loop.run_in_executor(threads.spool, self._spooled, cast("Enqueue", op)))
+
+    def listener(self, worker: WorkerId) -> Listener:
+        return self.primary.listener(worker)
+
+    def migrator(self) -> Migrator | None:
+        return self.primary.migrator()
+
+    def state(self) -> FailoverState:
+        why = self._why
+        return FailoverState(reachable=why is None, why=None if why is None else why.why, spool=self.spool.depth())
+
+    def close(self) -> None:
+        """End the replay after its batch; what is left in a spool on disk is replayed by whoever opens it next."""
+        self._end()
+        self.primary.close()
+        self.spool.close()
+
+    async def aclose(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._end)
+        await self.primary.aclose()
+        self.spool.close()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._replay.is_ended = True
+            threads, self._threads = self._threads, None
+        if threads is not None and threads.pid == os.getpid():
+            threads.end()
+
+    def _started(self) -> _Threads:
+        threads = self._threads
+        if threads is not None and threads.pid == os.getpid():
+            return threads
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(self.name)
+            if self._threads is None or self._threads.pid != os.getpid():
+                self._threads = _Threads(self._step)
+            return self._threads
+
+    def _answered(self, call: Future[T]) -> T:
+        try:
+            return call.result(self._timeout_s)
+        except TimeoutError:
+            raise self._too_slow() from None
+
+    async def _awaited(self, op: Op[T]) -> T:
+        call = asyncio.ensure_future(self.primary.arun(op))
+        try:
+            await asyncio.wait({call}, timeout=self._timeout_s)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if not call.done():
+            # Not cancelled: that would wait for the server that does not answer.
+            self._late.add(call)
+            call.add_done_callback(self._forget_late)
+            raise self._too_slow()
+        return call.result()
+
+    def _forget_late(self, call: asyncio.Future[Any]) -> None:
+        self._late.discard(call)
+        if not call.cancelled():
+            call.exception()
+
+    def _spooled(self, op: Enqueue) -> EnqueueResult:
+        try:
+            return self.spool.add(op)
+        except StoreUnavailable as error:
+            why = "it is away" if self._why is None else self._why.why
+            also = f"{why}; nor can the spool {self.spool.place} be used: {error.why}"
+            raise StoreUnavailable(self.name, also) from error
+
+    def _too_slow(self) -> StoreUnavailable:
+        return StoreUnavailable(self.name, f"no answer within {self._timeout_s:g} s")
+
+    def _require_reachable(self) -> None:
+        if (why := self._why) is not None:
+            raise StoreUnavailable(why.store, why.why, why.problem)
+
+    def _is_to_be_spooled(self, op: Op[Any], error: StoreUnavailable) -> bool:
+        """Also notes that the primary is away; one that is busy, or cannot do another operation, may take enqueues."""
+        is_enqueue = isinstance(op, Enqueue)
+        if is_enqueue or error.problem == "cannot be reached":
+            self._note_away(error)
+        return is_enqueue
+
+    def _note_away(self, error: StoreUnavailable) -> None:
+        with self._lock:
+            is_news, now_s = self._why is None, self._clock.monotonic()
+            self._why = error
+            if is_news:
+                if now_s - self._changed_s > SETTLED_S:
+                    self._misses = 0
+                self._changed_s = now_s
+            threads = self._threads
+        if is_news:
+            self._on_news(WentAway(error.why))
+            if threads is not None:
+                threads.kick()
+
+    def _note_back(self) -> None:
+        with self._lock:
+            was_away, self._why = self._why is not None, None
+            away_s = self._clock.monotonic() - self._changed_s
+            if was_away:
+                self._changed_s += away_s
+        if was_away:
+            self._on_news(CameBack(away_s))
+
+    def _step(self) -> float:
+        """Ask for the primary if it is away, replay what the spool holds; returns the seconds until the next step."""
+        try:
+            has_jobs = self.spool.depth().jobs > 0
+            if not (has_jobs and self._replay.run_pass()) and self._why is not None:
+                self.primary.run(Check())
+                self._note_back()
+            self._failure = None
+            return LOOK_S
+        except StoreClosed:
+            return LOOK_S
+        except StoreUnavailable as error:
+            self._note_away(error)
+        except FairlaneError as error:
+            if self._failure != str(error):
+                self._failure = str(error)
+                self._on_news(ReplayFailed(self._failure))
+            return LOOK_S
+        pause_s = PROBES_S[min(self._misses, len(PROBES_S) - 1)]
+        self._misses += 1
+        return pause_s
+
+
+class _Threads:
+    """The threads of one process: a fork copies none."""
+
+    def __init__(self, step: Callable[[], float]) -> None:
+        self.pid = os.getpid()
+        self.calls = ThreadPoolExecutor(CALLS, "fairlane-failover-call")
+        self.spool = ThreadPoolExecutor(1, "fairlane-failover-spool")
+        self._step, self._ended, self._kicked = step, False, threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="fairlane-failover", daemon=True)
+        self._keeper.start()
+
+    def kick(self) -> None:
+        self._kicked.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._kicked.set()
+        self._keeper.join(END_S)
+        self.calls.shutdown(wait=False, cancel_futures=True)
+        self.spool.shutdown()
+
+    def _keep(self) -> None:
+        while not self._ended:
+            self._kicked.wait(self._step())
+            self._kicked.clear()

@@ -1,0 +1,44 @@
+"""A process that enqueues whether its store can be reached or not, and writes down each job that was acknowledged.
+
+python -m tests.faults.failover_process DSN SPOOL SEED FILE
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from msgspec import Raw
+
+from fairlane.core.chance import SystemChance
+from fairlane.core.clock import SystemClock
+from fairlane.core.ids import JobId, uuid7
+from fairlane.core.job import JobSpec
+from fairlane.core.ops import Enqueue
+from fairlane.stores.failover import Failover, Spool
+from fairlane.stores.postgres import PostgresStore
+
+clock, chance = SystemClock(), SystemChance()
+
+
+def job(number: int) -> JobSpec:
+    made = JobId(uuid7(int(clock.now().timestamp() * 1000), chance.entropy(10)))
+    return JobSpec(id=made, type="t", payload=Raw(b'{"n":%d}' % number), tenant=f"tenant-{number % 3}")
+
+
+def enqueue_for_ever(dsn: str, place: str, seed: int, acknowledged: TextIO) -> None:
+    """One call after the other, of one job or of three, until the process is killed or its input ends."""
+    store = Failover(PostgresStore(dsn), Spool(place, owner="drill"), timeout_s=1.0)
+    number = seed
+    while True:
+        jobs = tuple(job(number + n) for n in range(1 + seed % 2 * 2))
+        number += len(jobs)
+        for receipt in store.run(Enqueue(jobs=jobs)).receipts:
+            acknowledged.write(f"{receipt.id}\n")
+        acknowledged.flush()
+
+
+if __name__ == "__main__":
+    with Path(sys.argv[4]).open("a") as file:
+        enqueue_for_ever(sys.argv[1], sys.argv[2], int(sys.argv[3]), file)

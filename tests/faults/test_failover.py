@@ -1,0 +1,228 @@
+"""Failover drills on PostgreSQL: every job that was acknowledged is there afterwards, once, and runs once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fairlane import Fairlane
+from fairlane.core.ops import Check, Enqueue
+from fairlane.errors import StoreUnavailable
+from fairlane.stores.failover import Failover, News, Spool, WentAway
+from fairlane.stores.postgres import PostgresStore
+from tests.faults.conftest import Stores
+from tests.faults.eventually import eventually
+from tests.faults.places import Place
+from tests.servers.proxy import BLACKHOLE, PASS, Plan, Proxy
+from tests.support.samples import Making
+
+
+@contextmanager
+def failover(store: PostgresStore, spool: Spool, **options: object) -> Iterator[Failover]:
+    found = Failover(store, spool, **options)  # type: ignore[arg-type]
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+class Drill:
+    """Processes that enqueue through one spool directory, some of which are killed and replaced."""
+
+    def __init__(self, place: Place, directory: Path, writers: int) -> None:
+        self.place, self._directory, self._writers = place, directory, writers
+        self.spool = directory / "spool"
+        self._files: list[Path] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start_missing(self) -> None:
+        while len(self._processes) < self._writers:
+            number = len(self._files)
+            file = self._directory / f"acknowledged-{number}"
+            file.touch()
+            self._files.append(file)
+            command = [sys.executable, "-m", "tests.faults.failover_process", self.place.dsn, str(self.spool)]
+            self._processes.append(subprocess.Popen([*command, str(number), str(file)]))
+
+    def kill_one(self, random: Random) -> None:
+        victim = self._processes.pop(random.randrange(len(self._processes)))
+        victim.kill()
+        victim.wait()
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._processes.clear()
+
+    def acknowledged(self) -> set[str]:
+        # Only whole lines: a writer may have been killed in the middle of one.
+        return {line for file in self._files for line in file.read_text().split("\n")[:-1]}
+
+    def wait_for_more(self, more: int) -> None:
+        goal = len(self.acknowledged()) + more
+        eventually(lambda: len(self.acknowledged()) >= goal, 60)
+
+
+def drill(place: Place, directory: Path, *, writers: int, rounds: int, seed: int) -> None:
+    random, drill = Random(seed), Drill(place, directory, writers)
+    try:
+        for round_ in range(rounds):
+            drill.start_missing()
+            drill.wait_for_more(20)
+            time.sleep(random.random() * 0.2)  # the random point at which the server dies
+            place.server.kill9()
+            drill.wait_for_more(20)
+            if round_ % 2:
+                drill.kill_one(random)
+            place.server.start()
+            time.sleep(random.random() * 0.2)  # a replay may be at any point when the next round begins
+            if round_ % 3 == 1:
+                drill.kill_one(random)
+        drill.wait_for_more(20)
+    finally:
+        drill.end()
+        place.server.start()
+    everything = drill.acknowledged()
+    with failover(PostgresStore(place.dsn), Spool(drill.spool, owner="drill")) as store:
+        store.run(Enqueue(jobs=()))
+        eventually(lambda: store.state().spool.jobs == 0, 60)
+    there = [str(row[0]) for row in place.rows("select id from fairlane.job")]
+    lost = everything - set(there)
+    assert not lost, f"{len(lost)} of {len(everything)} acknowledged jobs are gone (seed {seed})"
+    assert run_all(place) == Counter(there)
+
+
+def run_all(place: Place) -> Counter[str]:
+    """Run every job that is there; how often each ran."""
+    ran: Counter[str] = Counter()
+    with Fairlane(place.dsn, retain_completed_days=1) as app:
+
+        def note(n: int) -> None:
+            from fairlane import current_job
+
+            ran[str(current_job().id)] += 1
+
+        app.task(name="t")(note)
+        with app.running(slots=8, drain=True):
+            pass
+    return ran
+
+
+@pytest.mark.requirement("Q5", "Q17")
+def test_a_server_that_is_killed_and_restarted_while_processes_enqueue_and_die_loses_and_doubles_nothing(
+    own_place: Place, tmp_path: Path
+) -> None:
+    drill(own_place, tmp_path, writers=3, rounds=3, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+def test_many_drills_in_a_row_lose_and_double_nothing(own_place: Place, tmp_path: Path, seed: int) -> None:
+    drill(own_place, tmp_path, writers=8, rounds=25, seed=seed)
+
+
+@pytest.mark.requirement("Q5")
+@pytest.mark.parametrize("spool", ["memory", "directory"])
+def test_a_server_that_goes_silent_costs_the_timeout_once_and_its_jobs_come_once(
+    stores: Stores, place: Place, proxy: Proxy, tmp_path: Path, spool: str
+) -> None:
+    news: list[News] = []
+    store = stores.open(place.through(proxy.port, "connect_timeout=2"), statement_timeout_s=1.0)
+    kept = Spool("memory" if spool == "memory" else tmp_path / "spool")
+    making = Making(7)
+    with failover(store, kept, timeout_s=0.3, on_news=news.append) as both:
+        assert not both.run(Enqueue(jobs=(making.job(),))).spooled
+        proxy.plan = BLACKHOLE
+        proxy.cut_all("silent")
+        for _ in range(20):
+            assert both.run(Enqueue(jobs=(making.job(),))).spooled
+        assert [one.why for one in news if isinstance(one, WentAway)] == ["no answer within 0.3 s"]
+        with pytest.raises(StoreUnavailable):
+            both.run(Check())
+        proxy.plan = PASS
+        proxy.cut_all()
+        eventually(lambda: both.state().spool.jobs == 0)
+    assert place.jobs() == 21
+
+
+@pytest.mark.requirement("Q5")
+def test_a_job_whose_reply_was_lost_is_spooled_and_there_once(
+    stores: Stores, place: Place, proxy: Proxy, tmp_path: Path
+) -> None:
+    making = Making(3)
+
+    def jobs() -> Enqueue:
+        return Enqueue(jobs=tuple(making.job() for _ in range(3)))
+
+    stores.open(place.through(proxy.port)).run(jobs())
+    [whole] = proxy.received
+    done_unseen = 0
+    for cut in (1, 5, 30):
+        store = stores.open(place.through(proxy.port))
+        with failover(store, Spool(tmp_path / f"spool{cut}"), timeout_s=10.0) as both:
+            proxy.plan = Plan(cut_received=whole - cut, how="reset")
+            before = place.jobs()
+            assert both.run(jobs()).spooled
+            done_unseen += place.jobs() - before
+            proxy.plan = PASS
+            eventually(lambda both=both: both.state().spool.jobs == 0 and both.state().reachable)
+    assert done_unseen >= 3, "the server never did what the client could not know"
+    assert place.jobs() == 12
+
+
+KILLED = """
+import os, signal, sys
+from fairlane.core.ops import Enqueue
+from fairlane.stores.failover import Failover, Spool
+from fairlane.stores.postgres import PostgresStore
+class Dying(Spool):
+    def remove(self, jobs):
+        os.kill(os.getpid(), signal.SIGKILL)
+store = Failover(PostgresStore(sys.argv[1]), Dying(sys.argv[2]))
+store.run(Enqueue(jobs=()))
+signal.pause()
+"""
+
+
+@pytest.mark.requirement("Q5")
+def test_a_replay_that_is_killed_before_it_removes_the_jobs_doubles_none(
+    stores: Stores, place: Place, tmp_path: Path
+) -> None:
+    spool, making = Spool(tmp_path), Making(5)
+    spool.add(Enqueue(jobs=tuple(making.job() for _ in range(5))))
+    spool.close()
+    ended = subprocess.run([sys.executable, "-c", KILLED, place.dsn, str(tmp_path)], timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert place.jobs() == 5
+    with failover(stores.open(place.dsn), Spool(tmp_path)) as both:
+        assert both.state().spool.jobs == 5
+        both.run(Enqueue(jobs=()))
+        eventually(lambda: both.state().spool.jobs == 0)
+    assert place.jobs() == 5
+
+
+def test_one_process_replays_at_a_time(tmp_path: Path) -> None:
+    first, second = Spool(tmp_path), Spool(tmp_path)
+    with first.replaying() as ours:
+        assert ours
+        pid = os.fork()
+        if pid == 0:
+            with second.replaying() as theirs:
+                os._exit(theirs)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        with second.replaying() as theirs:
+            assert not theirs
+    with second.replaying() as theirs:
+        assert theirs
+    first.close(), second.close()
