@@ -138,9 +138,14 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
         return len(self._runtime.tasks)
 
 
-def register(runtime: Runtime, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any]:
+def register(
+    runtime: Runtime,
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    kind: type[Definition[Any]] = Definition,
+) -> Task[..., Any]:
     """Register a function as a task and declare its breaker, limits and schedule."""
-    definition: Definition[Any] = Definition(function, options, runtime.preparer, runtime.classifier)
+    definition = kind(function, options, runtime.preparer, runtime.classifier)
     if definition.name in runtime.tasks:
         first = runtime.tasks[definition.name].definition.function
         where = f"{first.__module__}.{first.__qualname__}"
@@ -148,8 +153,8 @@ def register(runtime: Runtime, function: Callable[..., Any], options: Mapping[st
     if definition.breaker is not None:
         runtime.circuits.declare(definition.breaker)
     runtime.limits.add_task(definition)
-    kind: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
-    task = kind(definition, runtime.enqueuer)
+    made_of: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
+    task = made_of(definition, runtime.enqueuer)
     timetable = {option: options[option] for option in TIMETABLE_OPTIONS if options.get(option) is not None}
     if timetable:
         declare_schedule(runtime, definition.name, task.bind(), timetable)

@@ -1,0 +1,212 @@
+"""Runs the tasks of the queue contract: for each task type a task of Fairlane under that name.
+
+    channels = Channels(app)
+    channels.add("email", SmtpMailer("smtp://mail.example.com:587", …), running=20)
+
+A channel asks the task's before handler what to send, has its provider deliver it, and gives the result to the success
+handler, or the error to the error handler. It records a failure and always completes the task: retries are new attempts
+that supervisors make. It knows `db_function`, `before_handler`, `success_handler`, `error_handler` and the envelope,
+and passes the rest of a payload through.
+
+Claiming, heartbeats, timeouts, limits and breakers are those of every worker. A task whose worker dies runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, TypedDict, Unpack
+
+import msgspec
+
+from fairlane.client.admin.breakers import Breaker
+from fairlane.client.admin.limits import NamedLimit
+from fairlane.client.admin.tasks import register
+from fairlane.client.app import Fairlane
+from fairlane.client.context import current_job
+from fairlane.client.enqueue.quotas import RateLike
+from fairlane.client.logs import GuardedLogger
+from fairlane.client.task import Definition
+from fairlane.core.job import Lease
+from fairlane.core.payload.storable import safe_str
+from fairlane.errors import ConfigError, FairlaneError, InvalidOption, Snooze, StoreError, UnreadablePayload, shown
+from fairlane.stores.url import redacted, store_named_by
+from fairlane.supervisors.contract import QUEUE
+from fairlane.supervisors.envelope import SUCCEEDED, DBFunctionResult, HandlerFailed
+from fairlane.supervisors.handlers import HandlerInvoker, TaskContext
+
+log = GuardedLogger("fairlane.supervisors")
+
+TIMEOUT_S = 60.0
+"""Of one delivery, unless the channel has its own."""
+
+
+class Provider(Protocol):
+    """Delivers for one channel. What it raises is a failed delivery, which `NonRetryable` spares the breaker."""
+
+    async def deliver(self, payload: dict[str, Any], /) -> dict[str, Any]:
+        """Deliver what a before handler prepared; the answer becomes the success handler's `worker_payload`."""
+        ...
+
+
+class ChannelOptions(TypedDict, total=False):
+    timeout: float
+    """Seconds for one delivery; 60 by default."""
+    breaker: str | Breaker
+    """Of the provider; one of the channel's name by default."""
+    running: int
+    """How many run at once, over all workers."""
+    rate: RateLike
+    """How many start in a span, over all workers: `"50/s"`."""
+    limit: str | NamedLimit | tuple[str | NamedLimit, ...]
+
+
+class TaskRefused(FairlaneError):
+    """The before handler, or the payload itself, lets nothing be delivered."""
+
+    def __init__(self, message: str, validation_failure_message: str | None = None) -> None:
+        self.validation_failure_message = validation_failure_message
+        super().__init__(message)
+
+
+class ChannelDefinition(Definition[Any]):
+    """A task that is given its payload whole, whatever is in it."""
+
+    def decode(self, lease: Lease) -> dict[str, Any]:
+        try:
+            return {"payload": msgspec.json.decode(lease.payload)}
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise UnreadablePayload(self.name, (str(error),)) from None
+
+
+class Channels:
+    """The channels of one application. `db_function` is one from the start."""
+
+    def __init__(self, app: Fairlane, *, url: str | None = None, connections: int = 10) -> None:
+        """`url`: where handlers are called, as a role that may become `worker_service_user`; the store's by default."""
+        self._app = app
+        address = url or app.runtime.settings.url
+        if not store_named_by(address).startswith("postgres"):
+            raise ConfigError(f"url = {redacted(address)}: supervisors and handlers live in PostgreSQL")
+
+        @app.resource(scope="worker")
+        async def handlers() -> AsyncIterator[HandlerInvoker]:
+            invoker = HandlerInvoker(app.runtime.settings, address, connections)
+            try:
+                yield invoker
+            finally:
+                await invoker.close()
+
+        self._handlers = handlers
+        self._register("db_function", self._run_function, {})
+
+    def add(self, task_type: str, provider: Provider, /, **options: Unpack[ChannelOptions]) -> None:
+        """Run tasks of this type by this provider."""
+        if not callable(getattr(provider, "deliver", None)):
+            raise InvalidOption("provider", provider, "an object with `async def deliver(self, payload)`")
+        channel = Channel(self._app, task_type, provider, options)
+
+        async def run(payload: dict[str, Any]) -> dict[str, Any]:
+            return await channel.run(await self._handlers(), payload)
+
+        limits = {name: value for name, value in options.items() if name in ("running", "rate", "limit")}
+        self._register(task_type, run, limits)
+
+    def _register(self, task_type: str, function: Any, options: dict[str, Any]) -> None:
+        given = {"name": task_type, "queue": QUEUE, **options}
+        register(self._app.runtime, function, given, kind=ChannelDefinition)
+
+    async def _run_function(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """A supervisor, or any other function of the database. Its outcome is logged; only a failure is recorded."""
+        invoker, run = await self._handlers(), TaskRun.current()
+        try:
+            result = await invoker.invoke(_named(payload, "db_function"), payload, run.context)
+        except (HandlerFailed, TaskRefused) as error:
+            return await run.failed(invoker, payload, error)
+        return run.ended(result)
+
+
+class TaskRun:
+    """One task being processed."""
+
+    def __init__(self, task_id: int, task_type: str, context: TaskContext) -> None:
+        self.task_id, self.task_type, self.context = task_id, task_type, context
+
+    @classmethod
+    def current(cls) -> TaskRun:
+        job = current_job()
+        return cls(job.fence[0], job.type, TaskContext.of(job))
+
+    def ended(self, result: DBFunctionResult) -> dict[str, Any]:
+        if not result.succeeded:
+            log.info("task %s (%s) ended: %s", self.task_id, self.task_type, result.message)
+        return {"status": result.status}
+
+    async def failed(self, invoker: HandlerInvoker, payload: dict[str, Any], error: Exception) -> dict[str, Any]:
+        """Give the error to the error handler, and record it."""
+        said = [safe_str(error) or type(error).__name__]
+        if payload.get("error_handler") is not None:
+            about = {"original_payload": payload, "error": said[0]}
+            if isinstance(error, TaskRefused) and error.validation_failure_message is not None:
+                about["validation_failure_message"] = error.validation_failure_message
+            try:
+                result = await invoker.invoke(_named(payload, "error_handler"), about, self.context)
+                if not result.succeeded:
+                    log.info("error handler of task %s: %s", self.task_id, result.message)
+            except (HandlerFailed, TaskRefused) as second:
+                said.append(str(second))
+        message = "; then ".join(said)
+        log.warning("task %s (%s) failed: %s", self.task_id, self.task_type, message)
+        await invoker.fail_task(self.task_id, message, self.context)
+        return {"status": "failed", "error": message}
+
+
+class Channel:
+    """How tasks of one type are delivered."""
+
+    def __init__(self, app: Fairlane, task_type: str, provider: Provider, options: ChannelOptions) -> None:
+        self._provider = provider
+        self._timeout_s = options.get("timeout", TIMEOUT_S)
+        if not 0 < self._timeout_s <= 240:
+            raise InvalidOption(f"timeout of channel {task_type}", self._timeout_s, "more than 0 and up to 240 seconds")
+        self._guard = app.breakers.guard(options.get("breaker", task_type))
+
+    async def run(self, invoker: HandlerInvoker, payload: dict[str, Any]) -> dict[str, Any]:
+        run = TaskRun.current()
+        try:
+            prepared = await self._prepared(invoker, run, payload)
+            delivered = await self._delivered(prepared)
+            if payload.get("success_handler") is None:
+                return {"status": SUCCEEDED}
+            about = {"original_payload": payload, "worker_payload": delivered}
+            return run.ended(await invoker.invoke(_named(payload, "success_handler"), about, run.context))
+        except (Snooze, StoreError):
+            raise  # an open breaker, or a database that is away: the task runs again, uncharged or after a pause
+        except Exception as error:  # noqa: BLE001 - whatever a provider or handler raises is a failure of the task
+            return await run.failed(invoker, payload, error)
+
+    async def _prepared(self, invoker: HandlerInvoker, run: TaskRun, payload: dict[str, Any]) -> dict[str, Any]:
+        result = await invoker.invoke(_named(payload, "before_handler"), payload, run.context)
+        if not result.succeeded:
+            raise TaskRefused(result.message, result.validation_failure_message)
+        if not isinstance(result.payload, dict):
+            raise TaskRefused(f"{payload['before_handler']} prepared {shown(result.payload)}, not an object")
+        return result.payload
+
+    async def _delivered(self, prepared: dict[str, Any]) -> dict[str, Any]:
+        limit = asyncio.timeout(self._timeout_s)
+        async with self._guard:
+            try:
+                async with limit:
+                    return await self._provider.deliver(prepared)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(f"no answer within {self._timeout_s:g} s") from error
+
+
+def _named(payload: dict[str, Any], handler: str) -> str:
+    name = payload.get(handler)
+    if not isinstance(name, str) or "\0" in name:
+        raise TaskRefused(f"{handler} of the payload is {shown(name)}, not the name of a function")
+    return name

@@ -1,0 +1,113 @@
+"""Calls supervisors and handlers in the database, each in a transaction of its own, as `worker_service_user`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import psycopg
+
+from fairlane.client.context import CurrentJob
+from fairlane.client.settings.model import Settings
+from fairlane.errors import StoreUnavailable
+from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
+from fairlane.stores.postgres.errors import translated, unreachable
+from fairlane.stores.retries import Again, Lost
+from fairlane.supervisors.contract import WORKER_ROLE
+from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
+
+PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Between calls that lost their connection, or to others in the database: handlers are idempotent."""
+
+ANSWER_GRACE_S = 5.0
+WAIT_S = 30.0
+
+_ROLE = f"set local role {WORKER_ROLE}"
+_CONTEXT = (
+    "select set_config('fairlane.tenant', %s, true), set_config('fairlane.correlation_id', %s, true), "
+    "set_config('fairlane.parent_id', %s, true)"
+)
+_RUN = "select internal.run_function(%s, %s::jsonb)::text"
+_FAIL = "select queues.fail_task(%s, %s)::text"
+
+
+class TaskContext(NamedTuple):
+    """What tasks inherit that a handler enqueues."""
+
+    tenant: str
+    correlation_id: str
+    parent_id: str
+
+    @classmethod
+    def of(cls, job: CurrentJob) -> TaskContext:
+        return cls(job.tenant, job.correlation_id or str(job.id), str(job.id))
+
+
+class HandlerInvoker:
+    """Calls functions of the database for the tasks of one worker process."""
+
+    def __init__(self, settings: Settings, url: str, connections: int) -> None:
+        params = parameters(url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=WAIT_S)
+        connector = Connector(params, settings.statement_timeout_s + ANSWER_GRACE_S)
+        self._pool = ConnectionPool(connector, connections, WAIT_S)
+
+    async def invoke(self, function: str, payload: Any, context: TaskContext) -> DBFunctionResult:
+        """Its answer; raises `HandlerFailed` where it raised, may not be run, or answered with no envelope."""
+        try:
+            text = await self._ask(context, _RUN, (function, msgspec.json.encode(payload).decode()))
+        except psycopg.Error as error:
+            raise HandlerFailed(function, _said(error)) from error
+        return read_result(function, None if text is None else msgspec.json.decode(text))
+
+    async def fail_task(self, task_id: int, message: str, context: TaskContext) -> None:
+        with _as_unavailable():
+            await self._ask(context, _FAIL, (task_id, message.replace("\0", "")))
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+    async def _ask(self, context: TaskContext, query: str, params: tuple[Any, ...]) -> str | None:
+        """One answer from one transaction, asked for again where that is of use; raises psycopg's errors otherwise."""
+        for pause_s in (*PAUSES_S, None):
+            try:
+                return await self._ask_once(context, query, params)
+            except psycopg.Error as error:
+                found = translated(error)
+                if not isinstance(found, Lost | Again):
+                    raise
+                if pause_s is None:
+                    raise unreachable(error) from error
+                await self._pool.aforget_idle()
+            except StoreUnavailable:
+                if pause_s is None:
+                    raise
+            await asyncio.sleep(pause_s)
+        raise AssertionError
+
+    async def _ask_once(self, context: TaskContext, query: str, params: tuple[Any, ...]) -> str | None:
+        conn = await self._pool.atake()
+        try:
+            async with conn.pipeline(), conn.transaction():  # one round trip
+                await conn.execute(_ROLE)
+                await conn.execute(_CONTEXT, context)
+                cursor = await conn.execute(query.encode(), params)
+            row = await cursor.fetchone()
+            return None if row is None else row[0]
+        finally:
+            await self._pool.agive(conn)
+
+
+@contextmanager
+def _as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise unreachable(error) from error
+
+
+def _said(error: psycopg.Error) -> str:
+    """The server's words, without the context that psycopg adds."""
+    return error.diag.message_primary or str(error).splitlines()[0]

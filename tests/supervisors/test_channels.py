@@ -1,0 +1,369 @@
+"""The channel worker: dispatch, handlers, envelopes, failures, and what a killed worker leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, NonRetryable
+from fairlane.errors import ConfigError, InvalidOption
+from fairlane.supervisors.channels import Channels
+from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
+from tests.faults.eventually import eventually
+from tests.supervisors.conftest import Database
+
+SHOP = """
+create schema shop;
+create table shop.heard (n bigint generated always as identity, handler text, payload jsonb, role name);
+create table shop.answers (handler text primary key, answer jsonb, fails boolean not null default false);
+create function shop.answer(_handler text, _payload jsonb) returns jsonb
+language plpgsql security definer set search_path = shop, pg_temp
+as $$
+declare _found answers;
+begin
+  insert into heard (handler, payload, role) values (_handler, _payload, session_user);
+  select * into _found from answers where handler = _handler;
+  if _found.fails then raise exception 'out of order' using hint = 'not shown'; end if;
+  return _found.answer;
+end $$;
+do $do$ declare _name text; begin
+foreach _name in array array['supervise', 'before', 'success', 'error'] loop
+  execute format('create function shop.%1$I(_payload jsonb) returns jsonb language sql security definer '
+    'set search_path = shop, pg_temp as $$ select answer(%1$L, _payload) $$', _name);
+  execute format('insert into shop.answers values (%L, $${"status": "succeeded", "payload": {"to": "ann"}}$$)', _name);
+end loop; end $do$;
+revoke all on all functions in schema shop from public;
+grant usage on schema shop to worker_service_user;
+grant execute on function shop.supervise, shop.before, shop.success, shop.error to worker_service_user;
+"""
+HANDLERS = {"before_handler": "shop.before", "success_handler": "shop.success", "error_handler": "shop.error"}
+
+
+class Postbox:
+    """A provider that keeps what it is given, or does what it is told to."""
+
+    def __init__(self) -> None:
+        self.delivered: list[dict[str, Any]] = []
+        self.act: Callable[[], Any] = lambda: None
+
+    async def deliver(self, payload: dict[str, Any], /) -> dict[str, Any]:
+        self.delivered.append(payload)
+        done = self.act()
+        if asyncio.iscoroutine(done):
+            await done
+        return {"message_id": len(self.delivered)}
+
+
+class Office:
+    """A database with handlers that answer as told, and a worker with one channel."""
+
+    def __init__(self, db: Database) -> None:
+        self.db, self.postbox = db, Postbox()
+        self.app = Fairlane(db.dsn)
+        self.channels = Channels(self.app)
+
+    def answers(self, handler: str, answer: object, *, fails: bool = False) -> None:
+        self.db.do(
+            "update shop.answers set answer = %s, fails = %s where handler = %s", json.dumps(answer), fails, handler
+        )
+
+    def process(self, task_type: str = "email", /, **payload: Any) -> int:
+        """Enqueue one task and let a worker process all there is; returns its number."""
+        self.db.do("select queues.enqueue(%s, %s)", task_type, json.dumps(payload))
+        with self.app.running(drain=True):
+            pass
+        return int(self.db.one("select max(task_id) from queues.task"))
+
+    def heard(self) -> list[tuple[str, Any]]:
+        return self.db.ask("select handler, payload from shop.heard order by n")
+
+    def errors(self) -> list[str]:
+        return [text for (text,) in self.db.ask("select error_message from queues.error order by error_id")]
+
+    def completed(self) -> bool:
+        return bool(self.db.one("select count(*) = (select count(*) from queues.task) from queues.task_completed"))
+
+    def result(self, task: int) -> Any:
+        return self.db.one("select result from fairlane.done where seq = %s and status = 'completed'", task)
+
+
+@pytest.fixture
+def office(db: Database) -> Iterator[Office]:
+    db.do(SHOP)
+    found = Office(db)
+    yield found
+    found.app.close()
+
+
+@pytest.fixture
+def mail(office: Office) -> Office:
+    office.channels.add("email", office.postbox, timeout=5)
+    return office
+
+
+@pytest.mark.requirement("S4", "S5")
+def test_a_db_function_is_called_with_its_whole_payload_as_the_worker(office: Office) -> None:
+    task = office.process("db_function", db_function="shop.supervise", order={"id": 7})
+    assert office.heard() == [("supervise", {"db_function": "shop.supervise", "order": {"id": 7}})]
+    assert (office.errors(), office.completed(), office.result(task)) == ([], True, {"status": "succeeded"})
+
+
+@pytest.mark.requirement("S5", "D10")
+@pytest.mark.parametrize("status", ["missing_attempt_id", "attempt_not_found", "max_attempts_reached"])
+def test_a_status_other_than_succeeded_is_an_outcome_and_no_failure(
+    office: Office, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    office.answers("supervise", {"status": status})
+    with caplog.at_level("INFO", "fairlane.supervisors"):
+        task = office.process("db_function", db_function="shop.supervise")
+    assert (office.errors(), office.completed(), office.result(task)) == ([], True, {"status": status})
+    assert [r.levelname for r in caplog.records if status in r.message] == ["INFO"]
+
+
+@pytest.mark.requirement("S4", "D10")
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        ({"db_function": "shop.nothing"}, "may not run function 'shop.nothing'"),
+        ({"db_function": "shop.answer"}, "takes one jsonb and returns jsonb"),
+        ({"db_function": "x; drop table shop.heard"}, "not of the form schema.function"),
+        ({"db_function": 7}, "db_function of the payload is 7, not the name of a function"),
+        ({}, "db_function of the payload is None"),
+    ],
+)
+def test_a_db_function_that_cannot_be_run_is_recorded_and_completed(office: Office, payload: Any, says: str) -> None:
+    office.process("db_function", **payload)
+    [said] = office.errors()
+    assert says in said
+    assert office.completed()
+
+
+@pytest.mark.requirement("D10", "S5")
+@pytest.mark.parametrize("answer", [None, [], "succeeded", {}, {"payload": {}}, {"status": 7}, {"success": "yes"}])
+def test_an_answer_that_is_no_envelope_is_recorded_as_a_failure(office: Office, answer: object) -> None:
+    office.answers("supervise", answer)
+    office.process("db_function", db_function="shop.supervise")
+    assert len(office.errors()) == 1
+    assert "shop.supervise: answered" in office.errors()[0]
+    assert office.completed()
+
+
+@pytest.mark.requirement("S4", "S6")
+def test_a_delivery_goes_through_before_and_success_handler_with_the_documented_inputs(mail: Office) -> None:
+    payload = {**HANDLERS, "task_type": "email", "send_email_attempt_id": 456, "anything": [None, {"ä": 1.5}]}
+    task = mail.process(**payload)
+    assert mail.postbox.delivered == [{"to": "ann"}]
+    assert mail.heard() == [
+        ("before", payload),
+        ("success", {"original_payload": payload, "worker_payload": {"message_id": 1}}),
+    ]
+    assert (mail.errors(), mail.completed(), mail.result(task)) == ([], True, {"status": "succeeded"})
+
+
+@pytest.mark.requirement("S4", "S6")
+def test_a_failed_delivery_goes_to_the_error_handler_is_recorded_and_completed_and_never_tried_again(
+    mail: Office,
+) -> None:
+    def refuse() -> None:
+        raise NonRetryable("550 no such user")
+
+    mail.postbox.act = refuse
+    mail.process(**HANDLERS, send_email_attempt_id=456)
+    payload = {**HANDLERS, "send_email_attempt_id": 456}
+    assert mail.heard() == [("before", payload), ("error", {"original_payload": payload, "error": "550 no such user"})]
+    assert (mail.errors(), mail.completed(), len(mail.postbox.delivered)) == (["550 no such user"], True, 1)
+    assert mail.db.one("select count(*) from queues.task_lease") == 1
+
+
+@pytest.mark.requirement("D10")
+@pytest.mark.parametrize(
+    ("answer", "error", "extra"),
+    [
+        ({"status": "attempt_not_found"}, "attempt_not_found", {}),
+        ({"success": False, "error": "no such row"}, "no such row", {}),
+        (
+            {"success": False, "validation_failure_message": "no address"},
+            "no address",
+            {"validation_failure_message": "no address"},
+        ),
+        ({"status": "succeeded"}, "shop.before prepared None, not an object", {}),
+        ({}, "shop.before: answered {}, with neither a status nor success", {}),
+    ],
+)
+def test_a_before_handler_that_fails_lets_nothing_be_delivered(
+    mail: Office, answer: object, error: str, extra: dict[str, str]
+) -> None:
+    mail.answers("before", answer)
+    mail.process(**HANDLERS)
+    assert mail.postbox.delivered == []
+    assert mail.heard()[1:] == [("error", {"original_payload": HANDLERS, "error": error, **extra})]
+    assert (mail.errors(), mail.completed()) == ([error], True)
+
+
+def test_the_other_envelope_is_understood_by_every_handler(mail: Office) -> None:
+    for handler in ("before", "success", "supervise"):
+        mail.answers(handler, {"success": True, "payload": {"to": "bob"}})
+    mail.process(**HANDLERS)
+    mail.process("db_function", db_function="shop.supervise")
+    assert mail.postbox.delivered == [{"to": "bob"}]
+    assert mail.errors() == []
+
+
+@pytest.mark.requirement("S4")
+def test_handlers_that_raise_are_recorded_and_the_task_is_completed(mail: Office) -> None:
+    mail.answers("before", None, fails=True)
+    mail.answers("error", None, fails=True)
+    mail.process(**HANDLERS)
+    assert mail.errors() == ["shop.before: out of order; then shop.error: out of order"]
+    assert mail.completed()
+
+
+def test_a_success_handler_that_raises_leaves_no_attempt_without_a_fact(mail: Office) -> None:
+    mail.answers("success", None, fails=True)
+    mail.process(**HANDLERS)
+    assert mail.heard() == [
+        ("before", HANDLERS),
+        ("error", {"original_payload": HANDLERS, "error": "shop.success: out of order"}),
+    ]
+    assert mail.completed()
+
+
+def test_a_delivery_that_takes_too_long_has_failed(office: Office) -> None:
+    office.channels.add("email", office.postbox, timeout=0.05)
+    office.postbox.act = lambda: asyncio.sleep(60)
+    office.process(**HANDLERS)
+    assert office.errors() == ["no answer within 0.05 s"]
+
+
+@pytest.mark.requirement("S6")
+def test_new_task_types_are_registered_and_unknown_ones_wait(mail: Office) -> None:
+    fax = Postbox()
+    mail.channels.add("fax", fax)
+    mail.process("fax", **HANDLERS)
+    assert fax.delivered == [{"to": "ann"}]
+    mail.db.do("select queues.enqueue('pigeon', '{}')")
+    with mail.app.running():
+        eventually(mail.app.workers.list, 10)
+    assert not mail.completed()
+
+
+def test_a_breaker_spares_a_provider_that_is_down_and_the_task_waits(mail: Office) -> None:
+    def down() -> None:
+        raise ConnectionRefusedError("down")
+
+    mail.postbox.act = down
+    for _ in range(mail.app.runtime.settings.breaker.threshold):
+        mail.process(**HANDLERS)
+    tried = len(mail.postbox.delivered)
+    [breaker] = mail.app.breakers.list()
+    assert (breaker.name, breaker.state) == ("email", "open")
+    mail.db.do("select queues.enqueue('email', %s)", json.dumps(HANDLERS))
+    with mail.app.running():
+        eventually(lambda: mail.db.one("select count(*) from fairlane.scheduled") == 1, 10)
+    assert len(mail.postbox.delivered) == tried
+    assert not mail.completed()
+
+
+def test_tasks_that_a_handler_enqueues_inherit_tenant_correlation_and_parent(office: Office) -> None:
+    office.db.do(
+        "create or replace function shop.supervise(_payload jsonb) returns jsonb language sql security definer "
+        "set search_path = shop, pg_temp as $$ select queues.enqueue('pigeon', '{}'); select '{\"status\": \"succeeded\"}'::jsonb $$"
+    )
+    office.db.do("select set_config('fairlane.tenant', 'acme', false)")
+    office.process("db_function", db_function="shop.supervise")
+    office.db.do("reset fairlane.tenant")
+    [(tenant, first, parent, correlation)] = office.db.ask(
+        "select c.tenant, p.id, c.parent_id, c.correlation_id from fairlane.job c, fairlane.job p where c.type = 'pigeon' and p.type <> 'pigeon'"
+    )
+    assert (tenant, parent, correlation) == ("acme", first, str(first))
+
+
+def test_channels_are_refused_where_they_cannot_work() -> None:
+    with pytest.raises(ConfigError, match="live in PostgreSQL"):
+        Channels(Fairlane("memory://"))
+    channels = Channels(Fairlane("postgresql://nobody@127.0.0.1:1/nothing"))
+    with pytest.raises(InvalidOption, match="deliver"):
+        channels.add("email", object())  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="up to 240 seconds"):
+        channels.add("email", Postbox(), timeout=1000)
+    channels.add("email", Postbox())
+    with pytest.raises(InvalidOption, match="a name of its own"):
+        channels.add("email", Postbox())
+
+
+WORKER = """
+import asyncio, sys
+from fairlane import Fairlane
+from fairlane.supervisors.channels import Channels
+class Stuck:
+    async def deliver(self, payload):
+        if sys.argv[2] == "hang":
+            print("delivering", flush=True)
+            await asyncio.sleep(600)
+        return {"message_id": 1}
+app = Fairlane(sys.argv[1])
+Channels(app).add("email", Stuck(), timeout=240)
+with app.running():
+    print("running", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.requirement("S10", "S4")
+def test_a_task_whose_worker_is_killed_runs_again_and_its_facts_stay_single(mail: Office, tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER)
+    mail.db.do("create table shop.sent (attempt bigint primary key)")
+    mail.db.do(
+        "create or replace function shop.success(_payload jsonb) returns jsonb language sql security definer set search_path = shop, pg_temp "
+        "as $$ insert into sent values ((_payload->'original_payload'->>'attempt')::bigint) on conflict do nothing; "
+        'select \'{"status": "succeeded"}\'::jsonb $$'
+    )
+    mail.db.do("select queues.enqueue('email', %s)", json.dumps({**HANDLERS, "attempt": 1}))
+
+    def start(how: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, program, mail.db.dsn, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    first = start("hang")
+    assert first.stdout is not None
+    assert [first.stdout.readline(), first.stdout.readline()] == ["running\n", "delivering\n"]
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    mail.db.do("update fairlane.worker set expires_at = now()")  # its heartbeat has lapsed
+    second = start("deliver")
+    eventually(mail.completed, 60)
+    second.communicate("")
+    assert mail.db.ask("select attempt from shop.sent") == [(1,)]
+    assert mail.db.one("select count(*) from queues.task_lease") == 2
+    assert mail.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"status": "succeeded", "success": False}, DBFunctionResult("succeeded")),
+        ({"success": True, "payload": 1}, DBFunctionResult("succeeded", 1)),
+        ({"success": False}, DBFunctionResult("failed")),
+        ({"success": False, "validation_failure_message": "x"}, DBFunctionResult("validation_failed", None, None, "x")),
+        ({"status": None, "success": True}, DBFunctionResult("succeeded")),
+        ({"status": "late", "error": 7}, DBFunctionResult("late")),
+    ],
+)
+@pytest.mark.requirement("D10")
+def test_status_decides_where_it_is_there_else_success(answer: object, expected: DBFunctionResult) -> None:
+    assert read_result("shop.f", answer) == expected
+
+
+def test_an_empty_status_is_no_status() -> None:
+    with pytest.raises(HandlerFailed, match="not a word"):
+        read_result("shop.f", {"status": "", "success": True})
