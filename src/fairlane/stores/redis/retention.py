@@ -25,6 +25,8 @@ def purge(work: Work, op: Purge) -> Steps[Purged]:
         if cursor in (b"0", 0):
             break
     again = {name: value for name, value in zip(_NUMBERS, kept, strict=True) if value is not None}
+    if "seq" in again:
+        again["rolled_up"] = again["seq"]
     again["limits_version"] = int(again.get("limits_version", 0)) + 1
     yield Commands((("HSET", f"{tag}:meta", *(part for pair in again.items() for part in pair)),))
     return Purged(jobs=jobs)

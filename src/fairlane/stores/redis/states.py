@@ -23,6 +23,8 @@ from fairlane.stores.redis.errors import STORE
 Place = Literal["ready", "scheduled", "failed", "held", "leased", "completed", "dead", "cancelled"]
 """`failed`: scheduled, for its retry."""
 
+FINISHED = frozenset({"completed", "dead", "cancelled"})
+
 
 class KeptBody(Struct, frozen=True, array_like=True):
     """What was enqueued. `HEAD` and `BODY_HEADER` in scripts/prelude.lua depend on its order and length."""

@@ -18,12 +18,16 @@ from fairlane.errors import ConfigError, InvalidOption, StoreRefused, StoreUnava
 from fairlane.stores.base import Capability
 from fairlane.stores.redis import (  # noqa: F401 - their handlers are registered as they are imported
     alerts,
+    audit,
+    breakers,
     credentials,
     enqueue,
     events,
     health,
     pauses,
     retention,
+    schedules,
+    statistics,
     tenants,
     turn,
     workers,

@@ -161,6 +161,10 @@ local function count_state(job, state, by)
   local field = place .. ':' .. job.queue
   count(of_tenant, field, by)
   count(P .. 'counts', field, by)
+  if status_of(state) == 'pending' then
+    count(of_tenant, 'pending:' .. job.type, by)
+    count(P .. 'counts', 'pending:' .. job.type, by)
+  end
 end
 
 -- The structures a job in this state stands in; with `lists` = adds or drops.
