@@ -90,10 +90,10 @@ def test_a_halted_worker_is_killed_and_its_job_runs_elsewhere(crew: Crew) -> Non
 @pytest.mark.requirement("Q17")
 def test_a_worker_whose_foreman_is_halted_ends_itself_and_its_job_is_not_suspected(crew: Crew) -> None:
     handle = crew.task("work_once").enqueue(60.0)
-    foreman = crew.start("-p", "1", "-s", "2", "--lease", "1500ms")
+    foreman = crew.start("-p", "1", "-s", "2", "--lease", "3s")
     [entry] = crew.began(handle)
     foreman.signal(signal.SIGSTOP)
-    crew.eventually(lambda: is_gone(entry.pid), 10)
+    crew.eventually(lambda: is_gone(entry.pid))
     foreman.signal(signal.SIGCONT)
     crew.eventually(lambda: handle.status() == "completed")
     assert "exited with code 75" in foreman.log()

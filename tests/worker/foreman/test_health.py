@@ -8,7 +8,15 @@ import pytest
 
 from fairlane.core.ids import Seq
 from fairlane.worker.board import Board, RunningAttempt, board_file
-from fairlane.worker.foreman.health import LET_GO_S, START_S, WorkerHealth, kill_reason, self_trusted_s, trusted_s
+from fairlane.worker.foreman.health import (
+    LET_GO_S,
+    START_S,
+    WorkerHealth,
+    check_s,
+    kill_reason,
+    self_trusted_s,
+    trusted_s,
+)
 from fairlane.worker.foreman.supervisor import RestartDelay
 
 LEASE_S = 15.0
@@ -72,7 +80,7 @@ def test_an_application_that_never_loads_is_given_up() -> None:
 
 @pytest.mark.parametrize("lease_s", [0.5, 1.5, 15.0, 60.0])
 def test_trust_ends_before_the_lease_the_foremans_first(lease_s: float) -> None:
-    assert 0 < trusted_s(lease_s) < self_trusted_s(lease_s) < lease_s
+    assert 0 < trusted_s(lease_s) < self_trusted_s(lease_s) < self_trusted_s(lease_s) + check_s(lease_s) < lease_s
 
 
 def test_workers_that_die_while_they_start_are_followed_ever_later_and_those_that_have_worked_at_once() -> None:

@@ -80,6 +80,11 @@ def stuck(running: Iterable[RunningAttempt], now_s: float) -> tuple[RunningAttem
     return tuple(attempt for attempt in running if now_s - attempt.began_s > 2 * attempt.timeout_s + LET_GO_S)
 
 
+def check_s(lease_s: float) -> float:
+    """How often a worker is checked, by its foreman and by itself: often enough to end before its lease does."""
+    return min(0.5, lease_s / 12)
+
+
 def trusted_s(lease_s: float) -> float:
     """How long after its last renewal a worker may run anything."""
     return lease_s - min(MARGIN_S, lease_s / 4)

@@ -13,12 +13,11 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.payload.storable import format_traceback
 from fairlane.worker.board import Board
-from fairlane.worker.foreman.health import self_trusted_s
+from fairlane.worker.foreman.health import check_s, self_trusted_s
 from fairlane.worker.foreman.messages import ExitNotice, ExitReason, FromWorker, Setup, Tick, ToWorker, line, to_worker
 
 log = GuardedLogger("fairlane.worker")
 
-CHECK_S = 0.5
 ANNOUNCE_S = 0.2
 BROKEN, ORPHANED, UNTRUSTED = 70, 71, 75
 """Exit codes: the engine failed; the foreman has exited; the heartbeat could not be renewed."""
@@ -73,7 +72,7 @@ class ForemanLink:
 
     def watch(self, lease_s: float, receive: Callable[[ToWorker], object], is_busy: Callable[[], bool]) -> None:
         """Start the thread. `receive` is called in it."""
-        trusted_s = self_trusted_s(lease_s)
+        trusted_s, every_s = self_trusted_s(lease_s), check_s(lease_s)
 
         def run() -> None:
             try:
@@ -84,7 +83,7 @@ class ForemanLink:
 
         def check() -> None:
             while True:
-                message = self._next(CHECK_S)
+                message = self._next(every_s)
                 if message is not None:
                     receive(message)
                 renewed_s = self.board.renewed_s

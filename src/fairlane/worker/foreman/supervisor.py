@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.errors import StoreUnavailable
-from fairlane.worker.foreman.health import Ending, kill_reason, recycle_reason
+from fairlane.worker.foreman.health import Ending, check_s, kill_reason, recycle_reason
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
 from fairlane.worker.services import keep
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 log = GuardedLogger("fairlane.foreman")
 
-CHECK_S = 0.5
-CHECKS_PER_LEASE = 12
 LAST_S = 5.0
 """Beyond the grace, for a worker to settle and exit."""
 AT_ONCE_S = 3.0
@@ -125,7 +123,7 @@ class Supervisor:
         sending = keep(f"the heartbeat of worker {process.pid}", send, is_ending=is_over.is_set, log=log)
         heartbeat = asyncio.create_task(sending, name=f"heartbeat-{process.pid}")
         exited = asyncio.create_task(process.process.wait(), name=f"exit-{process.pid}")
-        every_s = min(CHECK_S, process.setup.config.lease_s / CHECKS_PER_LEASE)
+        every_s = check_s(process.setup.config.lease_s)
         try:
             while not exited.done():
                 await asyncio.wait({exited}, timeout=every_s)
