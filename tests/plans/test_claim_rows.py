@@ -101,30 +101,70 @@ def test_what_a_session_was_taking_when_it_was_rolled_back_is_first_in_line_agai
     assert [seq for (seq,) in rows[1:]] == [1, 2, 3]
 
 
+class Planned:
+    """A worker that knows one type of job, and plans its claims."""
+
+    def __init__(self, session: Session, limits: tuple[Limit, ...] = ()) -> None:
+        self._session, self._limits = session, limits
+        self.planner, self.now_s = ClaimPlanner("general", ("default",), ("noop",)), 100.0
+        self.turns = self.rows = 0
+        self.found_in: list[int] = []
+        """The turn that claimed each job."""
+
+    def wake(self) -> None:
+        """Claim until there is nothing more to search for."""
+        woken = True
+        while woken or self.planner.is_searching:
+            want, woken, self.turns = self.planner.want(10, self.now_s, woken=woken), False, self.turns + 1
+            turn = Turn(worker=WorkerId(WORKER), claim_no=self.turns, wants=(want,), limits=self._limits)  # type: ignore[arg-type]
+            call, conn = call_for(turn), self._session.conn
+            with conn.transaction():
+                before = self._session.rows_read()
+                answer = call.read(
+                    conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
+                )
+                self.rows += self._session.rows_read() - before
+            self.found_in += [self.turns for _ in answer.leases]
+            self.now_s += 0.005
+            self.planner.learn(want, answer, 0.005, self.now_s)
+
+
+LIMITED = pytest.mark.parametrize(
+    "limits", [(), (Limit(kind="tenant", name="*", running=300),)], ids=["no limits", "limits"]
+)
+
+
 @pytest.mark.requirement("L15")
-@pytest.mark.parametrize("limits", [(), (Limit(kind="tenant", name="*", running=300),)], ids=["no limits", "limits"])
+@LIMITED
 def test_an_idle_worker_behind_unknown_jobs_reads_them_again_twice_a_minute_at_most(
     session: Session, limits: tuple[Limit, ...]
 ) -> None:
     session.load(10_000, type="foreign")
-    planner, now_s, turns, rows = ClaimPlanner("general", ("default",), ("noop",)), 100.0, 0, 0
-    while now_s < 400.0:
-        woken = True
-        while woken or planner.is_searching:
-            want, woken, turns = planner.want(10, now_s, woken=woken), False, turns + 1
-            turn = Turn(worker=WorkerId(WORKER), claim_no=turns, wants=(want,), limits=limits)  # type: ignore[arg-type]
-            call = call_for(turn)
-            with session.conn.transaction():
-                before = session.rows_read()
-                answer = call.read(
-                    session.conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
-                )
-                rows += session.rows_read() - before
-            now_s += 0.005
-            planner.learn(want, answer, 0.005, now_s)
-        now_s += 5.0
-    assert turns <= 120
-    assert 10_000 < rows <= 600_000
+    worker = Planned(session, limits)
+    while worker.now_s < 400.0:
+        worker.wake()
+        worker.now_s += 5.0
+    assert worker.turns <= 120
+    assert 10_000 < worker.rows <= 600_000
+
+
+@pytest.mark.requirement("L15")
+@LIMITED
+def test_a_job_behind_100_000_unknown_ones_is_found_by_ten_claims_and_the_next_by_one(
+    session: Session, limits: tuple[Limit, ...]
+) -> None:
+    session.load(100_000, type="foreign")
+    session.load(1, first=100_000, due="2026-01-03")
+    worker = Planned(session, limits)
+    worker.wake()
+    assert max(worker.found_in) <= 10
+    assert worker.rows <= 3 * 100_000
+    session.load(1, first=100_001, due="2026-01-04")
+    turns, rows = worker.turns, worker.rows
+    worker.now_s += 1.0
+    worker.wake()
+    assert worker.found_in[1:] == [turns + 1]
+    assert worker.rows - rows <= 10 * LOOK
 
 
 class Beside:
