@@ -18,6 +18,7 @@ NOUNS = {path.stem for path in (SRC / "core" / "ops").glob("*.py")} | {"metrics"
 """What the layers are about: a module of such a name means the same thing in each of them."""
 
 ROLES = {
+    "acts": "changes of jobs by hand",
     "app": "an application object: the client's, the API's",
     "borrowed": "operations on the caller's own connection, in each store",
     "config": "how a worker is configured, and the command that shows settings",
@@ -36,6 +37,7 @@ ROLES = {
     "resources": "what tasks are given and what is closed behind them",
     "steps": "code written once for both colours, as a generator",
     "store": "a store as a whole",
+    "why": "why a job waits",
 }
 """Stems that several packages may have, with the one meaning they have in all of them."""
 

@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.core.ops import Purge, Purged
-from fairlane.stores.redis.steps import Commands, Steps, Work, handles
+from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
+from fairlane.stores.instants import EARLIEST_US, from_us, to_us
+from fairlane.stores.redis.credentials import forget_ended
+from fairlane.stores.redis.events import forget_old
+from fairlane.stores.redis.steps import Commands, Script, Steps, Work, handles, pack
 
 _GLOB = str.maketrans({letter: f"\\{letter}" for letter in "*?[]\\^-"})
 _NUMBERS = ("seq", "audit", "event", "limits_version", "latest", "format")
 """What is never given twice, also after a purge."""
+
+
+@handles
+def retain(work: Work, op: Retain) -> Steps[Retained]:
+    removed, finished_to = 0, None
+    limit = max(op.limit, 0)
+    if op.finished_before is not None:
+        first = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
+        call = {"index": "finished", "from": first, "before": to_us(op.finished_before), "limit": limit}
+        removed, last = yield Script("retention", (work.instant(), pack(call)))
+        finished_to = None if last is None else from_us(int(last))
+    if op.closed_before is not None and removed < limit:
+        call = {"index": "closed", "from": EARLIEST_US, "before": to_us(op.closed_before), "limit": limit - removed}
+        letters, _ = yield Script("retention", (work.instant(), pack(call)))
+        removed += letters
+    return Retained(jobs=removed, finished_to=finished_to)
+
+
+@handles
+def forget(work: Work, op: ForgetOld) -> Steps[Forgotten]:
+    limit = max(op.limit, 0)
+    events = credentials = 0
+    if op.events_before is not None:
+        events = yield from forget_old(work, to_us(op.events_before), limit)
+    if op.credentials_before is not None:
+        credentials = yield from forget_ended(work, to_us(op.credentials_before), limit)
+    return Forgotten(events=events, credentials=credentials)
 
 
 @handles

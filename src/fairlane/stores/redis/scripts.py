@@ -25,6 +25,8 @@ def script(name: str) -> LuaScript:
 
 
 _PARTS = {
+    "commit": ("attempts",),
+    "why": ("attempts", "claims"),
     "turn": ("attempts", "claims"),
     "leases": ("attempts",),
     "limits": ("attempts",),

@@ -117,7 +117,8 @@ class KeptLetter(Struct, frozen=True, kw_only=True):
     reason: str
     error_class: ErrorClass
     error_type: str
-    fingerprint: str
+    fingerprint: str | None = None
+    """None: a failure of our own, made by a script; alike for all jobs of one type."""
     died: int
     acknowledged_by: str | None = None
     acknowledged: int | None = None

@@ -21,6 +21,7 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
     audit,
     breakers,
     credentials,
+    dead_letters,
     enqueue,
     events,
     health,
@@ -34,7 +35,7 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
 )
 from fairlane.stores.redis.connection import AsyncConnection, Connection, ConnectionKeeper, RedisConnector
 from fairlane.stores.redis.errors import SILENCES, STORE, Moved, translated
-from fairlane.stores.redis.jobs import pages, records  # noqa: F401
+from fairlane.stores.redis.jobs import acts, pages, records, why  # noqa: F401
 from fairlane.stores.redis.limits import KeptLimits
 from fairlane.stores.redis.listener import RedisListener
 from fairlane.stores.redis.scripts import script

@@ -46,8 +46,12 @@ def get_job(work: Work, op: GetJob) -> Steps[JobDetail | None]:
         job=job_of(found),
         attempts=attempts_of(found),
         progress=None if progress is None else float(progress),
-        log=_read_log(found.facts.get(b"log", b"[]")),
+        log=read_log(found),
     )
+
+
+def read_log(kept: KeptJob) -> tuple[LogLine, ...]:
+    return _read_log(kept.facts.get(b"log", b"[]"))
 
 
 def find_job(work: Work, job_id: JobId, tenant: str | None) -> Generator[Script, Any, KeptJob | None]:

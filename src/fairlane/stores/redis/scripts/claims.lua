@@ -11,6 +11,29 @@ local SYSTEM, EVERYBODY = 'system', '*'
 
 local function limit_name(kind, name, queue) return kind .. ':' .. joined(name, queue or '') end
 
+-- Live leases counted under a key; `types`: the tasks of a named limit.
+local function leases_under(bound, types)
+  local kind, of, queue = bound.kind, bound.of, bound.queue
+  local found
+  if kind == 'queue' then
+    found = call('HMGET', P .. 'counts', 'prefetched:' .. of, 'processing:' .. of)
+  elseif kind == 'tenant' and queue then
+    found = call('HMGET', P .. 'count:' .. of, 'prefetched:' .. queue, 'processing:' .. queue)
+  elseif kind == 'tenant' then
+    found = call('HMGET', P .. 'count:' .. of, 'leases')
+  elseif kind == 'type' then
+    found = call('HMGET', P .. 'counts', 'type:' .. of)
+  else
+    found = {}
+    for place, task in ipairs(types) do
+      found[place] = call('HGET', P .. 'counts', 'type:' .. task)
+    end
+  end
+  local leases = 0
+  for _, count in ipairs(found) do leases = leases + (count or 0) end
+  return leases
+end
+
 local function new_room(given, now)
   local room = {left = {}, held_back = {}, full_tasks = {}, lines = {}, tasks = {}, short = false}
   local rated, rates = {}, {}
@@ -30,32 +53,10 @@ local function new_room(given, now)
     }
   end
 
-  local function leases_under(bound)
-    local kind, of, queue = bound.kind, bound.of, bound.queue
-    local found
-    if kind == 'queue' then
-      found = call('HMGET', P .. 'counts', 'prefetched:' .. of, 'processing:' .. of)
-    elseif kind == 'tenant' and queue then
-      found = call('HMGET', P .. 'count:' .. of, 'prefetched:' .. queue, 'processing:' .. queue)
-    elseif kind == 'tenant' then
-      found = call('HMGET', P .. 'count:' .. of, 'leases')
-    elseif kind == 'type' then
-      found = call('HMGET', P .. 'counts', 'type:' .. of)
-    else
-      found = {}
-      for place, task in ipairs(given.types[of] or {}) do
-        found[place] = call('HGET', P .. 'counts', 'type:' .. task)
-      end
-    end
-    local leases = 0
-    for _, count in ipairs(found) do leases = leases + (count or 0) end
-    return leases
-  end
-
   local function count(bound)
     if bound.paused > now then return 0 end
     local left = ENDLESS
-    if bound.running then left = bound.running - leases_under(bound) end
+    if bound.running then left = bound.running - leases_under(bound, given.types[bound.of] or {}) end
     if bound.rate and left > 0 then
       local used = rate_used(rate_key(bound.kind, bound.of, bound.queue or ''), now - bound.rate[2])
       left = math.min(left, bound.rate[1] - used)

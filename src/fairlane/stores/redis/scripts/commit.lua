@@ -44,12 +44,23 @@ functions.record = function(seq, ended)
   return 1
 end
 
+-- The attempt never started: its claim no longer counts against any rate.
+functions.give_back = function(seq)
+  give_back(read_job(seq))
+  return 1
+end
+
 functions.letter = function(seq, failure)
   open_dead_letter(read_job(seq), failure, now)
   return 1
 end
 
+functions.keep_letter = function(seq, letter)
+  return call('HSET', P .. 'facts:' .. seq, 'letter', pack(letter))
+end
+
 functions.create = function(given, body)
+  if given.delay then given.due = math.min(now + given.delay, LATEST_US) end
   return create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
 end
 
