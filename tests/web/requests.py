@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fairlane.web.page import DECLARED
 from tests.api.house import Mine
@@ -24,13 +24,22 @@ def plain(_: DashboardHouse, __: Mine) -> Asked:
 
 
 def job(name: str, **fields: Any) -> Make:
-    return lambda _, mine: Asked({"id": getattr(mine, name)}, {"notes": "because", **fields})
+    return lambda _, mine: Asked({"id": getattr(mine, name)}, fields)
+
+
+def letter(**fields: Any) -> Make:
+    return lambda _, mine: Asked({"id": mine.letter}, fields)
 
 
 PAGES: dict[str, Make] = {
     "show_overview": plain,
     "show_jobs": plain,
     "show_job": job("ready"),
+    "confirm_jobs": lambda _, mine: Asked({}, {"act": "cancel", "id": str(mine.ready)}),
+    "show_failures": plain,
+    "show_dead_letters": plain,
+    "show_dead_letter": letter(),
+    "confirm_dead_letters": lambda _, mine: Asked({}, {"act": "discard", "id": mine.letter}),
     "show_login": plain,
 }
 ACTS: dict[str, Make] = {
@@ -39,6 +48,12 @@ ACTS: dict[str, Make] = {
     "fail_job": job("ready", reason="by hand"),
     "bury_job": job("ready", reason="by hand"),
     "reset_job": job("running"),
+    "act_on_jobs": lambda _, mine: Asked({}, {"act": "cancel", "q": f"tenant:{mine.tenant}", "id": str(mine.ready)}),
+    "act_on_dead_letters": lambda _, mine: Asked({}, {"act": "discard", "notes": "no", "id": mine.letter}),
+    "reprocess_dead_letter": letter(),
+    "acknowledge_dead_letter": letter(),
+    "resolve_dead_letter": letter(),
+    "discard_dead_letter": letter(notes="because"),
 }
 
 
@@ -48,3 +63,9 @@ def path_of(name: str, asked: Asked) -> str:
         for kind in ("", ":uuid", ":int", ":path"):
             path = path.replace(f"{{{key}{kind}}}", quote(str(value), safe=""))
     return path
+
+
+def address_of(name: str, asked: Asked) -> str:
+    """The address of a page, its fields as a query."""
+    path = path_of(name, asked)
+    return f"{path}?{urlencode(asked.fields)}" if asked.fields else path

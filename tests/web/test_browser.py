@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from fairlane.core.ops import AddEvents, EventDraft
 from tests.api.house import EVERY_ROLE, shop
 from tests.web.house import DashboardHouse
-from tests.web.requests import PAGES, path_of
+from tests.web.requests import PAGES, address_of
 
 PHONE = {"width": 390, "height": 800}
 HOSTILE = (
@@ -101,7 +101,7 @@ def test_every_page_is_accessible_and_fits_in_light_and_dark_and_on_a_phone(visi
         page = visit.open(color_scheme=scheme)
         for name in PAGES:
             page.set_viewport_size({"width": 1280, "height": 800})
-            page.goto(visit.address + path_of(name, PAGES[name](visit.house, visit.house.own)))
+            page.goto(visit.address + address_of(name, PAGES[name](visit.house, visit.house.own)))
             found = Axe().run(page, options=rules)
             assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
             page.set_viewport_size(PHONE)
@@ -161,7 +161,24 @@ def test_without_scripts_people_read_search_and_act(visit: Visit) -> None:
     page.goto(f"{visit.address}/jobs")
     page.get_by_role("combobox", name="Tenant").fill("globex")
     page.get_by_role("button", name="Show").click()
-    assert set(page.locator("table.rows tbody td:nth-child(3)").all_inner_texts()) == {"globex"}
+    assert set(page.locator("table.rows tbody td:nth-child(4)").all_inner_texts()) == {"globex"}
+
+
+def test_rows_are_selected_and_acted_on_after_their_number_is_shown(visit: Visit) -> None:
+    page = visit.open("/failures/letters")
+    ready(page)
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("[data-selected]")).to_have_text("1 selected")
+    page.get_by_label("Select all rows of this page").check()
+    expect(page.locator("[data-selected]")).to_have_text("2 selected")
+    page.get_by_label("Act", exact=True).select_option("discard")
+    page.get_by_role("button", name="Selected…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Discard 2 dead letters?")
+    page.get_by_label("Reason").fill("spam")
+    page.get_by_role("button", name="Discard 2 dead letters").click()
+    expect(page.get_by_role("status")).to_have_text("2 dead letters discarded.")
+    assert visit.house.app.dead_letters.counts()["discarded"] == 2
 
 
 def test_a_viewer_is_offered_nothing_to_do(visit: Visit) -> None:
@@ -202,7 +219,7 @@ def test_nothing_that_anybody_writes_is_ever_executed(visit: Visit) -> None:
         app.jobs.bury(job.id, text, by=text.replace("\u202e", ""), notes=text)
         jobs.append(job.id)
     page = visit.open()
-    paths = [path_of(name, PAGES[name](house, house.own)) for name in PAGES]
+    paths = [address_of(name, PAGES[name](house, house.own)) for name in PAGES]
     for path in [*paths, *(f"/jobs/{job}" for job in jobs)]:
         page.goto(visit.address + path)
         assert page.evaluate("window.pwned") is None, path

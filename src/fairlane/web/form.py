@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
@@ -55,6 +56,18 @@ class SubmittedForm:
             return None if found is None else int(found)
         except ValueError:
             raise _refused(name, "a whole number") from None
+
+    def wholes(self, name: str) -> list[int]:
+        """A field that may be given many times, such as the boxes of rows."""
+        if not all(value.isdecimal() and len(value) < 19 for value in self.many(name)):
+            raise _refused(name, "whole numbers")
+        return [int(value) for value in self.many(name)]
+
+    def one_of(self, name: str, known: Sequence[str]) -> str:
+        found = self.required(name)
+        if found not in known:
+            raise _refused(name, f"one of {', '.join(known)}")
+        return found
 
     def json(self, name: str) -> Any:
         """A field that contains an object as JSON."""

@@ -52,7 +52,18 @@ class DeclaredPage(NamedTuple):
     right: Right
     for_all_tenants: bool
     done: str = ""
-    """What an act says when it is done; `{n}` is a number that it gives."""
+    """What an act says when it is done; `{n}` and `{verb}` are those of its `Done`."""
+
+
+class Done(NamedTuple):
+    """Where an act on many leads, and what it did."""
+
+    where: str
+    n: int
+    """To how many it was done."""
+    refused: int = 0
+    """Those whose state did not allow it."""
+    verb: str = ""
 
 
 DECLARED: dict[str, DeclaredPage] = {}
@@ -92,8 +103,9 @@ class Pages(Routes):
                 answer = await endpoint(page=page, **given)
                 if isinstance(answer, Response):
                     return answer
-                where, n = answer if isinstance(answer, tuple) else (answer, None)
-                said = urlencode({"did": name} | ({} if n is None else {"n": n}))
+                where = answer.where if isinstance(answer, Done) else answer
+                about = {"n": answer.n, "refused": answer.refused, "verb": answer.verb} if where is not answer else {}
+                said = urlencode({"did": name, **{key: value for key, value in about.items() if value}})
                 return RedirectResponse(f"{where}{'&' if '?' in where else '?'}{said}", 303)
 
             do.__annotations__ = {**endpoint.__annotations__, "return": Response}
@@ -112,7 +124,7 @@ class Pages(Routes):
 class Page:
     """One request for a page: its application and caller, the tenant it is about, and the addresses of other pages."""
 
-    def __init__(self, request: Request, tenant: str | None = None, did: str | None = None, n: int | None = None):
+    def __init__(self, request: Request, tenant: str | None = None, said: str = "") -> None:
         self.request = request
         self.app = state_of(request).app
         self.caller: Caller | None = getattr(request.state, "caller", None)
@@ -121,8 +133,7 @@ class Page:
         self.tenant = tenant or own
         """The tenant that was chosen, or to whom the caller is bound; None: all of them."""
         self.is_bound = own is not None
-        act = DECLARED.get(did or "")
-        self.said = act.done.format(n=f"{n or 0:,}") if act is not None else ""
+        self.said = said
         """What the act before this page did."""
 
     @property
@@ -157,7 +168,7 @@ class Page:
             if f"{{{key}}}" in path or f"{{{key}:" in path:
                 kept = "/" if f"{{{key}:path}}" in path else ""
                 path = _without_kind(path, key).replace(f"{{{key}}}", quote(str(value), safe=kept))
-            elif value not in (None, ""):
+            elif value is not None:
                 query[key] = value
         return f"{self.root}{path.lstrip('/')}" + (f"?{urlencode(query, doseq=True)}" if query else "")
 
@@ -189,9 +200,15 @@ async def _page(
     request: Request,
     tenant: TenantName | Annotated[str, Query(max_length=0)] | None = None,
     did: Name | None = None,
-    n: Annotated[int | None, Query(ge=0, le=10**9)] = None,
+    n: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    refused: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    verb: Annotated[str, Query(pattern="^[a-z ]{1,40}$")] | None = None,
 ) -> Page:
-    return Page(request, tenant or None, did, n)
+    act = DECLARED.get(did or "")
+    said = "" if act is None else act.done.format(n=f"{n:,}", verb=verb or "changed")
+    if refused:
+        said += f" {refused:,} are gone, or in a state that does not allow it."
+    return Page(request, tenant or None, said)
 
 
 CurrentPage = Annotated[Page, Depends(_page)]

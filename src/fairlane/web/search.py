@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from fairlane.api.problems import Problem
 from fairlane.client.admin.filters import filter_words
 from fairlane.core.clock import Clock
 from fairlane.errors import FairlaneError, InvalidOption
@@ -28,6 +29,12 @@ class Search(Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     """Each word as it was written."""
     problem: str | None = None
+
+    def required(self) -> Any:
+        """The filter; raises what was wrong with the text."""
+        if self.problem is not None:
+            raise Problem(422, "invalid_search", f"{self.problem}; nothing was changed")
+        return self.where
 
     def without(self, word: str) -> str:
         """The text of this search without one of its words."""

@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 from fastapi import Query
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlane.api.fields import Cursor, next_cursor, seq_at
 from fairlane.api.routes.jobs import whole_job
 from fairlane.client.admin.filters import JobFilters, job_filter
-from fairlane.client.admin.jobs import JobAdmin
+from fairlane.client.admin.jobs import JobAdmin, JobVerb
 from fairlane.client.rights import Right
-from fairlane.core.job import FINAL, STATUSES, Attempt, Job
-from fairlane.core.ops import JobDetail
+from fairlane.core.job import FINAL, STATUSES, Attempt, Job, Status
+from fairlane.core.ops import JobDetail, JobFilter
 from fairlane.errors import JobNotFound
 from fairlane.web.form import Form
-from fairlane.web.page import CurrentPage, Page, Pages, Values
-from fairlane.web.search import search
+from fairlane.web.page import CurrentPage, Done, Page, Pages, Values
+from fairlane.web.search import Search, search
 from fairlane.web.tracebacks import parts_of
 
 pages = Pages("jobs", "/jobs", title="Jobs", key="j")
 
 PAGE_SIZE = 50
+NEED_REASON = ("fail", "bury")
+UNFINISHED: tuple[Status, ...] = ("pending", "processing", "failed")
+ALLOWED: dict[JobVerb, tuple[Status, ...]] = {
+    "cancel": UNFINISHED,
+    "fail": UNFINISHED,
+    "bury": UNFINISHED,
+    "reset": ("processing",),
+    "retry": ("dead",),
+}
+DONE_TO_MANY: dict[JobVerb, str] = {
+    "cancel": "cancelled",
+    "retry": "tried again",
+    "fail": "failed",
+    "bury": "buried",
+    "reset": "reset",
+}
 
 
 @pages.page("", JobAdmin.alist, "jobs.html")
 async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)] = "", cursor: Cursor = None) -> Values:
     """Search jobs, newest first."""
-    asked = search(q, JobFilters.__annotations__, job_filter, page.app.runtime.clock, page.tenant)
+    asked = read_search(page, q)
     found = None
     if asked.problem is None:
         found = await page.app.jobs.alist(
@@ -39,10 +56,78 @@ async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)]
     return {
         "search": asked,
         "statuses": STATUSES,
+        "fields": (*JobFilters.__annotations__, "tenant"),
+        "verbs": [verb for verb in get_args(JobVerb) if page.may(f"{verb}_job")],
         "jobs": () if found is None else found.jobs,
         "cursor": cursor,
         "next": None if found is None else next_cursor(found.next),
     }
+
+
+def read_search(page: Page, text: str) -> Search:
+    return search(text, JobFilters.__annotations__, job_filter, page.app.runtime.clock, page.tenant)
+
+
+@pages.page("/many", JobAdmin.aact_on_many, "confirm.html")
+async def confirm_jobs(
+    page: CurrentPage,
+    act: JobVerb,
+    q: Annotated[str, Query(max_length=2000)] = "",
+    id: Annotated[list[UUID] | None, Query(max_length=200)] = None,
+    all: Annotated[str, Query(max_length=1)] = "",
+) -> Values:
+    """Ask whether an act on many jobs is meant, with their number."""
+    asked = read_search(page, q)
+    ids = None if all else (id or [])
+    counted = None
+    if asked.problem is None and ids != []:
+        reason = "counted" if act in NEED_REASON else None
+        counted = await page.app.jobs.aact_on_many(
+            act,
+            ids,
+            where=None if ids else _meant(asked.where, act),
+            reason=reason,
+            tenant=asked.tenant,
+            dry_run=True,
+            by=page.by,
+        )
+    return {
+        "search": asked,
+        "verb": act,
+        "noun": "job",
+        "ids": ids,
+        "counted": counted,
+        "total": None if counted is None else counted.matched,
+        "post_to": page.url("act_on_jobs"),
+        "back": page.url("show_jobs", q=q),
+        "per_second": None,
+        "needs_reason": "reason" if act in NEED_REASON else None,
+        "is_danger": act != "retry",
+    }
+
+
+def _meant(where: JobFilter, verb: JobVerb) -> JobFilter:
+    """Of all that match, those whose state allows the act: the others would only be counted and refused."""
+    allowed = tuple(status for status in where.statuses or STATUSES if status in ALLOWED[verb])
+    return replace(where, statuses=allowed or where.statuses)
+
+
+@pages.act("/many", JobAdmin.aact_on_many, done="{n} jobs {verb}.")
+async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
+    verb: Any = form.one_of("act", get_args(JobVerb))
+    asked = read_search(page, form.text("q") or "")
+    ids: Any = form.many("id") or None
+    acts = await page.app.jobs.aact_on_many(
+        verb,
+        ids,
+        where=None if ids else _meant(asked.required(), verb),
+        reason=form.required("reason") if verb in NEED_REASON else None,
+        by=page.by,
+        notes=form.words("notes"),
+        tenant=asked.tenant,
+    )
+    back = page.url("show_jobs", q=form.text("q") or "")
+    return Done(back, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
 
 
 @pages.page("/{id:uuid}", JobAdmin.adetail, "job.html")

@@ -2,14 +2,14 @@
 import { watchCharts } from "./charts.js";
 import { listenToKeys } from "./keys.js";
 import { goLive } from "./live.js";
+import { countSelected } from "./rows.js";
 import { suggestTenants } from "./tenants.js";
 
 function forgetWhatWasDone() {
   // A message about an act is not shown again by a reload.
   const address = new URL(location.href);
   if (!address.searchParams.has("did")) return;
-  address.searchParams.delete("did");
-  address.searchParams.delete("n");
+  for (const name of ["did", "n", "refused", "verb"]) address.searchParams.delete(name);
   history.replaceState(null, "", address);
 }
 
@@ -33,5 +33,6 @@ forgetWhatWasDone();
 offerTheme();
 listenToKeys();
 watchCharts();
+countSelected();
 suggestTenants();
 goLive();

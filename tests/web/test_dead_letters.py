@@ -1,0 +1,96 @@
+"""Failures on pages: grouped, one by one with edited arguments, many at once with their number first."""
+
+from __future__ import annotations
+
+import re
+
+from fairlane.testing import run_due
+from tests.api.house import EVERY_ROLE, OWN
+from tests.web.house import DashboardHouse
+
+BIG = 2**63 + 12_345
+
+
+def bounce(house: DashboardHouse, count: int) -> list[int]:
+    """So many more dead letters that failed alike, newest first."""
+    task = house.app.tasks["mail.bounce"].using(tenant=OWN)
+    for number in range(count):
+        task.enqueue(note=f"to {number}")
+    run_due(house.app)
+    return [letter.id for letter in house.app.dead_letters.list(tenant=OWN).dead_letters][:count]
+
+
+def test_failures_that_are_alike_stand_together_and_lead_to_their_letters(house: DashboardHouse) -> None:
+    bounce(house, 3)
+    job = house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=1)
+    house.app.jobs.bury(job.id, "full", by="eve")
+    cookie = house.session(EVERY_ROLE, OWN)
+    groups = house.get("/failures", cookie).text
+    assert sorted(re.findall(r'data-row>(\w+)</a>.*?class="num">(\d+)<', groups, re.S)) == [
+        ("Buried", "1"),
+        ("NonRetryable", "1"),
+        ("NonRetryable", "3"),
+    ]
+    first = re.findall(r'href="(\./failures/letters[^"]*fingerprint[^"]*)" data-row', groups)[0].replace("&amp;", "&")
+    letters = house.get(first.removeprefix("."), cookie).text
+    assert len(re.findall(r"data-row", letters)) == 3
+    assert "Buried" not in letters
+    assert "Nothing to review." in house.get("/failures?q=status:pending_review&tenant=nobody", house.session()).text
+
+
+def test_arguments_may_be_edited_for_another_run_and_large_numbers_survive(house: DashboardHouse) -> None:
+    job = house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=BIG)
+    house.app.jobs.bury(job.id, "wrong user", by="eve")
+    [letter] = [one for one in house.app.dead_letters.list(tenant=OWN).dead_letters if one.job.id == job.id]
+    cookie = house.session()
+    assert str(BIG) in house.get(f"/failures/letters/{letter.id}", cookie).text
+    path, before = f"/failures/letters/{letter.id}/reprocess", house.facts()
+    for wrong, why in (("{", "JSON"), ("[1]", "a JSON object"), ('{"user_id": "x"}', "mail.send")):
+        refused = house.post(path, cookie, {"payload": wrong})
+        assert (refused.status_code, why in refused.text) == (422, True), wrong
+    assert house.facts() == before
+    made = house.post(path, cookie, {"payload": f'{{"user_id": {BIG + 1}}}', "delay_s": "60"})
+    job_id = re.findall(r"jobs/([0-9a-f-]{36})", made.headers["location"])[0]
+    new = house.app.jobs.get(job_id)
+    assert new is not None
+    assert (new.payload.replace(" ", ""), new.status) == (f'{{"user_id":{BIG + 1}}}', "pending")
+    assert f"{BIG + 1}" in house.get(f"/jobs/{job_id}", cookie).text
+
+
+def test_many_are_counted_before_they_are_acted_on(house: DashboardHouse) -> None:
+    ids, cookie = bounce(house, 5), house.session()
+    found = house.app.dead_letters.get(ids[0])
+    assert found is not None
+    q = f"fingerprint:{found.dead_letter.fingerprint} status:pending_review"
+    nothing = house.get("/failures/many", cookie, params={"act": "discard", "q": q})
+    assert "Nothing is selected" in nothing.text
+    asked = house.get("/failures/many", cookie, params={"act": "discard", "q": q, "all": "1", "tenant": OWN})
+    assert "Discard 5 dead letters?" in asked.text
+    some = house.get("/failures/many", cookie, params={"act": "discard", "id": ids[:2]})
+    assert "Discard 2 dead letters?" in some.text
+    assert house.post("/failures/many", cookie, {"act": "discard", "q": q}).status_code == 422  # Without a reason.
+    done = house.post("/failures/many", cookie, {"act": "discard", "id": ids[:2], "q": q, "notes": "spam"})
+    page = house.get("/failures/" + done.headers["location"].partition("failures/")[2], cookie)
+    assert "2 dead letters discarded." in page.text
+    again = house.post("/failures/many", cookie, {"act": "reprocess", "id": ids[:3], "per_second": "0.1"})
+    page = house.get("/failures/" + again.headers["location"].partition("failures/")[2], cookie)
+    assert "1 dead letters reprocessed. 2 are gone, or in a state that does not allow it." in page.text
+    rest = house.post("/failures/many?tenant=acme", cookie, {"act": "reprocess", "q": q, "per_second": "0.1"})
+    assert "n=2" in rest.headers["location"]
+    made = house.app.jobs.list(tenant=OWN, status="pending", type="mail.bounce").jobs
+    assert len({job.run_at for job in made}) == 3, "ten seconds apart"
+
+
+def test_an_act_on_all_jobs_that_match_counts_those_that_it_can_change(house: DashboardHouse) -> None:
+    cookie = house.session(EVERY_ROLE, OWN)
+    asked = house.get("/jobs/many", cookie, params={"act": "cancel", "q": "type:mail.send", "all": "1"})
+    assert "Cancel 2 jobs?" in asked.text  # One is ready, one runs; the completed one is not counted.
+    none = house.get("/jobs/many", cookie, params={"act": "reset", "q": "status:dead", "all": "1"})
+    assert "Reset 1 job?" in none.text
+    done = house.post("/jobs/many", cookie, {"act": "cancel", "q": "type:mail.send"})
+    assert "n=2" in done.headers["location"]
+    wrong = house.post("/jobs/many", cookie, {"act": "cancel", "q": "status:funny"})
+    assert (wrong.status_code, "nothing was changed" in wrong.text) == (422, True)
+    operator = house.session(("operator",), OWN)
+    assert 'value="retry"' not in house.get("/jobs", operator).text
+    assert house.post("/jobs/many", operator, {"act": "retry", "q": "status:dead"}).status_code == 403
