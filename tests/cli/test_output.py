@@ -7,11 +7,13 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from fairlane import Fairlane
 from tests.cli.conftest import Command, Run, Scene
+from tests.support.terminal import Terminal
 
 ESCAPE = "\x1b"
 
@@ -144,3 +146,21 @@ def test_a_question_is_asked_on_a_terminal_and_a_no_changes_nothing(scene: Scene
     assert (process.returncode, said) == (1, b"")
     assert b"Cancel 2 jobs?" in errors
     assert scene.everything() == before
+
+
+def test_acts_on_many_show_their_progress_on_a_terminal_and_nowhere_else(
+    scene: Scene, tmp_path: Path, command: Command
+) -> None:
+    with Fairlane(scene.url) as app:
+
+        @app.task(name="mail.send")
+        def send() -> None: ...
+
+        ids = [str(handle.id) for handle in app.enqueue_many([send.bind() for _ in range(30)])]
+    with Terminal("fairlane", "jobs", "cancel", *ids, "--yes", "--url", scene.url, cwd=tmp_path) as terminal:
+        assert terminal.ended() == 0
+        assert "Cancel 30 jobs" in terminal.text
+        assert "30/30" in terminal.text
+        assert terminal.text.count("cancelled") == 30
+    again = command("jobs", "cancel", *ids, "--yes", "--url", scene.url)
+    assert (again.returncode, again.stderr) == (0, "")

@@ -18,8 +18,8 @@ OPERATIONS = {
     for name, value in vars(ops).items()
     if isinstance(value, type) and issubclass(value, ops.Op) and value is not ops.Op
 }
-ABOUT_THE_STORE = {"cli/commands/healthcheck.py", "cli/commands/doctor.py", "cli/demo/story.py"}
-"""Health checks ask its migrator whether the schema fits; the demonstration sets a missed schedule up, which no verb does."""
+ABOUT_THE_STORE = {"cli/commands/healthcheck.py", "cli/commands/doctor.py"}
+"""Health checks ask its migrator whether the schema fits."""
 
 
 def reached(path: Path) -> Iterator[str]:

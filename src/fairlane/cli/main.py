@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from fairlane.cli.options import SuggestingGroup
 from fairlane.cli.output import INTERRUPTED, USAGE, explained
@@ -16,10 +17,12 @@ from fairlane.core.text import one_line
 from fairlane.errors import FairlaneError
 
 COMMANDS = {
-    "demo": "Watch jobs of three tenants run, fail, retry and die.",
+    "demo": "Watch the jobs of three tenants run, fail, retry and die.",
     "worker": "Run an application's jobs.",
     "dashboard": "Serve the HTTP API.",
     "enqueue": "Enqueue one job and print its id.",
+    "top": "Watch queues, tenants, lanes and failures, live.",
+    "tail": "Follow events: jobs that end or fail, breakers, workers, alerts.",
     "jobs": "List and show jobs, and act on them.",
     "dead-letters": "Review dead letters (dlq): jobs that failed and are not retried.",
     "queues": "Count jobs by queue and status; pause, resume or drain one.",
@@ -37,6 +40,7 @@ COMMANDS = {
     "migrate": "Bring the store's schema up to date.",
     "healthcheck": "Exit with 0 if the store, or a worker's probe, is healthy.",
     "doctor": "Check settings, store and application, with remedies.",
+    "completion": "Print a script that completes commands and names in a shell.",
     "config": "Show each setting and where it came from, without passwords.",
 }
 """Each command, in a module of its name, and its line in the help of the group."""
@@ -62,6 +66,10 @@ class LazyGroup(SuggestingGroup):
         command = getattr(importlib.import_module(f"fairlane.cli.commands.{module}"), module)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        found = [CompletionItem(name, help=line) for name, line in self.entries.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -7,19 +7,22 @@ import getpass
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, wraps
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal
+from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal, progress
 from fairlane.cli.target import At
 from fairlane.core.text import one_line
+from fairlane.errors import FairlaneError
 
 if TYPE_CHECKING:
-    from fairlane.client.admin.bulk_acts import ManyActs
+    from fairlane.client.admin.bulk_acts import ManyActs, OnEach
     from fairlane.client.app import Fairlane
 
 T = TypeVar("T")
@@ -58,6 +61,37 @@ class SuggestingGroup(click.Group):
             step = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(known)}"
             raise click.UsageError(f'{ctx.command_path} has no command "{name}"; {step}', ctx)
         return super().resolve_command(ctx, args)
+
+
+COMPLETED_WITHIN_S = 2.0
+"""A store that does not answer within this long completes no name."""
+
+
+def names_of(
+    kind: Literal["queues", "types", "tenants"],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes, in a shell, names that the store knows: what registered workers serve, or tenants."""
+
+    def read(at: At, found: list[str]) -> None:
+        with suppress(FairlaneError, OSError), at.client() as client:
+            if kind == "tenants":
+                found += [tenant.name for tenant in client.tenants.list(limit=200).tenants]
+            else:
+                found += sorted({name for worker in client.workers.list().workers for name in getattr(worker, kind)})
+
+    def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+        found: list[str] = []
+        at = At(context.params.get("url"), context.params.get("app"))
+        thread = Thread(target=read, args=(at, found), daemon=True)
+        thread.start()
+        thread.join(COMPLETED_WITHIN_S)
+        return [name for name in list(found) if name.startswith(begun)]
+
+    return complete
+
+
+queue_option = partial(click.option, "--queue", shell_complete=names_of("queues"))
+type_option = partial(click.option, "--type", shell_complete=names_of("types"))
 
 
 def at_store(command: F) -> F:
@@ -100,7 +134,11 @@ def in_scope(command: F) -> F:
 
     run = click.option("--all-tenants", is_flag=True, help="All tenants: the default.")(run)
     return click.option(  # type: ignore[return-value]
-        "--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="This tenant only."
+        "--tenant",
+        envvar="FAIRLANE_TENANT",
+        show_envvar=True,
+        help="This tenant only.",
+        shell_complete=names_of("tenants"),
     )(run)
 
 
@@ -230,7 +268,7 @@ def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F
 
 def act_on_several(
     question: str,
-    act: Callable[[Fairlane], ManyActs[T]],
+    act: Callable[[Fairlane, OnEach], ManyActs[T]],
     *,
     several: bool,
     name: str,
@@ -242,8 +280,8 @@ def act_on_several(
     """Ask if there are several, then act on each. A refusal stops no other; the first one sets the exit code."""
     if several:
         confirmed(question, yes=yes)
-    with at.client() as client:
-        acts = act(client)
+    with at.client() as client, progress(question.rstrip("?") if several else None) as report:
+        acts = act(client, report)
     if not several and acts.refused:
         raise Failed(acts.refused[0].message, exit_code_of_refusal(acts.refused[0].code))
     for refusal in acts.refused:

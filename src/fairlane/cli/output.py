@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
@@ -265,6 +266,29 @@ class Printer:
         for row in rows:
             table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
         console.print(table)
+
+
+@contextmanager
+def progress(title: str | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal, for what may take long; yields a report of how many are done of how many.
+
+    Without a report it shows that something goes on, and for how long. None: no bar.
+    """
+    if title is None or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task(one_line(title), total=None, count="")
+        yield lambda done, total: bar.update(task, completed=done, total=total, count=f"{done}/{total}")
 
 
 def document(value: object) -> Any:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli.commands.jobs import job_facts, show_attempts
-from fairlane.cli.options import SuggestingGroup, act_on_several, at_store, in_scope, of_several, paged, prints
+from fairlane.cli.options import (
+    SuggestingGroup,
+    act_on_several,
+    at_store,
+    in_scope,
+    of_several,
+    paged,
+    prints,
+    queue_option,
+    type_option,
+)
 from fairlane.cli.output import Printer, Style, count, facts_of, plural
 from fairlane.cli.target import At
 from fairlane.core.job import DeadLetter, Job
@@ -38,8 +48,8 @@ def _filters(command: F) -> F:
             click.option(
                 "--acknowledged/--unacknowledged", default=None, help="Acknowledged by somebody, or by nobody."
             ),
-            click.option("--queue", help="From this queue."),
-            click.option("--type", help="Of this task."),
+            queue_option(help="From this queue."),
+            type_option(help="Of this task."),
             click.option("--category", help="Of this category."),
             click.option("--error-class", help="transient, retryable, non_retryable or rate_limited."),
             click.option("--error-type", help="Of this exception."),
@@ -152,7 +162,7 @@ def _act(
 
     act_on_several(
         f"{verb.capitalize()} {plural(len(ids), 'dead letter')}?",
-        lambda client: client.dead_letters.act_on_many(verb, ids, **about),
+        lambda client, on_each: client.dead_letters.act_on_many(verb, ids, on_each=on_each, **about),
         several=len(ids) > 1,
         name=name,
         line=line,

@@ -1,101 +1,398 @@
-"""`fairlane demo`: starts a foreman, enqueues jobs and shows them until every job has ended or the time is up."""
+"""`fairlane demo`: workers, the dashboard and endless traffic of three tenants, until Ctrl-C or for some seconds."""
 
 from __future__ import annotations
 
 import shutil
+import socket
+import sys
 import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
-from fairlane.cli.demo import summary
-from fairlane.cli.demo.crew import Crew, Interrupts
-from fairlane.cli.demo.events import DemoEvent, EventLog, look_at
-from fairlane.cli.demo.screen import screen_for
-from fairlane.cli.demo.story import DIGEST_FOR, declare_missed, scenes
-from fairlane.cli.demo.tasks import Tasks, register
+from fairlane.cli.commands.dashboard import DEFAULT_PORT
+from fairlane.cli.commands.tail import SUMS, EventFollower, EventLines, show
+from fairlane.cli.demo.shop import CRM, register
+from fairlane.cli.demo.story import FLOODING, TENANTS, Story
+from fairlane.cli.loads import LoadReader
 from fairlane.cli.options import prints
-from fairlane.cli.output import Printer
+from fairlane.cli.output import STYLES, Failed, Printer, plural
+from fairlane.cli.panels import PANELS, duration, headline
+from fairlane.cli.processes import Interrupts, Program, Programs, embedded_postgres
+from fairlane.cli.target import schema_of
+from fairlane.cli.terminal import drawn
 from fairlane.client.app import Fairlane
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import SystemSleeper
-from fairlane.core.job import FINAL
+from fairlane.core.ops import Event, StatRow
+from fairlane.errors import MissingExtra
+from fairlane.extras import PACKAGES, require
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+SECONDS = 20.0
+"""How long it runs where nobody could press Ctrl-C."""
+TICK_S = 0.1
+LOOK_S = 1.0
+START_S = 60.0
+NO_DASHBOARD = -1
+PROCESSES = 2
+SHOWN = 12
+"""Events on a terminal."""
+COMMANDS = (
+    ("top", "queues, tenants and lanes, live"),
+    ("tail --kind failed --kind dead", "what fails, as it happens"),
+    ("dlq list", "dead letters"),
+    ("dlq reprocess {letter}", "run one again: now it succeeds"),
+    ("tenants set acme --weight 3", "a larger share for acme; watch it in top"),
+    ("queues pause default", "and resume it"),
+)
+
+
+class TenantNumbers(Struct, frozen=True, kw_only=True):
+    tenant: str
+    jobs: int
+    waiting: int
+    completed: int
+    dead: int
+    cancelled: int
+    failed: int
+    """Attempts that failed and were retried."""
+    wait_s: float | None
+    """Mean, from due to start."""
+
+
+class DemoSummary(Struct, frozen=True, kw_only=True):
+    ran_s: float
+    database: str
+    url: str
+    directory: str | None
+    """None: it was removed."""
+    tenants: tuple[TenantNumbers, ...]
+    urgent_wait_s: float | None
+    """Of jobs in the queue critical, which has slots of its own."""
+    breaker: str
+    dead_letters: int
+    """To be reviewed."""
+    acts: int
+    """Of operators, in the audit."""
 
 
 @click.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 600.0),
+    type=click.FloatRange(0.1, 86_400.0),
     metavar="NUMBER",
-    default=10.0,
-    show_default=True,
-    help="Stop this many seconds after the workers are ready, even if jobs remain.",
+    help=f"Stop after this long. [default: on a terminal when you press Ctrl-C, elsewhere after {SECONDS:g}]",
 )
-@click.option(
-    "--keep", is_flag=True, help="Keep the directory with the database and the workers' log, and print where it is."
-)
+@click.option("--postgres", is_flag=True, help="Run on a PostgreSQL of its own instead of SQLite.")
+@click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="Serve the dashboard.")
+@click.option("--port", type=click.IntRange(0, 65_535), help=f"Of the dashboard; {DEFAULT_PORT} if it is free.")
+@click.option("--keep", is_flag=True, help="Keep the directory with the database and the logs, and print where it is.")
 @prints
-def demo(seconds: float, keep: bool, out: Printer) -> None:
-    """Watch jobs of three tenants run, fail, retry and die.
+def demo(seconds: float | None, postgres: bool, dashboard: bool, port: int | None, keep: bool, out: Printer) -> None:
+    """Watch the jobs of three tenants run, fail, retry and die.
 
-    Starts a foreman with two worker processes on a temporary SQLite file and shows lanes, a flood, a breaker and a
-    schedule. Ends by itself, or cleanly after Ctrl-C. Every number shown is read back from the store.
+    Starts a foreman with two worker processes and the dashboard on a temporary store. One tenant floods the queue and
+    starves nobody; urgent jobs have a fast lane; jobs fail and are retried; a breaker opens and closes; a schedule
+    fires; dead letters wait to be reprocessed. Ends cleanly after Ctrl-C. Every number shown is read from the store.
     """
-    click.get_current_context().exit(run_demo(out, seconds=seconds, keep=keep))
+    if seconds is None and (out.console is None or out.as_json):
+        seconds = SECONDS
+    if keep and postgres:
+        raise click.UsageError("--keep needs SQLite: the demo's PostgreSQL ends with it", click.get_current_context())
+    note = (lambda text: None) if out.as_json else out.note
+    with (
+        Interrupts() as interrupts,
+        _directory(keep) as directory,
+        Programs() as servers,
+        Programs() as children,
+    ):
+        note(f"starting two workers on {'a PostgreSQL' if postgres else 'a SQLite file'} of their own …")
+        url = embedded_postgres(servers, directory) if postgres else f"sqlite:///{directory}/demo.db"
+        with Fairlane(settings=Settings(url=url, profile="development")) as app:
+            since = _prepare(app, directory)
+            server = _start(children, directory, note, port if dashboard else NO_DASHBOARD)
+            _wait(children, interrupts, partial(_has_workers, app), "the workers did not start")
+            tasks = register(app)
+            tasks.charge.using(tenant=TENANTS[1]).enqueue(invoice=1)  # for the commands that are printed
+            _wait(children, interrupts, lambda: bool(app.dead_letters.list().dead_letters), "no job ran")
+            if not out.as_json:
+                _introduce(out, app, server, children, interrupts)
+            ran_s = _play(app, Story(app, tasks, directory), children, out, interrupts, seconds)
+            note("stopping: running jobs have a second")
+            interrupts.ending()
+            children.stop(interrupts)
+            # The workers have stopped, so these values are final.
+            summary = _summed_up(app, since, ran_s=ran_s, directory=str(directory) if keep else None)
+        servers.stop(interrupts)
+    if out.as_json:
+        out.data(summary)
+    else:
+        _show_summary(summary, out)
+    click.get_current_context().exit(interrupts.exit_code)
 
 
-TICK_S = 0.15
+def _prepare(app: Fairlane, directory: Path) -> datetime:
+    """Bring the schema up, write the settings that workers, the dashboard and commands read; the store's time."""
+    settings = app.runtime.settings
+    schema_of(settings).up()
+    lines = f'url = "{settings.url}"\napp = "fairlane.cli.demo.shop:app"\nprofile = "development"\n'
+    (directory / "fairlane.toml").write_text(lines, "utf-8")
+    return app.statistics.health().now
 
 
-def run_demo(out: Printer, *, seconds: float, keep: bool) -> int:
-    """Run the demo, print its summary and return the exit code. An interrupt stops it cleanly."""
-    with Interrupts() as interrupts:
-        directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
-        try:
-            # Uses its own settings, so configuration in the current directory has no effect.
-            url = f"sqlite:///{directory}/demo.db"
-            with Fairlane(settings=Settings(url=url, profile="development")) as app:
-                tasks = register(app, digest_for=DIGEST_FOR)
-                declare_missed(app)
-                with Crew(directory, url, SystemSleeper()) as crew:
-                    if not out.as_json:
-                        out.note("starting a foreman with two workers on a SQLite file of its own")
-                    crew.wait_until_ready(app, interrupts)
-                    ran_s = play(app, tasks, crew, out, seconds, interrupts)
-                # The workers have stopped, so these values are final.
-                summed_up = summary.summarise(app, ran_s=ran_s, directory=str(directory) if keep else None)
-        finally:
-            if not keep:
-                shutil.rmtree(directory, ignore_errors=True)
-        summary.show(summed_up, out)
-        return interrupts.exit_code
+def _start(children: Programs, directory: Path, note: Callable[[str], None], port: int | None) -> Program | None:
+    """Start the foreman and the dashboard; the latter's process, if there is one."""
+
+    def start(name: str, *args: str) -> Program:
+        log = directory / f"{args[0]}.log"
+        return children.fairlane(name, directory, *args, log=log, keeps_settings=False)
+
+    start("foreman", "worker", "--processes", str(PROCESSES), "--grace", "1s")
+    if port == NO_DASHBOARD:
+        return None
+    try:
+        for package in PACKAGES["dashboard"]:
+            require(package, "the dashboard", "dashboard")
+    except MissingExtra as error:
+        note(f"{error}; the demo runs without it")
+        return None
+    return start("dashboard", "dashboard", "--port", str(_free(DEFAULT_PORT) if port is None else port))
 
 
-def play(app: Fairlane, tasks: Tasks, crew: Crew, out: Printer, seconds: float, interrupts: Interrupts) -> float:
-    """Play the scenes, stop the foreman, and return how many seconds the scenes took."""
-    log, pause, coming = EventLog(app), SystemSleeper(), scenes(app, tasks)
-    began_s = app.runtime.clock.monotonic()
-    elapsed_s = 0.0
-    with screen_for(out, seconds) as screen:
-        while elapsed_s < seconds and not interrupts.heard:
-            due = [scene for scene in coming if scene.at_s <= elapsed_s and scene.is_time()]
-            said = [scene.play() for scene in due]
-            coming = [scene for scene in coming if scene not in due]
-            look = look_at(app)
-            happened: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *(line for line in said if line is not None)]
-            screen.show(elapsed_s, look, happened)
-            if not coming and all(job.status in FINAL for job in look.jobs):
-                break
-            crew.require_alive()
-            pause.sleep(TICK_S)
-            elapsed_s = app.runtime.clock.monotonic() - began_s
-        ran_s = elapsed_s
-        why = "interrupted: the foreman is asked to stop" if interrupts.heard else "the foreman is asked to stop"
-        screen.show(elapsed_s, look_at(app), [why])
-        interrupts.ending()
-        crew.stop(interrupts)
-        elapsed_s = app.runtime.clock.monotonic() - began_s
-        look = look_at(app)
-        last: list[DemoEvent | str] = [*log.seen(look, elapsed_s), *log.rest(), "the foreman has left"]
-        screen.show(elapsed_s, look, last)
-    return ran_s
+@contextmanager
+def _directory(keep: bool) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="fairlane-demo-"))
+    try:
+        yield directory
+    finally:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _has_workers(app: Fairlane) -> bool:
+    return len(app.workers.list().workers) >= PROCESSES
+
+
+def _free(port: int) -> int:
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return port
+    except OSError:
+        return 0
+
+
+def _wait(children: Programs, interrupts: Interrupts, look: Callable[[], bool], what: str) -> None:
+    sleeper, tries = SystemSleeper(), int(START_S / TICK_S)
+    while not interrupts.heard and not look():
+        children.require_alive()
+        tries -= 1
+        if tries == 0:
+            raise Failed(f"{what} within {START_S:g} s")
+        sleeper.sleep(TICK_S)
+
+
+def _introduce(out: Printer, app: Fairlane, server: Program | None, children: Programs, interrupts: Interrupts) -> None:
+    """Print where to look, and commands that work as they stand."""
+    if server is not None:
+        _wait(children, interrupts, lambda: "/login?link=" in server.last_words(), "the dashboard did not start")
+        link = server.last_words().rpartition(" ")[2]
+        out.line(f"\n  Open the dashboard (the link logs in once, within ten minutes):\n\n    {link}\n")
+    out.line("  Or, in another terminal:\n")
+    command = executable()
+    letter = next((letter.id for letter in app.dead_letters.list().dead_letters), 1)
+    for words, purpose in COMMANDS:
+        words = words.format(letter=letter)
+        out.line(f"    {command} {words} --url {quote(app.runtime.settings.url)}    # {purpose}")
+    out.line("\n  Ctrl-C ends the demo.\n" if out.console is not None else "")
+
+
+def executable() -> str:
+    """How this very program is called from the working directory."""
+    script = Path(sys.executable).with_name("fairlane")
+    if not script.exists():
+        return f"{quote(sys.executable)} -m fairlane"
+    if (found := shutil.which("fairlane")) and Path(found).samefile(script):
+        return "fairlane"
+    here = Path.cwd()
+    return quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+
+
+def _play(
+    app: Fairlane,
+    story: Story,
+    children: Programs,
+    out: Printer,
+    interrupts: Interrupts,
+    seconds: float | None,
+) -> float:
+    """Enqueue and show, until interrupted or the time is up; how many seconds it took."""
+    clock, sleeper = app.runtime.clock, SystemSleeper()
+    began_s = looked_s = clock.monotonic()
+    follower, elapsed_s = EventFollower(app), 0.0
+    with _view(app, out) as view:
+        while not interrupts.heard and (seconds is None or elapsed_s < seconds):
+            children.require_alive()
+            for line in story.play(elapsed_s):
+                view.say(line)
+            if clock.monotonic() - looked_s >= LOOK_S:
+                looked_s = clock.monotonic()
+                view.show(follower.read())
+            sleeper.sleep(TICK_S)
+            elapsed_s = clock.monotonic() - began_s
+    return elapsed_s
+
+
+class LineView:
+    """Lines as they happen: what the story says, and events beyond the routine."""
+
+    def __init__(self, app: Fairlane, out: Printer) -> None:
+        self._app, self._out, self._lines = app, out, EventLines()
+
+    def say(self, line: str) -> None:
+        now = self._app.runtime.clock.now()
+        show(self._out, f"{now:%H:%M:%S}", "demo", "", line)
+
+    def show(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if event.kind == SUMS:
+                if event.data["completed"]:
+                    done = f"{event.data['completed']} × {event.data['type']}"
+                    show(self._out, f"{event.at:%H:%M:%S}", "completed", event.tenant or "", done)
+            elif event.kind != "job_completed":
+                show(self._out, *self._lines.parts(event))
+
+
+class SilentView:
+    """For `--json`."""
+
+    def say(self, line: str) -> None: ...
+
+    def show(self, events: tuple[Event, ...]) -> None: ...
+
+
+class TableView:
+    """Drawn in place: the panels of tenants and lanes, and the latest events beyond the routine."""
+
+    def __init__(self, app: Fairlane, update: Callable[[RenderableType], None], width: Callable[[], int]) -> None:
+        self._app, self._update, self._width = app, update, width
+        self._reader, self._lines = LoadReader(app), EventLines()
+        self._latest: deque[tuple[str, str, str, str]] = deque(maxlen=SHOWN)
+
+    def say(self, line: str) -> None:
+        self._latest.append((f"{self._app.runtime.clock.now():%H:%M:%S}", "demo", "", line))
+
+    def show(self, events: tuple[Event, ...]) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        self._latest.extend(self._lines.parts(event) for event in events if event.kind not in (SUMS, "job_completed"))
+        loads = self._reader.read(live=True)
+        top = Text(no_wrap=True, overflow="ellipsis")
+        for words, style in headline(loads):
+            top.append(f"  {words}", style)
+        width = self._width()
+        panels = {panel.name: drawn(panel, panel.sorted(loads, panel.order)[:6], width) for panel in PANELS}
+        events_text = Text("\n", no_wrap=True, overflow="ellipsis")
+        for when, what, whose, rest in self._latest:
+            events_text.append(f"  {when}  ", "bright_black").append(f"{what:<16} ", STYLES.get(what, "magenta"))
+            events_text.append(f"{whose:<9} {rest}\n")
+        events_text.append("\n" * (SHOWN - len(self._latest)))
+        self._update(Group(top, "", panels["tenants"], "", panels["queues"], "", panels["lanes"], events_text))
+
+
+@contextmanager
+def _view(app: Fairlane, out: Printer) -> Iterator[LineView | SilentView | TableView]:
+    console = out.console
+    if out.as_json:
+        yield SilentView()
+    elif console is None:
+        yield LineView(app, out)
+    else:
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False) as live:
+            yield TableView(app, lambda drawing: live.update(drawing, refresh=True), lambda: console.width)
+
+
+def _summed_up(app: Fairlane, since: datetime, *, ran_s: float, directory: str | None) -> DemoSummary:
+    now = app.statistics.health().now
+    rows = app.statistics.minutes(since.replace(second=0, microsecond=0), now).rows
+    counts = app.statistics.counts()
+    url = app.runtime.settings.url
+    return DemoSummary(
+        ran_s=round(ran_s, 1),
+        database=url.partition(":")[0],
+        url=url,
+        directory=directory,
+        tenants=tuple(_numbers(app, tenant, [row for row in rows if row.tenant == tenant]) for tenant in TENANTS),
+        urgent_wait_s=_mean_wait_s([row for row in rows if row.queue == "critical"]),
+        breaker=next((breaker.state for breaker in app.breakers.list() if breaker.name == CRM.name), "closed"),
+        dead_letters=counts.dead_letters.get("pending_review", 0),
+        acts=len(app.audit.list().records),
+    )
+
+
+def _numbers(app: Fairlane, tenant: str, rows: list[StatRow]) -> TenantNumbers:
+    counts = app.statistics.counts(tenant=tenant)
+    waiting = sum(queue.pending + queue.processing + queue.failed for queue in counts.queues)
+    return TenantNumbers(
+        tenant=tenant,
+        jobs=waiting + counts.completed + counts.dead + counts.cancelled,
+        waiting=waiting,
+        completed=counts.completed,
+        dead=counts.dead,
+        cancelled=counts.cancelled,
+        failed=sum(row.failed for row in rows),
+        wait_s=_mean_wait_s(rows),
+    )
+
+
+def _mean_wait_s(rows: list[StatRow]) -> float | None:
+    number = sum(sum(row.wait_buckets.values()) for row in rows)
+    return sum(row.wait_us for row in rows) / number / 1e6 if number else None
+
+
+def _show_summary(summary: DemoSummary, out: Printer) -> None:
+    titles = ("tenant", "jobs", "waiting", "completed", "dead", "cancelled", "failed attempts", "wait")
+    rows = [
+        (*(getattr(row, title.partition(" ")[0]) for title in titles[:-1]), _seconds(row.wait_s))
+        for row in summary.tenants
+    ]
+    out.line("")
+    out.table(titles, rows)
+    out.line("")
+    for line in _sentences(summary):
+        out.line(line)
+
+
+def _sentences(summary: DemoSummary) -> Iterator[str]:
+    yield f"{plural(sum(row.jobs for row in summary.tenants), 'job')} in {summary.ran_s:.0f} s on {summary.database}."
+    waits = {row.tenant: row.wait_s for row in summary.tenants if row.wait_s is not None}
+    others = ", ".join(f"{tenant} {duration(wait_s)}" for tenant, wait_s in waits.items() if tenant != FLOODING)
+    if FLOODING in waits and others:
+        flood = f"{FLOODING} flooded the queue and waited {duration(waits[FLOODING])} on average"
+        yield f"{flood}; behind that flood: {others}."
+    if summary.urgent_wait_s is not None:
+        yield f"Login codes have a fast lane and waited {duration(summary.urgent_wait_s)}."
+    letters, acts = plural(summary.dead_letters, "dead letter"), plural(summary.acts, "act")
+    yield f"The breaker {CRM.name} is {summary.breaker.replace('_', ' ')}. {letters} to review, {acts} in the audit."
+    if summary.directory is None:
+        yield "The demo's directory is removed; --keep keeps it."
+    else:
+        yield f"Kept: {summary.directory}. For instance: {executable()} jobs list --url {quote(summary.url)}"
+
+
+def _seconds(wait_s: float | None) -> str:
+    return "" if wait_s is None else duration(wait_s)

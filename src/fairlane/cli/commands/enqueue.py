@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from fairlane.cli.options import at_store, instant_ahead, prints, read_span
+from fairlane.cli.options import at_store, instant_ahead, names_of, prints, queue_option, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 from fairlane.core.payload.codec import decode
@@ -19,11 +19,11 @@ from fairlane.errors import InvalidOption
 
 
 @click.command()
-@click.argument("type")
+@click.argument("type", shell_complete=names_of("types"))
 @click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
 @click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="The job's tenant.")
-@click.option("--queue", help="Queue, instead of the task's own.")
+@queue_option(help="Queue, instead of the task's own.")
 @click.option("--priority", help="A label such as high, or a number: smaller first.")
 @click.option("--delay", type=read_span, metavar="SPAN", help="Run after this delay: 90s, 5m, 1h30m.")
 @click.option(

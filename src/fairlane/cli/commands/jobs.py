@@ -19,7 +19,9 @@ from fairlane.cli.options import (
     of_several,
     paged,
     prints,
+    queue_option,
     read_span,
+    type_option,
 )
 from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, plural, span
 from fairlane.cli.target import At
@@ -72,8 +74,8 @@ def jobs() -> None:
 @click.option(
     "--status", multiple=True, help="pending, processing, completed, failed, dead or cancelled; may be repeated."
 )
-@click.option("--queue", help="In this queue.")
-@click.option("--type", help="Of this task.")
+@queue_option(help="In this queue.")
+@type_option(help="Of this task.")
 @click.option("--category", help="Of this category.")
 @click.option("--correlation-id", help="With this correlation id.")
 @click.option("--parent", metavar="ID", help="Enqueued by this job.")
@@ -220,7 +222,9 @@ def reset(
         return
     act_on_several(
         f"Reset every job that has run for longer than {span(running_longer_than)}?",
-        lambda client: client.jobs.reset_many(running_longer_than=running_longer_than, **about),
+        lambda client, on_each: client.jobs.reset_many(
+            running_longer_than=running_longer_than, on_each=on_each, **about
+        ),
         several=True,
         name="jobs",
         line=job_line,
@@ -234,7 +238,7 @@ def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, *
     targets = [_job_id(text) for text in ids]
     act_on_several(
         f"{verb.capitalize()} {plural(len(targets), 'job')}?",
-        lambda client: client.jobs.act_on_many(verb, targets, **about),
+        lambda client, on_each: client.jobs.act_on_many(verb, targets, on_each=on_each, **about),
         several=len(targets) > 1,
         name="jobs",
         line=job_line,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fairlane.cli.options import SuggestingGroup, at_store, prints
-from fairlane.cli.output import FAILED, Printer
+from fairlane.cli.output import FAILED, Printer, progress
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def contract(outer: Outer, dry_run: bool, at: At, out: Printer) -> None:
     """Remove schema parts that only older code needs; refused while workers of older code are alive."""
     at, out = outer.joined(at, out)
     migrators = [_migrator(at), *_beside(at)]
-    steps = [step for each in migrators for step in (each.contracting() if dry_run else each.contract())]
+    with progress(None if dry_run else "Contracting"):
+        steps = [step for each in migrators for step in (each.contracting() if dry_run else each.contract())]
     _report(migrators[0], steps, out, dry_run=dry_run)
 
 
@@ -160,10 +161,11 @@ def _up(at: At, out: Printer, *, sql: bool, dry_run: bool, parts: tuple[str, ...
         scripts = (migrator.script(to), *(each.script() for each in _beside(at, parts, look=False)))
         click.echo("\n".join(scripts), nl=False)
         return
-    steps = [*(migrator.pending(to) if dry_run else migrator.up(to))]
-    if to is None:
-        for each in _beside(at, parts):
-            steps += each.pending() if dry_run else each.up()
+    with progress(None if dry_run else "Migrating"):
+        steps = [*(migrator.pending(to) if dry_run else migrator.up(to))]
+        if to is None:
+            for each in _beside(at, parts):
+                steps += each.pending() if dry_run else each.up()
     _report(migrator, steps, out, dry_run=dry_run)
     found, ours = migrator.state().functions, migrator.needed.functions
     if found > ours:

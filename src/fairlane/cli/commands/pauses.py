@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
-from fairlane.cli.output import Printer
+from fairlane.cli.options import SuggestingGroup, acts, at_store, names_of, prints, read_span
+from fairlane.cli.output import Printer, progress
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def pausing_commands(
     shown: Callable[[Fairlane, str], object] = lambda client, _: {"pauses": client.pauses.list()},
 ) -> None:
     """Add `pause NAME`, `resume NAME` and `drain NAME` to a group; `shown` is what they print as JSON."""
+    kinds: dict[str, Literal["queues", "types", "tenants"]] = {"queue": "queues", "task": "types", "tenant": "tenants"}
+    named = click.argument("name", shell_complete=names_of(kinds[noun]))
 
     def act(name: str, at: At, out: Printer, doing: Callable[[PausingVerbs], str]) -> None:
         with at.client() as client:
@@ -49,7 +51,7 @@ def pausing_commands(
             out.answer(shown(client, name), f'{noun} "{name}" {done}')
 
     @group.command(help=f"Stop claiming jobs of a {noun}, until resumed. Running jobs continue, and enqueueing, too.")
-    @click.argument("name")
+    @named
     @refusing
     @acts
     @at_store
@@ -62,7 +64,7 @@ def pausing_commands(
         act(name, at, out, doing)
 
     @group.command(help=f"Let jobs of a {noun} be claimed again.")
-    @click.argument("name")
+    @named
     @acts
     @at_store
     @prints
@@ -75,7 +77,7 @@ def pausing_commands(
         act(name, at, out, doing)
 
     @group.command(help=f"Pause a {noun} and wait until none of its jobs run; it stays paused.")
-    @click.argument("name")
+    @named
     @click.option("--timeout", type=read_span, metavar="SPAN", help="Give up after this long.  [default: never]")
     @refusing
     @acts
@@ -83,7 +85,8 @@ def pausing_commands(
     @prints
     def drain(name: str, timeout: timedelta | None, refuse: bool, at: At, out: Printer, **about: Any) -> None:
         def doing(verbs: PausingVerbs) -> str:
-            verbs.drain(name, timeout=timeout, refuse=refuse, **about)
+            with progress(f'Draining {noun} "{name}": waiting for its running jobs'):
+                verbs.drain(name, timeout=timeout, refuse=refuse, **about)
             return "is drained and stays paused"
 
         act(name, at, out, doing)

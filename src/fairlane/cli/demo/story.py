@@ -1,100 +1,117 @@
-"""The scenes: who enqueues what, and when. One tenant floods the queue first, then the others enqueue."""
+"""The traffic of the demo: who enqueues what, how often, and what an operator does. It goes on for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
-from fairlane.cli.demo.tasks import DIGEST, Tasks, outage_of
+from fairlane.cli.demo.shop import CRM_IS_DOWN, DIGEST, Tasks
 from fairlane.client.app import Fairlane
-from fairlane.core.ops import DeclareSchedules, Planned
-from fairlane.core.schedules import Cron
-from fairlane.errors import InvalidState
+from fairlane.errors import InvalidState, ScheduleNotFound
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")
-DIGEST_FOR = SECOND
-FLOOD = 60
-ACCOUNTS = 5
+FLOOD = 80
 OPERATOR = "dana"
-KEY = "welcome-7"
-CODES = ((0.9, SECOND), (1.5, THIRD), (2.1, SECOND), (2.7, THIRD))
 
 
 class Scene(NamedTuple):
     at_s: float
-    play: Callable[[], str | None]
-    """Returns a line to show, or None if the effect is visible in the store."""
-    is_time: Callable[[], bool] = lambda: True
-    """A further condition for the scene to begin."""
+    every_s: float
+    """0: once only."""
+    play: Callable[[int], str | None]
+    """Gets the number of the repetition; returns a line to show, or None if the effect is visible in the store."""
 
 
-def declare_missed(app: Fairlane) -> None:
-    """Set the digest's timetable as if no worker had run at its last nominal time.
+class Story:
+    """Plays the scenes that are due, each again after its period."""
 
-    The demo does not last until six in the morning. The rest is real: a worker finds it due and catches up.
-    """
-    spec, now = app.schedules.declared[DIGEST], app.statistics.health().now
-    [missed] = Cron(spec.cron, spec.timezone).latest(1, now - timedelta(days=2), now)
-    app.runtime.store.run(DeclareSchedules(schedules=(Planned(spec=spec, next_at=missed),)))
+    def __init__(self, app: Fairlane, tasks: Tasks, directory: Path) -> None:
+        self._coming = [(scene.at_s, 0, scene) for scene in _scenes(app, tasks, directory)]
+
+    def play(self, elapsed_s: float) -> Iterator[str]:
+        coming = []
+        for at_s, number, scene in sorted(self._coming, key=lambda next_one: next_one[0]):
+            if at_s > elapsed_s:
+                coming.append((at_s, number, scene))
+                continue
+            line = scene.play(number)
+            if line is not None:
+                yield line
+            if scene.every_s:
+                coming.append((at_s + scene.every_s, number + 1, scene))
+        self._coming = coming
 
 
-def scenes(app: Fairlane, tasks: Tasks) -> list[Scene]:
-    """The scenes in the order of their times."""
-    return sorted(_scenes(app, tasks), key=lambda scene: scene.at_s)
+def _scenes(app: Fairlane, tasks: Tasks, directory: Path) -> Iterator[Scene]:
+    send, outage = tasks.send, directory / CRM_IS_DOWN
 
+    def flood(number: int) -> str:
+        app.enqueue_many([send.using(tenant=FLOODING).bind(to=user) for user in range(FLOOD)])
+        return f"{FLOODING} enqueues {FLOOD} mails at once"
 
-def _scenes(app: Fairlane, tasks: Tasks) -> Iterator[Scene]:
-    render = tasks.render.using(tenant=SECOND, idempotency_key="render-1")
-    outage = outage_of(app)
+    def mails(number: int) -> None:
+        app.enqueue_many([send.using(tenant=tenant).bind(to=number) for tenant in (SECOND, THIRD)])
 
-    def flood() -> None:
-        send, build = tasks.send.using(tenant=FLOODING), tasks.build.using(tenant=FLOODING)
-        app.enqueue_many([build.bind(month="May"), *(send.bind(to=user) for user in range(FLOOD))])
+    def code(number: int) -> None:
+        tasks.code.using(tenant=TENANTS[number % 3], priority="high").enqueue(to=number)
 
-    def second_tenant() -> None:
-        send, charge = tasks.send.using(tenant=SECOND), tasks.charge.using(tenant=SECOND)
-        app.enqueue_many([*(send.bind(to=user) for user in range(5)), charge.bind(invoice=42)])
-        render.enqueue(video=1)
+    def sync(number: int) -> None:
+        tasks.sync.using(tenant=THIRD).enqueue(account=number)
 
-    def third_tenant() -> str:
+    def charge(number: int) -> None:
+        tasks.charge.using(tenant=SECOND).enqueue(invoice=42 + number)
+
+    def build(number: int) -> None:
+        tasks.build.using(tenant=TENANTS[number % 3]).enqueue(month=1 + number % 12)
+
+    def import_file(number: int) -> None:
+        tasks.load.using(tenant=THIRD).enqueue(file=number)
+
+    def same_request(number: int) -> str | None:
+        welcome = send.using(tenant=THIRD, idempotency_key=f"welcome-{number}")
+        welcome.enqueue(to=number)
+        if not welcome.enqueue(to=number).duplicate:
+            return None
+        return f'{THIRD} asks for "welcome-{number}" twice and gets one job: the key is taken'
+
+    def crm_fails(number: int) -> str:
         outage.touch()
-        sync, load = tasks.sync.using(tenant=THIRD), tasks.load.using(tenant=THIRD)
-        app.enqueue_many([*(sync.bind(account=number) for number in range(ACCOUNTS)), load.bind(file=9)])
-        tasks.send.using(tenant=THIRD, idempotency_key=KEY).enqueue(to=7)
         return "the CRM goes down"
 
-    def same_request_again() -> str | None:
-        handle = tasks.send.using(tenant=THIRD, idempotency_key=KEY).enqueue(to=7)
-        if not handle.duplicate:
-            return None
-        return f'{THIRD} asks for "{KEY}" again and gets the same job: the key is taken'
-
-    def breaker_has_opened() -> bool:
-        return any(breaker.state == "open" for breaker in app.breakers.list())
-
-    def crm_answers() -> str:
+    def crm_answers(number: int) -> str:
         outage.unlink(missing_ok=True)
         return "the CRM is up again"
 
-    def cancel_rendering() -> str | None:
-        handle = render.enqueue(video=1)  # The key is taken: this returns a handle on the existing job.
+    def render(number: int) -> None:
+        tasks.render.using(tenant=SECOND, idempotency_key=f"render-{number}").enqueue(video=number)
+
+    def cancel_render(number: int) -> str:
+        # The key is taken: this returns a handle on the existing job.
+        handle = tasks.render.using(tenant=SECOND, idempotency_key=f"render-{number}").enqueue(video=number)
         try:
             job = app.jobs.cancel(handle, by=OPERATOR, notes="rendered elsewhere")
         except InvalidState as error:
             return str(error)
         return f"{OPERATOR} cancels {job.type} of {SECOND}: {'asked to stop' if job.cancel_requested else job.status}"
 
-    def code(tenant: str, user: int) -> Callable[[], None]:
-        def play() -> None:
-            tasks.code.using(tenant=tenant).enqueue(to=user)
+    def run_digest(number: int) -> str | None:
+        try:
+            app.schedules.run(DIGEST, by=OPERATOR, notes="does not wait for the full minute")
+        except ScheduleNotFound:
+            return None  # no worker has declared it yet
+        return f"{OPERATOR} runs the schedule {DIGEST} once by hand; it runs every minute"
 
-        return play
-
-    yield Scene(0.0, flood)
-    yield Scene(0.3, second_tenant)
-    yield Scene(0.6, third_tenant)
-    yield Scene(1.2, same_request_again)
-    yield Scene(2.0, crm_answers, breaker_has_opened)
-    yield Scene(2.4, cancel_rendering)
-    yield from (Scene(at_s, code(tenant, user)) for user, (at_s, tenant) in enumerate(CODES))
+    yield Scene(0.0, 12.0, flood)
+    yield Scene(0.2, 1.0, mails)
+    yield Scene(0.4, 0.8, code)
+    yield Scene(0.6, 0.7, sync)
+    yield Scene(1.0, 15.0, charge)
+    yield Scene(1.2, 6.0, build)
+    yield Scene(1.4, 20.0, import_file)
+    yield Scene(1.6, 30.0, render)
+    yield Scene(2.0, 0.0, run_digest)
+    yield Scene(2.2, 25.0, same_request)
+    yield Scene(3.0, 30.0, crm_fails)
+    yield Scene(5.0, 30.0, cancel_render)
+    yield Scene(9.0, 30.0, crm_answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -18,6 +18,10 @@ I = TypeVar("I")  # noqa: E741 - an id
 
 MOST_ACTS = 1_000
 """Most targets of one bulk act."""
+
+
+OnEach = Callable[[int, int], None]
+"""Called after each target of a bulk act: how many are behind it, of how many."""
 
 
 class RefusedAct(Struct, frozen=True, kw_only=True):
@@ -68,7 +72,7 @@ def those_meant(
 
 
 def act_on_each(
-    ids: Iterable[I], act: Callable[[int, I], Steps[T]]
+    ids: Sequence[I], act: Callable[[int, I], Steps[T]], on_each: OnEach | None
 ) -> Steps[tuple[tuple[T, ...], tuple[RefusedAct, ...]]]:
     """Act on each in turn; a refusal does not stop the others."""
     done: list[T] = []
@@ -78,6 +82,8 @@ def act_on_each(
             done.append((yield from act(index, target)))
         except (JobNotFound, DeadLetterNotFound, InvalidState) as error:
             refused.append(_refused(target, error))
+        if on_each is not None:
+            on_each(index + 1, len(ids))
     return tuple(done), tuple(refused)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, get_args
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
+from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter, page_size, seq_before
 from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
@@ -147,11 +147,13 @@ class DeadLetterAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
+        on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[DeadLetter | Job]]:
         """Apply one act to many dead letters, given by id or by filter, at most `limit` per call.
 
         A refusal does not stop the others. New jobs become due at the rate `per_second`. A dry run only counts.
+        `on_each` is called after each of them.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
@@ -170,7 +172,7 @@ class DeadLetterAdmin(Verbs):
             if where is not None:
                 total = (yield from ask(PageDeadLetters(scope=scope, where=where, limit=1))).total
             return ManyActs(matched=len(ids), done=(), refused=(), next=following, total=total)
-        done, refused = yield from act_on_each(ids, act)
+        done, refused = yield from act_on_each(ids, act, on_each)
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
     def _act_on_one(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 
-from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, act_on_each, those_meant
+from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
 from fairlane.client.admin.explanation import Explanation, explain
 from fairlane.client.admin.filters import JobFilters, job_filter, page_size, seq_before
 from fairlane.client.context import in_scope, require_all_tenants
@@ -129,6 +129,7 @@ class JobAdmin(Verbs):
         *,
         running_longer_than: float | timedelta,
         dry_run: bool = False,
+        on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[Job]]:
         """Reset every job that has run for longer than this by the store's clock; a dry run only counts them.
@@ -138,9 +139,11 @@ class JobAdmin(Verbs):
         span_s = seconds("running_longer_than", running_longer_than)
         began_at = (yield from ask(Check())).now - timedelta(seconds=span_s)
         where = JobFilter(statuses=("processing",), started_before=began_at)
-        acts = yield from self._act_on_many("reset", where=where, dry_run=dry_run, **about)
+        acts = yield from self._act_on_many("reset", where=where, dry_run=dry_run, on_each=on_each, **about)
         while acts.next is not None:
-            more = yield from self._act_on_many("reset", where=where, dry_run=dry_run, before=acts.next, **about)
+            more = yield from self._act_on_many(
+                "reset", where=where, dry_run=dry_run, before=acts.next, on_each=on_each, **about
+            )
             acts = ManyActs(
                 matched=acts.matched + more.matched,
                 done=(*acts.done, *more.done),
@@ -174,12 +177,13 @@ class JobAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
+        on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[Job]]:
         """Apply one act to many jobs, given by id or by filter, at most `limit` per call.
 
         A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
-        counts.
+        counts. `on_each` is called after each of them.
         """
         if verb == "retry":
             require_right(right_of(self.retry))
@@ -194,7 +198,7 @@ class JobAdmin(Verbs):
         ids, following = yield from those_meant(given, where, page, limit, before)
         if dry_run:
             return ManyActs(matched=len(ids), done=(), refused=(), next=following)
-        done, refused = yield from act_on_each(ids, lambda _, job: act(job))
+        done, refused = yield from act_on_each(ids, lambda _, job: act(job), on_each)
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
     def _act_on_one(

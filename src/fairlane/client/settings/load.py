@@ -79,6 +79,11 @@ def use_profile(profile: ProfileName) -> None:
     os.environ[PREFIX + "PROFILE"] = profile
 
 
+def without_settings() -> dict[str, str]:
+    """The environment without settings: for a process that has a file with its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "USE_REDIS_QUEUE"))}
+
+
 def _from_file(config: str | os.PathLike[str] | None, directory: Path, problems: list[str]) -> Iterator[Given]:
     if config is not None:
         found = Path(config)
