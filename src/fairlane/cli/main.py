@@ -19,7 +19,7 @@ from fairlane.errors import FairlaneError
 COMMANDS = {
     "demo": "Watch the jobs of three tenants run, fail, retry and die.",
     "worker": "Run an application's jobs.",
-    "dashboard": "Serve the HTTP API.",
+    "dashboard": "Serve the dashboard and the HTTP API.",
     "enqueue": "Enqueue one job and print its id.",
     "top": "Watch queues, tenants, lanes and failures, live.",
     "tail": "Follow events: jobs that end or fail, breakers, workers, alerts.",
