@@ -37,6 +37,7 @@ COMMANDS = {
     "tokens": "Create, list and revoke tokens and log-in links for the HTTP API.",
     "audit": "List and verify the audit of operators' acts.",
     "snapshot": "Count the jobs in the store.",
+    "supervisors": "Make processes that a supervisor in SQL drives.",
     "migrate": "Bring the store's schema up to date.",
     "healthcheck": "Exit with 0 if the store, or a worker's probe, is healthy.",
     "doctor": "Check settings, store and application, with remedies.",
@@ -44,7 +45,7 @@ COMMANDS = {
     "config": "Show each setting and where it came from, without passwords.",
 }
 """Each command, in a module of its name, and its line in the help of the group."""
-ALIASES = {"dlq": "dead-letters"}
+ALIASES = {"dlq": "dead-letters", "supervisor": "supervisors"}
 NAME = "fairlane"
 
 

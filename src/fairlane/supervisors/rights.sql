@@ -4,7 +4,7 @@
 --   functions  belong to who owns the functions of the core, and act as that one
 --   tables     and views belong to who owns those of the core; nobody else reads them but who may read jobs
 --   worker_service_user  calls dequeue, complete, fail, renew and run_function; no right on any table
---   who may enqueue jobs may enqueue tasks
+--   who may enqueue jobs may enqueue tasks, and make processes in schemas of their own
 do $rights$
 declare
   _engine  name;
@@ -50,7 +50,12 @@ begin
     _prefix := left(_engine, -length('_engine'));
     execute format('grant usage on schema queues to %I, %I, %I', _prefix || '_enqueue', _prefix || '_api',
                    _prefix || '_read');
-    execute format('grant execute on function queues.enqueue to %I, %I', _prefix || '_enqueue', _prefix || '_api');
+    for _found in
+      select p.oid::regprocedure as name from pg_catalog.pg_proc p where p.pronamespace = 'queues'::regnamespace
+        and (p.proname in ('enqueue', 'create_process', 'fill') or p.proname ~ '^process_|_sql$')
+    loop
+      execute format('grant execute on function %s to %I, %I', _found.name, _prefix || '_enqueue', _prefix || '_api');
+    end loop;
     execute format('grant select on queues.task, queues.task_lease, queues.task_completed to %I, %I',
                    _prefix || '_api', _prefix || '_read');
   end if;

@@ -1,0 +1,324 @@
+"""The generator of supervisor-driven processes, and what the processes it makes do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from fairlane.cli.main import cli
+from tests.supervisors.conftest import Database
+
+CHANNEL = """
+create schema comms;
+create table comms.email_message (email_message_id bigint primary key, to_address text);
+insert into comms.email_message select n, n || '@example.com' from generate_series(1, 9) n;
+select queues.create_process('comms.send_email', 'comms.email_message.email_message_id', 'email', 'email', 3, 10, 60);
+create or replace function comms.build_email_payload(_send_email_task_id bigint) returns jsonb
+language sql security definer set search_path = comms, pg_temp as $$
+  select jsonb_build_object('to_address', m.to_address)
+  from send_email_task t join email_message m using (email_message_id)
+  where t.send_email_task_id = _send_email_task_id and m.to_address is not null
+$$;
+create table comms.over (send_email_task_id bigint, error_message text);
+create or replace function comms.after_send_email(_send_email_task_id bigint, _error_message text) returns void
+language sql security definer set search_path = comms, pg_temp as $$ insert into over values ($1, $2) $$;
+"""
+
+
+class Process:
+    """A worker by hand: takes tasks one by one, whatever their time, and does what a channel would."""
+
+    def __init__(self, db: Database) -> None:
+        self.db, self.worker = db, db.worker()
+        self.error: str | None = None
+        """What deliveries fail with."""
+        self.delivered: list[Any] = []
+
+    def run(self, function: str, payload: Any) -> Any:
+        [(answer,)] = self.worker.execute(
+            "select internal.run_function(%s, %s)", (function, json.dumps(payload))
+        ).fetchall()
+        return answer
+
+    def step(self) -> Any:
+        """Process the next task, as if its time had come; None: there is none."""
+        self.db.do("update fairlane.scheduled set due_at = now() where queue = 'supervisors'")
+        [(task, kind, payload)] = self.worker.execute(
+            "select task_id, task_type, payload from queues.dequeue_next_available_task()"
+        ).fetchall()
+        if task is None:
+            return None
+        if kind == "db_function":
+            answer = self.run(payload["db_function"], payload)
+        else:
+            answer = self.deliver(payload)
+        self.worker.execute("select queues.complete_task(%s)", (task,))
+        return answer["status"]
+
+    def deliver(self, payload: Any) -> Any:
+        prepared = self.run(payload["before_handler"], payload)
+        if prepared["status"] != "succeeded" or self.error is not None:
+            about = {"original_payload": payload, "error": self.error or prepared["status"]}
+            about |= {name: prepared[name] for name in ("validation_failure_message",) if name in prepared}
+            return self.run(payload["error_handler"], about)
+        self.delivered.append(prepared["payload"])
+        return self.run(payload["success_handler"], {"original_payload": payload, "worker_payload": {"id": 1}})
+
+    def finish(self) -> list[str]:
+        return list(iter(self.step, None))
+
+
+@pytest.fixture
+def process(db: Database) -> Iterator[Process]:
+    db.do(CHANNEL)
+    found = Process(db)
+    yield found
+    found.worker.close()
+
+
+@pytest.mark.requirement("S7", "S11")
+def test_a_process_starts_once_and_ends_with_one_success(db: Database, process: Process) -> None:
+    for _ in range(2):
+        assert db.one("select comms.kickoff_send_email(7)") is None
+    assert db.one("select count(*) from comms.send_email_task") == 1
+    [payload] = [row[0] for row in db.ask("select payload from queues.task where task_type = 'db_function'")]
+    assert payload == {
+        "task_type": "db_function",
+        "db_function": "comms.send_email_supervisor",
+        "send_email_task_id": 1,
+    }
+    assert process.step() == "succeeded"
+    [payload] = [row[0] for row in db.ask("select payload from queues.task where task_type = 'email'")]
+    assert payload == {
+        "task_type": "email",
+        "send_email_task_id": 1,
+        "send_email_attempt_id": 1,
+        "email_message_id": 7,
+        "before_handler": "comms.get_email_payload",
+        "success_handler": "comms.record_email_success",
+        "error_handler": "comms.record_email_failure",
+    }
+    assert db.one("select count(*) from queues.task where task_type = 'db_function' and scheduled_at > now()") == 1, (
+        "it checks again"
+    )
+    assert process.finish() == ["succeeded", "succeeded"]
+    assert process.delivered == [{"to_address": "7@example.com"}]
+    assert db.ask("select send_email_attempt_id from comms.send_email_attempt_succeeded") == [(1,)]
+    assert db.ask("select * from comms.over") == [(1, None)]
+    assert db.one("select count(*) from queues.task") == db.one("select count(*) from queues.task_completed") == 3
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize(
+    ("given", "says"), [("null", "email_message_id is required"), ("99", "there is no comms.email_message with")]
+)
+def test_a_kickoff_says_what_is_wrong_instead_of_raising(db: Database, process: Process, given: str, says: str) -> None:
+    assert says in db.one(f"select comms.kickoff_send_email({given})")
+    assert db.one("select count(*) from comms.send_email_task") == db.one("select count(*) from queues.task") == 0
+
+
+@pytest.mark.requirement("S7")
+def test_attempts_that_fail_are_repeated_with_growing_pauses_up_to_the_maximum(db: Database, process: Process) -> None:
+    process.error = "451 try later"
+    db.do("select comms.kickoff_send_email(7)")
+    assert process.finish() == ["succeeded", "succeeded"] * 3 + ["max_attempts_reached"]
+    assert db.ask("select error_message from comms.send_email_task_failed") == [("451 try later",)] * 3
+    assert db.one("select comms.is_send_email_stuck(7)") is True
+    assert db.one("select comms.is_send_email_stuck(8)") is False
+    assert db.ask("select status, error_message from comms.send_email_stopped") == [
+        ("max_attempts_reached", "3 attempts have failed")
+    ]
+    assert db.ask("select error_message from comms.over") == [("3 attempts have failed",)]
+    pauses = db.ask(
+        "select extract(epoch from scheduled_at - enqueued_at)::int from queues.task where task_type = 'db_function' order by task_id"
+    )
+    assert [pause for (pause,) in pauses] == [0, 10, 20, 40]
+
+
+@pytest.mark.requirement("D10", "S7")
+def test_what_cannot_succeed_ends_the_process_at_its_first_attempt(db: Database, process: Process) -> None:
+    db.do("update comms.email_message set to_address = null")
+    db.do("select comms.kickoff_send_email(7)")
+    assert process.finish() == ["succeeded", "succeeded", "validation_failed"]
+    assert process.delivered == []
+    assert db.ask("select status, error_message from comms.send_email_stopped") == [
+        ("validation_failed", "there is nothing to deliver")
+    ]
+
+
+@pytest.mark.requirement("S7")
+def test_supervisors_of_one_root_that_run_at_once_make_one_attempt(db: Database, process: Process) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    payload = {"send_email_task_id": 1}
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            with db.worker() as mine:
+                for _ in range(5):
+                    mine.execute(
+                        "select internal.run_function('comms.send_email_supervisor', %s)", (json.dumps(payload),)
+                    )
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert db.one("select comms.count_send_email_attempts(1)") == 1
+    assert db.one("select count(*) from queues.task where task_type = 'email'") == 1
+
+
+@pytest.mark.requirement("S7", "S10")
+def test_handlers_write_a_fact_once_and_never_its_opposite(db: Database, process: Process) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    process.step()
+    about = {"original_payload": {"send_email_attempt_id": 1}, "worker_payload": {}, "error": "late"}
+    for _ in range(2):
+        assert process.run("comms.record_email_success", about) == {"status": "succeeded"}
+    assert process.run("comms.record_email_failure", about) == {"status": "already_succeeded"}
+    assert db.one("select comms.count_send_email_failed_attempts(1)") == 0
+    assert db.ask("select * from comms.over") == [(1, None)]
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("handler", ["get_email_payload", "record_email_success", "record_email_failure"])
+def test_handlers_name_the_outcome_of_a_payload_they_cannot_use(process: Process, handler: str) -> None:
+    def wrapped(attempt: object) -> Any:
+        inner = {"send_email_attempt_id": attempt}
+        return inner if handler == "get_email_payload" else {"original_payload": inner}
+
+    for attempt in (None, "x", "-1", [], "1; drop table comms.over", "9" * 30):
+        assert process.run(f"comms.{handler}", wrapped(attempt)) == {"status": "missing_attempt_id"}
+    assert process.run(f"comms.{handler}", wrapped(99)) == {"status": "attempt_not_found"}
+    assert process.run(f"comms.{handler}", {}) == {"status": "missing_attempt_id"}
+
+
+@pytest.mark.requirement("S7")
+def test_a_supervisor_names_the_outcome_of_a_payload_it_cannot_use(process: Process) -> None:
+    assert process.run("comms.send_email_supervisor", {}) == {"status": "missing_task_id"}
+    assert process.run("comms.send_email_supervisor", {"send_email_task_id": 99}) == {"status": "task_not_found"}
+
+
+@pytest.mark.requirement("S7")
+def test_work_in_sql_alone_is_done_by_its_supervisor(db: Database) -> None:
+    db.do("select queues.create_process('shop.rebuild', _max_attempts => 3)")
+    process = Process(db)
+    db.do("select shop.kickoff_rebuild(1)")
+    assert process.step() == "succeeded"
+    assert db.ask("select error_message from shop.rebuild_task_failed") == [
+        ("write shop.rebuild_run".replace("rebuild_run", "run_rebuild") + ": it does the work of the process",)
+    ]
+    db.do("create table shop.answer as select '{}'::jsonb as answer")
+    db.do(
+        "create or replace function shop.run_rebuild(_rebuild_task_id bigint) returns jsonb language sql security definer "
+        "set search_path = shop, pg_temp as $$ select answer from answer $$"
+    )
+    for answer, attempts, failures in [("waiting", 2, 1), ("waiting", 2, 1), ("broken", 2, 2), ("succeeded", 3, 2)]:
+        db.do("update shop.answer set answer = jsonb_build_object('status', %s::text)", answer)
+        assert process.step() == "succeeded"
+        assert db.ask("select shop.count_rebuild_attempts(1), shop.count_rebuild_failed_attempts(1)") == [
+            (attempts, failures)
+        ]
+    assert process.step() is None
+    assert db.one("select count(*) from shop.rebuild_task_succeeded") == 1
+    db.do("select shop.kickoff_rebuild(2)")
+    db.do("""update shop.answer set answer = '{"validation_failure_message": "no such thing"}'""")
+    assert process.finish() == ["validation_failed"]
+    process.worker.close()
+
+
+def test_generating_again_keeps_the_facts_and_what_is_yours(db: Database, process: Process) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    db.do(
+        "select queues.create_process('comms.send_email', 'comms.email_message.email_message_id', 'email', 'email', 9)"
+    )
+    assert db.one("select count(*) from comms.send_email_task") == 1
+    assert process.finish() == ["succeeded"] * 3
+    assert len(process.delivered) == 1
+
+
+@pytest.mark.requirement("S9")
+def test_what_is_generated_is_closed_to_everybody_but_its_owner_and_the_worker(db: Database, process: Process) -> None:
+    db.do("select queues.create_process('comms.rebuild')")
+    found = db.ask(
+        "select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'comms'::regnamespace and (p.proacl is null "
+        "or exists (select from aclexplode(p.proacl) where grantee = 0) or not p.prosecdef "
+        "or not exists (select from unnest(p.proconfig) s where s = 'search_path=comms, pg_temp')) order by 1"
+    )
+    assert found == []
+    granted = db.ask(
+        "select p.proname::text from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'comms'::regnamespace "
+        "and a.grantee = 'worker_service_user'::regrole order by 1"
+    )
+    assert [name for (name,) in granted] == [
+        "get_email_payload",
+        "rebuild_supervisor",
+        "record_email_failure",
+        "record_email_success",
+        "send_email_supervisor",
+    ]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        process.worker.execute("select * from comms.send_email_task")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("'send_email'", "expected domain.process"),
+        ("'comms.Send'", "expected domain.process"),
+        ("'comms.x; drop table y'", "expected domain.process"),
+        ("'comms.' || repeat('x', 50)", "expected domain.process"),
+        ("null", "process null: expected domain.process"),
+        ("'comms.x', 'comms.nothing.id'", "there is no such schema.table.column"),
+        ("'comms.x', null, 'e mail'", "expected a task type"),
+        ("'comms.x', null, 'email', 'No'", "noun 'No'"),
+        ("'comms.x', null, 'email', 'x', 0", "max_attempts 0"),
+        ("'comms.x', null, 'email', 'x', 5, 100, 10", "base_s 100"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(db: Database, call: str, says: str) -> None:
+    with pytest.raises(psycopg.Error, match=says):
+        db.do(f"select queues.create_process({call})")
+    assert db.one("select count(*) from pg_namespace where nspname = 'comms'") == 0
+
+
+@pytest.mark.requirement("S7")
+def test_one_command_makes_a_process(db: Database) -> None:
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(cli, ["supervisor", "new", "comms.send_sms", *words, "--url", db.dsn])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    script = run("--channel", "sms", "--noun", "sms")
+    assert db.one("select count(*) from pg_namespace where nspname = 'comms'") == 0
+    for _ in range(2):
+        db.do(script)
+    assert run("--channel", "sms", "--noun", "sms", "--apply") == ""
+    db.do("select comms.kickoff_send_sms(1)")
+    process = Process(db)
+    assert process.step() == "succeeded"
+    with pytest.raises(psycopg.errors.RaiseException, match=r"write comms\.build_sms_payload"):
+        process.step()
+    process.worker.close()
+
+
+def test_the_command_says_what_is_missing(db: Database) -> None:
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(cli, ["supervisors", "new", *words])
+        assert result.exit_code != 0
+        return result.output + result.stderr
+
+    assert "expected domain.process" in run("Send", "--url", db.dsn)
+    assert "there is no such schema.table.column" in run("a.b", "--subject", "a.b.c", "--url", db.dsn)
+    assert "a supervisor needs PostgreSQL" in run("a.b", "--url", "sqlite:///x.db")
+    assert "fairlane migrate up --with supervisors" in run("a.b", "--url", db.dsn.replace("/supervisors", "/postgres"))
