@@ -12,7 +12,7 @@ from tests.stateful.records import SharedRecords
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
-QUICK = {"memory": 12, "sqlite-apsw": 15, "sqlite-stdlib": 6, "postgres": 12, "postgres-pgbouncer": 4}
+QUICK = {"memory": 12, "sqlite-apsw": 15, "sqlite-stdlib": 6, "postgres": 12, "postgres-pgbouncer": 4, "redis": 12}
 LONG_TIMES = 60
 COLOURS = {
     "memory": "sync",
@@ -20,6 +20,7 @@ COLOURS = {
     "sqlite-stdlib": "async",
     "postgres": "async",
     "postgres-pgbouncer": "sync",
+    "redis": "async",
 }
 
 

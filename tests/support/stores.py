@@ -23,7 +23,7 @@ from tests.support.scene import Scene
 
 T = TypeVar("T")
 
-KINDS = ("memory", "sqlite-apsw", "sqlite-stdlib", "postgres", "postgres-pgbouncer")
+KINDS = ("memory", "sqlite-apsw", "sqlite-stdlib", "postgres", "postgres-pgbouncer", "redis")
 SHARED_KINDS = tuple(kind for kind in KINDS if kind != "memory")
 COLOURS = ("sync", "async")
 SCHEMA_TEMPLATE = "fairlane_template"
@@ -154,7 +154,7 @@ def ground(pytestconfig: pytest.Config) -> Ground:
     return pytestconfig.stash[_GROUND]
 
 
-EVERY_FACE = [(kind, colour) for kind in (*KINDS, "redis") for colour in COLOURS]
+EVERY_FACE = [(kind, colour) for kind in KINDS for colour in COLOURS]
 
 
 # In memory the asynchronous call is the synchronous one: only tests with a store of their own try both.

@@ -8,8 +8,10 @@ from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retai
 from fairlane.stores.instants import EARLIEST_US, from_us, to_us
 from fairlane.stores.redis.credentials import forget_ended
 from fairlane.stores.redis.events import forget_old
+from fairlane.stores.redis.statistics import forget_minutes
 from fairlane.stores.redis.steps import Commands, Script, Steps, Work, handles, pack
 
+MINUTES_AT_ONCE = 1_000
 _GLOB = str.maketrans({letter: f"\\{letter}" for letter in "*?[]\\^-"})
 _NUMBERS = ("seq", "audit", "event", "limits_version", "latest", "format")
 """What is never given twice, also after a purge."""
@@ -28,6 +30,9 @@ def retain(work: Work, op: Retain) -> Steps[Retained]:
         call = {"index": "closed", "from": EARLIEST_US, "before": to_us(op.closed_before), "limit": limit - removed}
         letters, _ = yield Script("retention", (work.instant(), pack(call)))
         removed += letters
+    if op.stats_before is not None:
+        yield from forget_minutes(work, to_us(op.stats_before), MINUTES_AT_ONCE)
+        yield from work.commit()
     return Retained(jobs=removed, finished_to=finished_to)
 
 
@@ -35,10 +40,12 @@ def retain(work: Work, op: Retain) -> Steps[Retained]:
 def forget(work: Work, op: ForgetOld) -> Steps[Forgotten]:
     limit = max(op.limit, 0)
     events = credentials = 0
+    yield from work.read(("HLEN", "meta"), watch=False)  # to know the instant
     if op.events_before is not None:
         events = yield from forget_old(work, to_us(op.events_before), limit)
     if op.credentials_before is not None:
         credentials = yield from forget_ended(work, to_us(op.credentials_before), limit)
+    yield from work.commit()
     return Forgotten(events=events, credentials=credentials)
 
 
