@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -20,6 +20,11 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Site": "same-
 
 class DashboardHouse(ShopHouse):
     create = staticmethod(create_dashboard)
+
+    def furnish(self) -> Self:
+        super().furnish()
+        self.app.alerts.silence("oldest_pending", 3600, by="eve")
+        return self
 
     def session(self, roles: Sequence[str] = EVERY_ROLE, tenant: str | None = None) -> str:
         """The cookie of somebody who has logged in by a link."""

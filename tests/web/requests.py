@@ -31,6 +31,10 @@ def letter(**fields: Any) -> Make:
     return lambda _, mine: Asked({"id": mine.letter}, fields)
 
 
+def of(path: dict[str, Any], **fields: Any) -> Make:
+    return lambda _, __: Asked(path, {"notes": "because", **fields})
+
+
 PAGES: dict[str, Make] = {
     "show_overview": plain,
     "show_jobs": plain,
@@ -40,6 +44,11 @@ PAGES: dict[str, Make] = {
     "show_dead_letters": plain,
     "show_dead_letter": letter(),
     "confirm_dead_letters": lambda _, mine: Asked({}, {"act": "discard", "id": mine.letter}),
+    "show_breakers": plain,
+    "show_workers": plain,
+    "show_alerts": plain,
+    "show_audit": plain,
+    "verify_chain": plain,
     "show_login": plain,
 }
 ACTS: dict[str, Make] = {
@@ -54,6 +63,10 @@ ACTS: dict[str, Make] = {
     "acknowledge_dead_letter": letter(),
     "resolve_dead_letter": letter(),
     "discard_dead_letter": letter(notes="because"),
+    "open_breaker": of({"name": "smtp"}),
+    "reset_breaker": of({"name": "smtp"}),
+    "silence_rule": of({"rule": "queue_backlog"}, minutes="5"),
+    "end_silence": of({"rule": "oldest_pending"}),
 }
 
 

@@ -13,9 +13,18 @@ from fairlane.client.app import Fairlane
 from fairlane.web import assets
 from fairlane.web.error_pages import shown
 from fairlane.web.page import Pages
-from fairlane.web.pages import dead_letters, jobs, login, overview
+from fairlane.web.pages import alerts, audit, breakers, dead_letters, jobs, login, overview, workers
 
-EVERY_PAGE: tuple[Pages, ...] = (overview.pages, jobs.pages, dead_letters.pages, login.pages)
+EVERY_PAGE: tuple[Pages, ...] = (
+    overview.pages,
+    jobs.pages,
+    dead_letters.pages,
+    breakers.pages,
+    workers.pages,
+    alerts.pages,
+    audit.pages,
+    login.pages,
+)
 """In the order of the navigation."""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fairlane.api.fields import Name, Notes
-from fairlane.api.request import Context, RequestContext
+from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.client.admin.breakers import BreakerAdmin
+from fairlane.client.app import Fairlane
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import Breakers
 from fairlane.errors import BreakerNotFound
@@ -22,19 +23,19 @@ async def list_breakers(ctx: Context) -> Breakers:
 @routes.post("{name}/reset/", BreakerAdmin.areset, all_tenants=True)
 async def reset_breaker(ctx: Context, name: Name, notes: Notes) -> BreakerRecord:
     """Close a breaker by hand."""
-    await _require_known(ctx, name)
+    await require_known(ctx.app, name)
     return await ctx.app.breakers.areset(name, by=ctx.by, notes=notes)
 
 
 @routes.post("{name}/open/", BreakerAdmin.aopen, all_tenants=True)
 async def open_breaker(ctx: Context, name: Name, notes: Notes) -> BreakerRecord:
     """Open a breaker by hand, until somebody resets it."""
-    await _require_known(ctx, name)
+    await require_known(ctx.app, name)
     return await ctx.app.breakers.aopen(name, by=ctx.by, notes=notes)
 
 
-async def _require_known(ctx: RequestContext, name: str) -> None:
-    # An open breaker fires an alert: made-up names would send mail about nothing.
-    known = await ctx.app.breakers.anames()
+async def require_known(app: Fairlane, name: str) -> None:
+    """Refuse an unknown breaker. An open one fires an alert: made-up names would send mail about nothing."""
+    known = await app.breakers.anames()
     if name not in known:
         raise BreakerNotFound(name, known)

@@ -69,12 +69,12 @@ async def show_overview(page: CurrentPage, range: Range = "1h") -> Values:
         alerts = (await app.alerts.alist()).alerts
         warnings += [
             *(
-                Concern(level="bad", text=f"Breaker {one.name} is {one.state.replace('_', ' ')}", page="show_overview")
+                Concern(level="bad", text=f"Breaker {one.name} is {one.state.replace('_', ' ')}", page="show_breakers")
                 for one in breakers
                 if one.state != "closed"
             ),
             *(
-                Concern(level="warn", text=f"Alert {one.rule} {one.about}".rstrip(), page="show_overview")
+                Concern(level="warn", text=f"Alert {one.rule} {one.about}".rstrip(), page="show_alerts")
                 for one in alerts
                 if one.state == "firing"
             ),
@@ -131,7 +131,7 @@ def unserved(queues: Iterable[QueueState], workers: Workers | None) -> set[str]:
 
 def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[Concern]:
     if workers is not None and not any(worker.expires_at > workers.now for worker in workers.workers):
-        yield Concern(level="bad", text="No worker is running", page="show_overview")
+        yield Concern(level="bad", text="No worker is running", page="show_workers")
         return
     for name in sorted(unserved(queues, workers)):
         yield Concern(level="bad", text=f"No worker serves queue {name}", page="show_overview")
