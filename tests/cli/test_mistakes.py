@@ -102,7 +102,7 @@ BAD_STORES = [
     ("mysql://host/db", 2, "no store is called"),
     ("jobs.db", 2, "expected an address"),
     ("memory://", 2, "would end with this command"),
-    ("redis://localhost", 2, "later version"),
+    ("redis://127.0.0.1:1", 69, "cannot be reached"),
 ]
 
 

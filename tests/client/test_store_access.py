@@ -66,9 +66,12 @@ def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch: pytest.M
     assert "hunter2" not in str(raised.value)
 
 
-def test_redis_is_refused_until_its_store_is_there() -> None:
-    with pytest.raises(ConfigError, match="comes in a later version"):
+@pytest.mark.requirement("Q4")
+def test_a_missing_redis_package_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "redis", "fairlane.stores.redis")
+    with pytest.raises(ConfigError, match=r"needs redis, .*pip install 'fairlane\[redis\]'") as raised:
         open_store("redis://:hunter2@localhost")
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.requirement("Q4")

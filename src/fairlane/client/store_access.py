@@ -14,7 +14,7 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check, Op
 from fairlane.core.payload.redaction import without_secrets
 from fairlane.errors import MissingExtra, StoreClosed, StoreUnavailable
-from fairlane.stores import StoreMissing, open_store
+from fairlane.stores import open_store
 from fairlane.stores.base import Capability, Store
 from fairlane.stores.url import redacted, store_named_by
 
@@ -128,7 +128,7 @@ def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
         store = _open(settings, settings.url, clock)
         if settings.spool in (None, "memory"):
             store.run(Check())
-    except (MissingExtra, StoreMissing, StoreUnavailable) as error:
+    except (MissingExtra, StoreUnavailable) as error:
         if store is not None:
             store.close()
         logger.warning(
@@ -193,4 +193,6 @@ def _open(settings: Settings, url: str, clock: Clock | None) -> Store:
         schema=settings.schema,
         sqlite_library=settings.sqlite_library,
         statement_timeout_s=settings.statement_timeout_s,
+        key_prefix=settings.key_prefix,
+        health_check_timeout_s=settings.health_check_timeout_s,
     )

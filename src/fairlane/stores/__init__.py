@@ -1,11 +1,10 @@
-"""Stores write the facts: SQLite (in a file or in memory), PostgreSQL. `open_store` makes the one a URL names."""
+"""Stores write the facts: SQLite (file or memory), PostgreSQL, Redis. `open_store` makes the one a URL names."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairlane.errors import ConfigError
 from fairlane.extras import needed_for
 from fairlane.stores.url import redacted, sqlite_path, store_named_by
 
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 SqliteLibrary = Literal["apsw", "stdlib"]
 
 
-class StoreMissing(ConfigError):
-    """A URL names a store that this version does not have."""
-
-    code = "config"
-
-
 def open_store(
     url: str,
     *,
@@ -29,6 +22,8 @@ def open_store(
     schema: str = "fairlane",
     sqlite_library: SqliteLibrary = "apsw",
     statement_timeout_s: float = 10.0,
+    key_prefix: str = "fairlane",
+    health_check_timeout_s: float = 2.0,
 ) -> Store:
     """Make the store that `url` names. Only the chosen store's driver is imported."""
     named = store_named_by(url)
@@ -43,8 +38,10 @@ def open_store(
         with needed_for(f'url = "{redacted(url)}"', "postgres"):
             postgres = _load("postgres", "PostgresStore")
         return postgres(url, schema=schema, statement_timeout_s=statement_timeout_s)  # type: ignore[no-any-return]
-    raise StoreMissing(
-        f'url = "{redacted(url)}": the Redis store comes in a later version; use postgresql://, sqlite:/// or memory://'
+    with needed_for(f'url = "{redacted(url)}"', "redis"):
+        redis = _load("redis", "RedisStore")
+    return redis(  # type: ignore[no-any-return]
+        url, key_prefix=key_prefix, connect_timeout_s=health_check_timeout_s, answer_within_s=statement_timeout_s
     )
 
 

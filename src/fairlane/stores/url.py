@@ -14,6 +14,7 @@ SCHEMES = {
     "postgres": "postgresql",
     "redis": "redis",
     "rediss": "redis",
+    "unix": "redis",
 }
 """What stands before `://`, and the store it means."""
 

@@ -180,6 +180,8 @@ class Foreman:
                         schema=place.schema,
                         sqlite_library=place.sqlite_library,
                         statement_timeout_s=place.statement_timeout_s,
+                        key_prefix=place.key_prefix,
+                        health_check_timeout_s=place.health_check_timeout_s,
                     )
                 )
             return self._store

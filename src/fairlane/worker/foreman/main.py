@@ -96,6 +96,8 @@ def store_address(app: Fairlane) -> StoreAddress:
         schema=settings.schema,
         sqlite_library=settings.sqlite_library,
         statement_timeout_s=settings.statement_timeout_s,
+        key_prefix=settings.key_prefix,
+        health_check_timeout_s=settings.health_check_timeout_s,
     )
 
 

@@ -66,6 +66,8 @@ class StoreAddress(Struct, frozen=True, kw_only=True):
     schema: str
     sqlite_library: SqliteLibrary
     statement_timeout_s: float
+    key_prefix: str
+    health_check_timeout_s: float
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
