@@ -42,7 +42,10 @@ TIMEOUT_S = 60.0
 
 
 class Provider(Protocol):
-    """Delivers for one channel. What it raises is a failed delivery, which `NonRetryable` spares the breaker."""
+    """Delivers for one channel. What it raises is a failed delivery, which `NonRetryable` spares the breaker.
+
+    A method `async def close(self)`, where there is one, is called when the worker ends.
+    """
 
     async def deliver(self, payload: dict[str, Any], /) -> dict[str, Any]:
         """Deliver what a before handler prepared; the answer becomes the success handler's `worker_payload`."""
@@ -96,8 +99,12 @@ class Channels:
                 yield invoker
             finally:
                 await invoker.close()
+                for provider in self._providers:
+                    if hasattr(provider, "close"):
+                        await provider.close()
 
         self._handlers = handlers
+        self._providers: list[Provider] = []
         self._register("db_function", self._run_function, {})
 
     def add(self, task_type: str, provider: Provider, /, **options: Unpack[ChannelOptions]) -> None:
@@ -105,6 +112,7 @@ class Channels:
         if not callable(getattr(provider, "deliver", None)):
             raise InvalidOption("provider", provider, "an object with `async def deliver(self, payload)`")
         channel = Channel(self._app, task_type, provider, options)
+        self._providers.append(provider)
 
         async def run(payload: dict[str, Any]) -> dict[str, Any]:
             return await channel.run(await self._handlers(), payload)

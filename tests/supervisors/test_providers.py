@@ -1,0 +1,256 @@
+"""Providers against real servers: what arrives, what is told apart as final, and what errors never show."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pytest
+
+from fairlane import NonRetryable
+from fairlane.errors import InvalidOption
+from fairlane.supervisors.providers import FileDeleter, FilesService, S3Signer, SmsGateway, SmtpMailer
+from fairlane.supervisors.providers.sms import FormFields
+from fairlane.supervisors.providers.storage import StoredFile
+from tests.servers.ports import free_port
+from tests.supervisors.gateways import CERTIFICATE, MailServer, WebServer
+
+T = TypeVar("T")
+pytestmark = pytest.mark.requirement("S6")
+
+MAIL = {"to_address": "ann@example.com", "subject": "Grüße", "text": "Hello"}
+FILE = {"bucket": "photos", "object_key": "a b/ü.jpg"}
+
+
+@pytest.fixture
+def mail() -> Iterator[MailServer]:
+    server = MailServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def web_server() -> Iterator[WebServer]:
+    server = WebServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def web(web_server: WebServer) -> WebServer:
+    for kept in (
+        web_server.messages,
+        web_server.credentials,
+        web_server.objects,
+        web_server.queries,
+        web_server.status,
+    ):
+        kept.clear()
+    return web_server
+
+
+def run(*deliveries: Coroutine[Any, Any, T], closing: Any) -> list[T]:
+    """One after the other, on one event loop."""
+
+    async def all_() -> list[T]:
+        try:
+            return [await each for each in deliveries]
+        finally:
+            await closing.close()
+
+    return asyncio.run(all_())
+
+
+def mailer(server: MailServer, **options: Any) -> SmtpMailer:
+    return SmtpMailer("127.0.0.1", server.port, sender="shop@example.com", **{"security": "none", **options})
+
+
+def test_mail_arrives_over_one_connection(mail: MailServer) -> None:
+    postman = mailer(mail)
+    html = {
+        **MAIL,
+        "html": "<p>Hello</p>",
+        "reply_to": "help@example.com",
+        "headers": {"X-Order": "7"},
+        "message_id": "<7@shop>",
+    }
+    answers = run(
+        postman.deliver(MAIL), postman.deliver(html), postman.deliver({**html, "text": None}), closing=postman
+    )
+    first, second, third = mail.mails
+    assert (first["From"], first["To"], first["Subject"]) == ("shop@example.com", "ann@example.com", "Grüße")
+    assert first.get_content().splitlines() == ["Hello"]
+    assert (second["Reply-To"], second["X-Order"], second["Message-ID"]) == ("help@example.com", "7", "<7@shop>")
+    assert [part.get_content_type() for part in second.iter_parts()] == ["text/plain", "text/html"]
+    assert third.get_content_type() == "text/html"
+    assert len(mail.sessions) == 1
+    assert [answer["message_id"] for answer in answers] == [mail["Message-ID"] for mail in mail.mails]
+
+
+def test_a_private_mail_server_gets_name_and_password_under_tls() -> None:
+    server = MailServer(private=True)
+    try:
+        trust = ssl.create_default_context(cafile=str(CERTIFICATE))
+        postman = mailer(server, security="starttls", username="shop", password="let me in", tls=trust)
+        run(postman.deliver(MAIL), closing=postman)
+        assert (server.logins, len(server.mails)) == ([b"shop"], 1)
+        stranger = mailer(server, security="starttls", username="shop", password="let me in")
+        with pytest.raises(Exception, match=r"certificate|CERTIFICATE"):
+            run(stranger.deliver(MAIL), closing=stranger)
+        wrong = mailer(server, security="starttls", username="shop", password="guess", tls=trust)
+        with pytest.raises(Exception) as caught:
+            run(wrong.deliver(MAIL), closing=wrong)
+        assert "guess" not in str(caught.value)
+        assert len(server.mails) == 1
+    finally:
+        server.close()
+
+
+def test_what_a_mail_server_refuses_for_good_is_told_apart_from_not_now(mail: MailServer) -> None:
+    postman = mailer(mail)
+    mail.recipient_says = "550 no such user"
+    with pytest.raises(NonRetryable, match="550 no such user"):
+        run(postman.deliver(MAIL), closing=postman)
+    mail.recipient_says = "450 greylisted"
+    with pytest.raises(ConnectionError, match="450 greylisted"):
+        run(postman.deliver(MAIL), closing=postman)
+    mail.recipient_says, mail.data_says = "250 OK", "554 spam"
+    with pytest.raises(NonRetryable, match="554 spam"):
+        run(postman.deliver(MAIL), closing=postman)
+    mail.data_says = "250 OK"
+    run(postman.deliver(MAIL), closing=postman)
+    nobody = SmtpMailer("127.0.0.1", free_port(), sender="shop@example.com", security="none")
+    with pytest.raises(Exception) as caught:
+        run(nobody.deliver(MAIL), closing=nobody)
+    assert not isinstance(caught.value, NonRetryable)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"subject": "x\nBcc: everybody@example.com"},
+        {"to_address": "ann@example.com\r\nBcc: all@example.com"},
+        {"headers": {"X-A": "1\nX-B: 2"}},
+        {"headers": {"X A: 1\nBcc": "all@example.com"}},
+        {"text": None},
+        {"to_address": 7},
+        {"subject": None},
+    ],
+)
+def test_what_is_no_mail_is_refused_before_it_is_sent(mail: MailServer, wrong: dict[str, Any]) -> None:
+    postman = mailer(mail)
+    with pytest.raises(NonRetryable, match="not an e-mail"):
+        run(postman.deliver({**MAIL, **wrong}), closing=postman)
+    assert mail.mails == []
+
+
+def test_a_connection_that_the_server_has_ended_is_replaced(mail: MailServer) -> None:
+    postman = mailer(mail)
+
+    async def both() -> None:
+        await postman.deliver(MAIL)
+        postman._idle[0].close()
+        await postman.deliver(MAIL)
+        await postman.close()
+
+    asyncio.run(both())
+    assert len(mail.mails) == 2
+
+
+def test_sms_go_to_a_gateway_as_a_form(web: WebServer) -> None:
+    gateway = SmsGateway(f"{web.url}/sms", username="AC1", password="token", sender="+491")
+    [answer] = run(gateway.deliver({"to_number": "+492", "body": "Code 42 & ä"}), closing=gateway)
+    assert web.messages == [{"To": "+492", "From": "+491", "Body": "Code 42 & ä"}]
+    assert web.logins() == ["AC1:token"]
+    assert answer == {"message_id": "SM1", "response": {"sid": "SM1", "status": "queued"}}
+    other = SmsGateway(
+        f"{web.url}/sms", username="a", password="b", sender="+491", fields=FormFields("dst", "src", "text", "status")
+    )
+    [answer] = run(other.deliver({"to_number": "+492", "body": "Hi", "from_number": "shop"}), closing=other)
+    assert web.messages[1:] == [{"dst": "+492", "src": "shop", "text": "Hi"}]
+    assert answer["message_id"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("status", "final"), [(400, True), (401, True), (404, True), (302, True), (429, False), (500, False), (503, False)]
+)
+def test_what_a_gateway_refuses_for_good_is_told_apart_from_not_now(web: WebServer, status: int, final: bool) -> None:
+    web.status["/sms"] = status
+    gateway = SmsGateway(f"{web.url}/sms", username="AC1", password="token", sender="+491")
+    with pytest.raises(
+        NonRetryable if final else ConnectionError, match=f"the SMS gateway answered {status}: .*told to"
+    ):
+        run(gateway.deliver({"to_number": "+492", "body": "Hi"}), closing=gateway)
+
+
+def test_what_is_no_sms_is_refused(web: WebServer) -> None:
+    gateway = SmsGateway(f"{web.url}/sms", username="AC1", password="token", sender="+491")
+    with pytest.raises(NonRetryable, match="not an SMS"):
+        run(gateway.deliver({"body": "Hi"}), closing=gateway)
+    assert web.messages == []
+
+
+def test_a_file_is_deleted_at_the_address_that_a_files_service_signs(web: WebServer) -> None:
+    web.objects.add("/photos/cat.jpg")
+    deleter = FileDeleter(FilesService(f"{web.url}/sign", token="t"))
+    file = {"bucket": "photos", "object_key": "cat.jpg"}
+    answers = run(deleter.deliver(file), deleter.deliver(file), closing=deleter)
+    assert [answer["was_missing"] for answer in answers] == [False, True], "what is gone is deleted"
+    assert web.objects == set()
+    assert web.credentials == ["Bearer t"] * 2
+    assert web.queries == [{"signature": ["secret"]}] * 2
+
+
+def test_errors_about_a_file_never_show_its_signed_address(web: WebServer) -> None:
+    deleter = FileDeleter(FilesService(f"{web.url}/sign"))
+    web.status["/photos/cat.jpg"] = 403
+    with pytest.raises(NonRetryable, match="the storage answered 403") as refused:
+        run(deleter.deliver({"bucket": "photos", "object_key": "cat.jpg"}), closing=deleter)
+    web.status["/sign"] = 500
+    with pytest.raises(ConnectionError, match="the files service answered 500") as failed:
+        run(deleter.deliver({"bucket": "photos", "object_key": "cat.jpg"}), closing=deleter)
+    gone = FileDeleter(S3Signer(f"http://127.0.0.1:{free_port()}", region="r", access_key="AK", secret_key="s3cret"))
+    with pytest.raises(ConnectionError, match="the storage cannot be reached") as unreachable:
+        run(gone.deliver(FILE), closing=gone)
+    for caught in (refused, failed, unreachable):
+        assert "secret" not in str(caught.value)
+        assert "Signature" not in str(caught.value)
+    for wrong in ({"bucket": "photos"}, {"bucket": "", "object_key": "x"}):
+        with pytest.raises(NonRetryable, match="not a file"):
+            run(deleter.deliver(wrong), closing=deleter)
+
+
+def test_signatures_are_those_that_aws_publishes() -> None:
+    """The example of "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)"."""
+    signer = S3Signer(
+        "https://s3.amazonaws.com",
+        region="us-east-1",
+        access_key="AKIAIOSFODNN7EXAMPLE",
+        secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        by_host=True,
+    )
+    url = signer.presigned("GET", StoredFile("examplebucket", "test.txt"), datetime(2013, 5, 24, tzinfo=UTC), 86_400)
+    assert url.startswith(
+        "https://examplebucket.s3.amazonaws.com/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA"
+    )
+    assert url.endswith("&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
+
+
+def test_a_locally_signed_delete_reaches_the_object_of_an_odd_name(web: WebServer) -> None:
+    web.objects.add("/photos/a%20b/%C3%BC.jpg")
+    deleter = FileDeleter(S3Signer(web.url, region="eu-central-1", access_key="AK", secret_key="s3cret"))
+    run(deleter.deliver(FILE), closing=deleter)
+    assert web.objects == set()
+    [query] = web.queries
+    assert (query["X-Amz-Expires"], query["X-Amz-SignedHeaders"]) == (["300"], ["host"])
+    assert query["X-Amz-Credential"][0].startswith("AK/")
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="both, or neither"):
+        SmtpMailer("mail", sender="a@b", username="x")
+    with pytest.raises(InvalidOption, match="an address such as"):
+        S3Signer("s3.amazonaws.com", region="r", access_key="a", secret_key="b")
