@@ -49,6 +49,7 @@ PAGES: dict[str, Make] = {
     "show_alerts": plain,
     "show_audit": plain,
     "verify_chain": plain,
+    "show_charts": lambda _, __: Asked({}, {"by": "tenant"}),
     "show_login": plain,
 }
 ACTS: dict[str, Make] = {

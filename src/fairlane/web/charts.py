@@ -50,15 +50,19 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 class Chart(Struct, frozen=True, kw_only=True):
     title: str
-    legend: tuple[str, ...]
-    """The kinds of bars or lines, in the order of each moment's values."""
+    legend: tuple[tuple[str, str], ...]
+    """The kind of each bar or line and its name, in the order of each moment's values."""
     moments: tuple[Moment, ...]
     bars: tuple[Bar, ...] = ()
     lines: tuple[ChartLine, ...] = ()
     down: tuple[str, ...] = ()
     """Labels of the vertical axis, the highest first."""
     across: tuple[str, ...] = ()
-    is_empty: bool = False
+    step_s: int = 60
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.bars and not self.lines
 
 
 class _Steps:
@@ -70,7 +74,7 @@ class _Steps:
         found = {row.minute: row for row in series.rows}
         self.starts = [series.since + step * index for index in range(count)]
         self.rows: list[StatRow | None] = [found.get(start) for start in self.starts]
-        self.width = ACROSS / count
+        self.width, self.step_s = ACROSS / count, series.step_s
         self.last_is_partial = self.starts[-1] + step > series.until
         form = "%H:%M" if series.until - series.since <= timedelta(days=2) else "%a %d %b"
         marks = 4
@@ -95,11 +99,52 @@ def outcomes_chart(series: Series, title: str) -> Chart:
     """How many attempts ended in each step, by outcome."""
     steps = _Steps(series)
     counts = [[0 if row is None else getattr(row, kind) for kind in OUTCOMES] for row in steps.rows]
-    top = _round_up(max(sum(each) for each in counts))
+    return _stacked(steps, counts, OUTCOMES, OUTCOMES, title)
+
+
+def counts_by_name(named: Mapping[str, Series], whole: Series, title: str) -> Chart:
+    """How many jobs of each name were completed in each step, stacked; those of no name here are the rest."""
+    steps = _Steps(whole)
+    each = [[0 if row is None else row.completed for row in _Steps(series).rows] for series in named.values()]
+    rest = [
+        0 if row is None else max(row.completed - sum(counts[index] for counts in each), 0)
+        for index, row in enumerate(steps.rows)
+    ]
+    has_rest = any(rest)
+    counts = [list(step) for step in zip(*each, *([rest] if has_rest else []), strict=True)]
+    kinds = (*_kinds(named), *(["rest"] if has_rest else []))
+    return _stacked(steps, counts, kinds, (*named, *(["others"] if has_rest else [])), title)
+
+
+def spans_by_name(named: Mapping[str, Series], whole: Series, kind: SpanKind, title: str) -> Chart:
+    """The 95th percentile of the waiting or running times of each name in each step."""
+    values = [
+        [None if row is None else percentile_s(getattr(row, f"{kind}_buckets"), 0.95) for row in _Steps(series).rows]
+        for series in named.values()
+    ]
+    return _lined(_Steps(whole), list(map(list, zip(*values, strict=True))), _kinds(named), tuple(named), title)
+
+
+def _kinds(named: Mapping[str, Series]) -> tuple[str, ...]:
+    return tuple(f"n{number}" for number in range(1, len(named) + 1))
+
+
+def spans_chart(series: Series, kind: SpanKind, title: str) -> Chart:
+    """Percentiles of the waiting or running times in each step."""
+    steps, names = _Steps(series), tuple(name for name, _ in PERCENTILES)
+    buckets = [{} if row is None else getattr(row, f"{kind}_buckets") for row in steps.rows]
+    values = [[percentile_s(each, fraction) for _, fraction in PERCENTILES] for each in buckets]
+    return _lined(steps, values, names, names, title)
+
+
+def _stacked(
+    steps: _Steps, counts: Sequence[Sequence[int]], kinds: Sequence[str], legend: Sequence[str], title: str
+) -> Chart:
+    top = _round_up(max((sum(each) for each in counts), default=0))
     bars = []
     for index, each in enumerate(counts):
         y = DOWN
-        for kind, count in zip(OUTCOMES, each, strict=True):
+        for kind, count in zip(kinds, each, strict=True):
             height = count / top * DOWN
             y -= height
             if count:
@@ -107,39 +152,34 @@ def outcomes_chart(series: Series, title: str) -> Chart:
                 bars.append(Bar(kind, round(x, 2), round(y, 2), round(0.8 * steps.width, 2), round(height, 2)))
     return Chart(
         title=title,
-        legend=OUTCOMES,
+        legend=tuple(zip(kinds, legend, strict=True)),
         moments=steps.moments([[number(count) for count in each] for each in counts]),
         bars=tuple(bars),
         down=(number(top), number(top // 2), "0"),
         across=steps.across,
-        is_empty=not bars,
+        step_s=steps.step_s,
     )
 
 
-def spans_chart(series: Series, kind: SpanKind, title: str) -> Chart:
-    """Percentiles of the waiting or running times in each step, on a logarithmic axis."""
-    steps = _Steps(series)
-    buckets = [{} if row is None else getattr(row, f"{kind}_buckets") for row in steps.rows]
-    values = [[_percentile(each, fraction) for _, fraction in PERCENTILES] for each in buckets]
+def _lined(
+    steps: _Steps, values: Sequence[Sequence[float | None]], kinds: Sequence[str], legend: Sequence[str], title: str
+) -> Chart:
+    """Lines on a logarithmic axis."""
     known = [value for each in values for value in each if value is not None]
     low, high = _decades(known)
     lines = tuple(
-        ChartLine(name, _path([each[index] for each in values], steps.width, low, high))
-        for index, (name, _) in enumerate(PERCENTILES)
+        ChartLine(kind, _path([each[index] for each in values], steps.width, low, high))
+        for index, kind in enumerate(kinds)
     )
     return Chart(
         title=title,
-        legend=tuple(name for name, _ in PERCENTILES),
+        legend=tuple(zip(kinds, legend, strict=True)),
         moments=steps.moments([[span(value) for value in each] for each in values]),
         lines=lines if known else (),
         down=tuple(_power(power) for power in range(high, low - 1, -1)),
         across=steps.across,
-        is_empty=not known,
+        step_s=steps.step_s,
     )
-
-
-def _percentile(buckets: Mapping[int, int], fraction: float) -> float | None:
-    return percentile_s(buckets, fraction)
 
 
 def _decades(seconds: Sequence[float]) -> tuple[int, int]:

@@ -14,21 +14,14 @@ from fairlane.client.rights import Right
 from fairlane.core.histogram import percentile_s
 from fairlane.core.ops import Workers
 from fairlane.core.statistics import lane_use
-from fairlane.web.charts import outcomes_chart, spans_chart
-from fairlane.web.page import CurrentPage, Page, Pages, Values
+from fairlane.web.page import CurrentPage, Pages, Values
+from fairlane.web.pages.statistics import charts_of, read_series
+from fairlane.web.time_range import RANGES, ChosenRange, time_range
 
 pages = Pages("overview", "/", title="Overview", key="o")
 
-Range = Literal["1h", "6h", "24h", "7d"]
-RANGES: dict[Range, tuple[timedelta, int]] = {
-    "1h": (timedelta(hours=1), 60),
-    "6h": (timedelta(hours=6), 300),
-    "24h": (timedelta(hours=24), 1200),
-    "7d": (timedelta(days=7), 7200),
-}
-"""Each span that charts can show, and the seconds of one step in it."""
 LATELY = 5
-"""Whole minutes that the current rates are taken from."""
+"""Minutes that the current rates are taken from; the last of them is not over."""
 
 
 class Concern(Struct, frozen=True, kw_only=True):
@@ -41,7 +34,7 @@ class Concern(Struct, frozen=True, kw_only=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How the last whole minutes went."""
+    """How the last minutes went."""
 
     per_minute: float
     error_rate: float | None
@@ -56,12 +49,12 @@ class LaneUse(Struct, frozen=True, kw_only=True):
 
 
 @pages.page("", StatisticsAdmin.aseries, "overview.html")
-async def show_overview(page: CurrentPage, range: Range = "1h") -> Values:
+async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
     app, tenant = page.app, page.tenant
     queues = await app.queues.alist(tenant=tenant, rough=True)
     letters = await app.dead_letters.acounts(tenant=tenant, rough=True)
     series = await read_series(page, range)
-    of_hour = series if range == "1h" else await read_series(page, "1h")
+    of_hour = series if range.name == "1h" else await read_series(page, time_range(page.now, "1h"))
     workers = None if page.tenant is not None else await app.workers.alist()
     warnings = [*_warnings_of_queues(queues, workers)]
     if workers is not None:
@@ -92,30 +85,11 @@ async def show_overview(page: CurrentPage, range: Range = "1h") -> Values:
         "workers": workers and sum(worker.expires_at > workers.now for worker in workers.workers),
         "lanes": [] if workers is None else _lanes(workers),
         "range": range,
-        "ranges": tuple(RANGES),
+        "ranges": RANGES,
         "charts": charts_of(series),
         "is_new": not queues and not of_hour.rows and not any(letters.values()),
         "may_manage": page.may(Right.MANAGE),
     }
-
-
-async def read_series(page: Page, range: Range) -> Series:
-    span, step_s = RANGES[range]
-    now = (await page.app.statistics.ahealth()).now
-    # Steps begin at round times: a chart that moves along keeps its bars.
-    until = now.replace(microsecond=0) + timedelta(seconds=1)
-    since = until - span
-    since -= timedelta(seconds=since.timestamp() % step_s)
-    return await page.app.statistics.aseries(since=since, until=until, step_s=step_s, tenant=page.tenant)
-
-
-def charts_of(series: Series) -> tuple[object, ...]:
-    each = f"each {series.step_s // 60} min" if series.step_s > 60 else "each minute"
-    return (
-        outcomes_chart(series, f"Attempts ended, {each}"),
-        spans_chart(series, "wait", "Waiting time"),
-        spans_chart(series, "run", "Running time"),
-    )
 
 
 def unserved(queues: Iterable[QueueState], workers: Workers | None) -> set[str]:
@@ -141,8 +115,8 @@ def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -
 
 
 def _rates(series: Series) -> Rates:
-    last = series.until.replace(second=0, microsecond=0)
-    rows = [row for row in series.rows if last - timedelta(minutes=LATELY) <= row.minute < last]
+    since = series.until.replace(second=0, microsecond=0) - timedelta(minutes=LATELY - 1)
+    rows = [row for row in series.rows if row.minute >= since]
     completed = sum(row.completed for row in rows)
     failed = sum(row.failed + row.dead for row in rows)
     wait: dict[int, int] = {}
@@ -152,7 +126,7 @@ def _rates(series: Series) -> Rates:
             for bucket, count in buckets.items():
                 total[bucket] = total.get(bucket, 0) + count
     return Rates(
-        per_minute=completed / LATELY,
+        per_minute=completed / ((series.until - since) / timedelta(minutes=1)),
         error_rate=failed / (completed + failed) if completed + failed else None,
         wait_s=percentile_s(wait, 0.95),
         run_s=percentile_s(run, 0.95),
