@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from fairlane.api.router import gated_routes
 from fairlane.client.rights import Right, may
+from fairlane.core.ops import Alert, SaveAlerts
 from fairlane.web import assets, create_dashboard
 from fairlane.web.page import DECLARED
 from tests.api.house import CANARY, DEAD, EVERY_ROLE, LIVE, OWN, ROLE_SETS, Mine
@@ -75,7 +76,13 @@ def test_who_may_sees_a_page_and_every_link_of_the_overview_works(
 def test_pages_offer_every_act_to_those_who_may_do_everything(house: DashboardHouse) -> None:
     cookie, own = house.session(), house.own
     pages = [page_of(house, name, own, cookie).text for name in GATED]
-    pages += [house.get(f"/jobs/{job}", cookie).text for job in (own.running, own.dead)]
+    house.app.breakers.reset("smtp", by="eve")
+    now = house.clock.now()
+    alert = Alert(rule="queue_backlog", about="default", state="firing", since=now, fired_at=now, resolved_at=None,
+                  value=1.0, severity="warning", version=1)  # fmt: skip
+    house.app.runtime.access.run(SaveAlerts(alerts=(alert,)))
+    others = (f"/jobs/{own.running}", f"/jobs/{own.dead}", "/breakers", "/alerts")
+    pages += [house.get(path, cookie).text for path in others]
     assert set().union(*map(offered, pages)) == ACTS.keys()
 
 
