@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.terminal import Terminal
+
 ROOT = Path(__file__).parents[2]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -61,3 +63,37 @@ def test_examples_leave_nothing_but_their_database_behind(tmp_path: Path, page: 
     run(tmp_path, example(page))
     left = {path.name for path in tmp_path.iterdir()} - {"first.py", "__pycache__"}
     assert all(name.startswith(("first.db", "app.db")) for name in left)
+
+
+def test_the_first_steps_of_the_readme_work_line_by_line(tmp_path: Path) -> None:
+    """All but the installation, whose extra exists: the environment of this test has it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    make, install, change, *rest = [line.partition("#")[0].strip() for line in first.splitlines()]
+    assert (make, install, change) == (
+        "python3 -m venv ~/shop && . ~/shop/bin/activate",
+        "pip install '.[dashboard]'",
+        "cd ~/shop",
+    )
+    assert rest == ["fairlane init", "fairlane dev"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE")},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+    def typed(line: str) -> str:
+        ran = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ran.returncode == 0, (line, ran.stderr)
+        return ran.stdout
+
+    typed("fairlane init")
+    with Terminal("fairlane", "dev", cwd=tmp_path) as dev:
+        dev.wrote("is ready: 1 tasks")
+        enqueue, listing, top = [line.partition("#")[0].strip() for line in second.splitlines()]
+        assert typed(enqueue) == '"welcome, user 7"\n'
+        assert "jobs.send_welcome" in typed(listing)
+        assert "all tenants" in typed(top)
+        dev.press("\x03")
+        assert dev.ended() == 0

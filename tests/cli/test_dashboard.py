@@ -89,7 +89,7 @@ def test_nobody_could_log_in_so_it_does_not_listen_elsewhere(command: Command, u
 def test_a_port_that_is_taken_is_one_clear_line(command: Command, url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = command("dashboard", "--url", url, "--port", str(taken.getsockname()[1]))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "choose another --port" in done.stderr
     assert done.stderr.count("\n") == 1
 

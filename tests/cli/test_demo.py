@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from fairlane import Fairlane
-from fairlane.cli.demo.story import TENANTS
+from fairlane.cli.demo import TENANTS
 from fairlane.cli.output import Failed
 from fairlane.cli.processes import Interrupts, Program
 from tests.faults.eventually import eventually

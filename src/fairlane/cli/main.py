@@ -18,6 +18,8 @@ from fairlane.errors import FairlaneError
 
 COMMANDS = {
     "demo": "Watch the jobs of three tenants run, fail, retry and die.",
+    "init": "Write a first module of jobs, its test and a settings file.",
+    "dev": "Run an application's worker and dashboard, and reload changed code.",
     "worker": "Run an application's jobs.",
     "dashboard": "Serve the dashboard and the HTTP API.",
     "enqueue": "Enqueue one job and print its id.",

@@ -112,6 +112,13 @@ def at_store(command: F) -> F:
     )(run)
 
 
+def one_application(argument: str | None, option: str | None) -> str | None:
+    """The application that is named as an argument or by `--app`."""
+    if argument is not None and option is not None and argument != option:
+        raise click.UsageError(f"{argument} and --app {option} contradict each other", click.get_current_context())
+    return option or argument
+
+
 def prints(command: F) -> F:
     """`--json`, handed to the command as a printer, `out`."""
 

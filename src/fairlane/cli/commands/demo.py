@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,21 +17,26 @@ from msgspec import Struct
 
 from fairlane.cli.commands.dashboard import DEFAULT_PORT
 from fairlane.cli.commands.tail import SUMS, EventFollower, EventLines, show
-from fairlane.cli.demo.shop import CRM, register
-from fairlane.cli.demo.story import FLOODING, TENANTS, Story
+from fairlane.cli.demo import CRM, FLOODING, TENANTS, Story, register
 from fairlane.cli.loads import LoadReader
 from fairlane.cli.options import prints
 from fairlane.cli.output import STYLES, Failed, Printer, plural
 from fairlane.cli.panels import PANELS, duration, headline
-from fairlane.cli.processes import Interrupts, Program, Programs, embedded_postgres
+from fairlane.cli.processes import (
+    Interrupts,
+    Program,
+    Programs,
+    embedded_postgres,
+    executable,
+    free_port,
+    lacks_dashboard,
+)
 from fairlane.cli.target import schema_of
 from fairlane.cli.terminal import drawn
 from fairlane.client.app import Fairlane
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.ops import Event, StatRow
-from fairlane.errors import MissingExtra
-from fairlane.extras import PACKAGES, require
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -147,7 +150,7 @@ def _prepare(app: Fairlane, directory: Path) -> datetime:
     """Bring the schema up, write the settings that workers, the dashboard and commands read; the store's time."""
     settings = app.runtime.settings
     schema_of(settings).up()
-    lines = f'url = "{settings.url}"\napp = "fairlane.cli.demo.shop:app"\nprofile = "development"\n'
+    lines = f'url = "{settings.url}"\napp = "fairlane.cli.demo:app"\nprofile = "development"\n'
     (directory / "fairlane.toml").write_text(lines, "utf-8")
     return app.statistics.health().now
 
@@ -162,13 +165,9 @@ def _start(children: Programs, directory: Path, note: Callable[[str], None], por
     start("foreman", "worker", "--processes", str(PROCESSES), "--grace", "1s")
     if port == NO_DASHBOARD:
         return None
-    try:
-        for package in PACKAGES["dashboard"]:
-            require(package, "the dashboard", "dashboard")
-    except MissingExtra as error:
-        note(f"{error}; the demo runs without it")
+    if lacks_dashboard(note):
         return None
-    return start("dashboard", "dashboard", "--port", str(_free(DEFAULT_PORT) if port is None else port))
+    return start("dashboard", "dashboard", "--port", str(free_port(DEFAULT_PORT) if port is None else port))
 
 
 @contextmanager
@@ -183,14 +182,6 @@ def _directory(keep: bool) -> Iterator[Path]:
 
 def _has_workers(app: Fairlane) -> bool:
     return len(app.workers.list().workers) >= PROCESSES
-
-
-def _free(port: int) -> int:
-    try:
-        with socket.create_server(("127.0.0.1", port)):
-            return port
-    except OSError:
-        return 0
 
 
 def _wait(children: Programs, interrupts: Interrupts, look: Callable[[], bool], what: str) -> None:
@@ -216,17 +207,6 @@ def _introduce(out: Printer, app: Fairlane, server: Program | None, children: Pr
         words = words.format(letter=letter)
         out.line(f"    {command} {words} --url {quote(app.runtime.settings.url)}    # {purpose}")
     out.line("\n  Ctrl-C ends the demo.\n" if out.console is not None else "")
-
-
-def executable() -> str:
-    """How this very program is called from the working directory."""
-    script = Path(sys.executable).with_name("fairlane")
-    if not script.exists():
-        return f"{quote(sys.executable)} -m fairlane"
-    if (found := shutil.which("fairlane")) and Path(found).samefile(script):
-        return "fairlane"
-    here = Path.cwd()
-    return quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
 
 
 def _play(

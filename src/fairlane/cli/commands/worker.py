@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.options import read_span
-from fairlane.cli.output import UNREACHABLE, USAGE, Failed
+from fairlane.cli.options import one_application, read_span
+from fairlane.cli.output import USAGE, Failed, outage
 
 if TYPE_CHECKING:
     from fairlane.core.profiles import Lane
@@ -61,7 +61,8 @@ def lane(text: str) -> Lane:
 
 
 @click.command()
-@click.argument("app", required=False, metavar="[MODULE:NAME]")
+@click.argument("application", required=False, metavar="[MODULE:NAME]")
+@click.option("--app", metavar="MODULE:NAME", help="The application, like the argument.  [env var: FAIRLANE_APP]")
 @option("--processes", "-p", type=click.IntRange(1, 1024), help="Worker processes; one per core by default.")
 @option("--slots", "-s", type=click.IntRange(1, 10_000), help="One lane of this many jobs at once, in each process.")
 @option(
@@ -117,7 +118,7 @@ def lane(text: str) -> Lane:
     show_default=True,
     help="Log level for stderr, unless the application configures logging itself.",
 )
-def worker(app: str | None, processes: int | None, log_level: str, **options: Any) -> None:
+def worker(application: str | None, app: str | None, processes: int | None, log_level: str, **options: Any) -> None:
     """Run an application's jobs.
 
     A foreman starts the worker processes, keeps their heartbeats and restarts dead ones. SIGTERM or Ctrl-C
@@ -132,7 +133,7 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
     from fairlane.worker.foreman.messages import LOG_FORMAT
 
     settings = load()
-    reference = app or settings.app
+    reference = one_application(application, app) or settings.app
     if reference is None:
         raise Failed("no application: give it as module:name, or set FAIRLANE_APP or app in fairlane.toml", USAGE)
     level = logging.getLevelNamesMapping()[log_level.upper()]
@@ -155,7 +156,7 @@ def worker(app: str | None, processes: int | None, log_level: str, **options: An
     try:
         asyncio.run(run())
     except CannotRun as error:
-        raise Failed(str(error), UNREACHABLE if error.code == "store_unavailable" else USAGE) from error
+        raise (outage(str(error)) if error.code == "store_unavailable" else Failed(str(error), USAGE)) from error
 
 
 def chosen(reference: str, options: dict[str, Any]) -> WorkerConfig:
