@@ -12,6 +12,7 @@ from typing import Any, Self
 import httpx
 
 from fairlane.cli.server import ApiServer
+from fairlane.core.ops import Alert, SaveAlerts
 from fairlane.web import create_dashboard
 from tests.api.house import EVERY_ROLE, ShopHouse
 
@@ -24,6 +25,20 @@ class DashboardHouse(ShopHouse):
     def furnish(self) -> Self:
         super().furnish()
         self.app.alerts.silence("oldest_pending", 3600, by="eve")
+        self.app.breakers.reset("maps", by="eve")
+        now = self.clock.now()
+        fires = Alert(
+            rule="queue_backlog",
+            about="default",
+            state="firing",
+            since=now,
+            fired_at=now,
+            resolved_at=None,
+            value=1500.0,
+            severity="warning",
+            version=1,
+        )
+        self.app.runtime.access.run(SaveAlerts(alerts=(fires,)))
         return self
 
     def session(self, roles: Sequence[str] = EVERY_ROLE, tenant: str | None = None) -> str:

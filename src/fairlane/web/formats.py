@@ -26,7 +26,9 @@ def shown_text(value: Any) -> Any:
 def number(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) or value >= 1000 else f"{value:,.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
 
 
 def rough(count: int) -> str:
