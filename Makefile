@@ -29,7 +29,9 @@ export PG_BIN
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers ledger programs clean
+EXAMPLES = example-email example-sms example-files example-accounts
+
+.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers examples $(EXAMPLES) ledger programs clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -83,6 +85,11 @@ docs-check: $(READY) ## Check that docs/ matches the code and every link leads s
 
 footprint: $(READY) ## Count the source files that an enqueue() and a worker's Turn cross
 	@$(BIN)/python tools/footprint.py --check
+
+examples: $(EXAMPLES) ## Run the worked examples of supervisors; one of them: example-email, example-sms, example-files, example-accounts
+
+$(EXAMPLES): $(READY)
+	@$(BIN)/python -m examples.supervisors $(@:example-%=%)
 
 bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench

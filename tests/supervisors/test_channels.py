@@ -50,6 +50,8 @@ HANDLERS = {"before_handler": "shop.before", "success_handler": "shop.success", 
 class Postbox:
     """A provider that keeps what it is given, or does what it is told to."""
 
+    answer: Any = None
+
     def __init__(self) -> None:
         self.delivered: list[dict[str, Any]] = []
         self.act: Callable[[], Any] = lambda: None
@@ -59,7 +61,7 @@ class Postbox:
         done = self.act()
         if asyncio.iscoroutine(done):
             await done
-        return {"message_id": len(self.delivered)}
+        return self.answer or {"message_id": len(self.delivered)}
 
 
 class Office:
@@ -234,6 +236,14 @@ def test_a_success_handler_that_raises_leaves_no_attempt_without_a_fact(mail: Of
         ("error", {"original_payload": HANDLERS, "error": "shop.success: out of order"}),
     ]
     assert mail.completed()
+
+
+@pytest.mark.parametrize("answer", [{"id": object()}, {7: "x"}, object(), {"text": "\ud800"}])
+def test_a_provider_that_answers_what_is_no_json_has_delivered(mail: Office, answer: object) -> None:
+    mail.postbox.answer = answer
+    mail.process(**HANDLERS)
+    assert [handler for handler, _ in mail.heard()] == ["before", "success"]
+    assert (mail.errors(), len(mail.postbox.delivered)) == ([], 1)
 
 
 def test_a_delivery_that_takes_too_long_has_failed(office: Office) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
@@ -87,6 +88,7 @@ def test_mail_arrives_over_one_connection(mail: MailServer) -> None:
     assert [part.get_content_type() for part in second.iter_parts()] == ["text/plain", "text/html"]
     assert third.get_content_type() == "text/html"
     assert len(mail.sessions) == 1
+    assert json.loads(json.dumps(answers)) == answers
     assert [answer["message_id"] for answer in answers] == [mail["Message-ID"] for mail in mail.mails]
 
 
@@ -97,10 +99,10 @@ def test_a_private_mail_server_gets_name_and_password_under_tls() -> None:
         postman = mailer(server, security="starttls", username="shop", password="let me in", tls=trust)
         run(postman.deliver(MAIL), closing=postman)
         assert (server.logins, len(server.mails)) == ([b"shop"], 1)
-        stranger = mailer(server, security="starttls", username="shop", password="let me in")
+        stranger = mailer(server, security="starttls", username="shop", password="let me in", timeout_s=2)
         with pytest.raises(Exception, match=r"certificate|CERTIFICATE"):
             run(stranger.deliver(MAIL), closing=stranger)
-        wrong = mailer(server, security="starttls", username="shop", password="guess", tls=trust)
+        wrong = mailer(server, security="starttls", username="shop", password="guess", tls=trust, timeout_s=2)
         with pytest.raises(Exception) as caught:
             run(wrong.deliver(MAIL), closing=wrong)
         assert "guess" not in str(caught.value)

@@ -186,7 +186,7 @@ class Channel:
             delivered = await self._delivered(prepared)
             if payload.get("success_handler") is None:
                 return {"status": SUCCEEDED}
-            about = {"original_payload": payload, "worker_payload": delivered}
+            about = {"original_payload": payload, "worker_payload": _as_json(run, delivered)}
             return run.ended(await invoker.invoke(_named(payload, "success_handler"), about, run.context))
         except (Snooze, StoreError):
             raise  # an open breaker, or a database that is away: the task runs again, uncharged or after a pause
@@ -211,6 +211,15 @@ class Channel:
                 if not limit.expired():
                     raise
                 raise TimeoutError(f"no answer within {self._timeout_s:g} s") from error
+
+
+def _as_json(run: TaskRun, delivered: object) -> object:
+    """What was delivered stays delivered, even if its provider answers with something that JSON cannot hold."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(delivered))
+    except (TypeError, ValueError, UnicodeError, RecursionError) as error:
+        log.warning("the provider of task %s (%s) answered what is no JSON: %s", run.task_id, run.task_type, error)
+        return {}
 
 
 def _named(payload: dict[str, Any], handler: str) -> str:

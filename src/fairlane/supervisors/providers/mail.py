@@ -97,7 +97,7 @@ class SmtpMailer:
             client.close()
             raise
         await self._give_back(client)
-        return {"message_id": message["Message-ID"], "response": said}
+        return {"message_id": str(message["Message-ID"]), "response": said}
 
     async def close(self) -> None:
         while self._idle:
@@ -155,7 +155,11 @@ class SmtpMailer:
             tls_context=self._tls,
             timeout=self._timeout_s,
         )
-        await client.connect()
+        try:
+            await client.connect()
+        except BaseException:
+            client.close()
+            raise
         return client
 
     async def _give_back(self, client: aiosmtplib.SMTP) -> None:
