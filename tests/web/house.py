@@ -14,7 +14,7 @@ import httpx
 from fairlane.cli.server import ApiServer
 from fairlane.core.ops import Alert, SaveAlerts
 from fairlane.web import create_dashboard
-from tests.api.house import EVERY_ROLE, ShopHouse
+from tests.api.house import EVERY_ROLE, Mine, ShopHouse
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Site": "same-origin"}
 
@@ -39,7 +39,15 @@ class DashboardHouse(ShopHouse):
             version=1,
         )
         self.app.runtime.access.run(SaveAlerts(alerts=(fires,)))
+        for mine in (self.own, self.foreign):
+            task = self.app.tasks["mail.send"].using(tenant=mine.tenant)
+            self.app.schedules.add(self.paused_schedule(mine), task.bind(user_id=5), cron="0 4 * * *", by="eve")
+            self.app.schedules.pause(self.paused_schedule(mine), by="eve")
         return self
+
+    @staticmethod
+    def paused_schedule(mine: Mine) -> str:
+        return f"paused.{mine.note}"
 
     def session(self, roles: Sequence[str] = EVERY_ROLE, tenant: str | None = None) -> str:
         """The cookie of somebody who has logged in by a link."""

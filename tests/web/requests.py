@@ -35,6 +35,10 @@ def of(path: dict[str, Any], **fields: Any) -> Make:
     return lambda _, __: Asked(path, {"notes": "because", **fields})
 
 
+def schedule(**fields: Any) -> Make:
+    return lambda _, mine: Asked({"name": mine.schedule}, fields)
+
+
 PAGES: dict[str, Make] = {
     "show_overview": plain,
     "show_jobs": plain,
@@ -50,6 +54,8 @@ PAGES: dict[str, Make] = {
     "show_audit": plain,
     "verify_chain": plain,
     "show_charts": lambda _, __: Asked({}, {"by": "tenant"}),
+    "show_schedules": plain,
+    "show_schedule": schedule(),
     "show_login": plain,
 }
 ACTS: dict[str, Make] = {
@@ -68,6 +74,20 @@ ACTS: dict[str, Make] = {
     "reset_breaker": of({"name": "smtp"}),
     "silence_rule": of({"rule": "queue_backlog"}, minutes="5"),
     "end_silence": of({"rule": "oldest_pending"}),
+    "run_schedule": schedule(),
+    "pause_schedule": schedule(),
+    "resume_schedule": lambda house, mine: Asked({"name": house.paused_schedule(mine)}),
+    "remove_schedule": schedule(),
+    "add_schedule": lambda _, mine: Asked(
+        {},
+        {
+            "name": f"hourly.{mine.note}",
+            "task": "mail.send",
+            "cron": "@hourly",
+            "arguments": '{"user_id": 7}',
+            "of_tenant": mine.tenant,
+        },
+    ),
 }
 
 

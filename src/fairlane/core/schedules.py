@@ -230,6 +230,24 @@ class Schedule(Struct, frozen=True, kw_only=True):
     paused_at: datetime | None = None
     declared_at: datetime
 
+    @property
+    def state(self) -> Literal["active", "paused", "over"]:
+        if self.paused_at is not None:
+            return "paused"
+        return "over" if self.next_at is None else "active"
+
+    @property
+    def cron(self) -> Cron | None:
+        """Its cron line; None if it is invalid, which only direct SQL can cause."""
+        try:
+            return Cron(self.spec.cron, self.spec.timezone)
+        except InvalidOption:
+            return None
+
+    @property
+    def words(self) -> str:
+        return f"cannot be read: {self.spec.cron}" if self.cron is None else self.cron.explain()
+
 
 SCHEDULE_HEADER = "fairlane-schedule"
 NOMINAL_HEADER = "fairlane-nominal-time"

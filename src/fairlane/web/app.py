@@ -13,13 +13,25 @@ from fairlane.client.app import Fairlane
 from fairlane.web import assets
 from fairlane.web.error_pages import shown
 from fairlane.web.page import Pages
-from fairlane.web.pages import alerts, audit, breakers, dead_letters, jobs, login, overview, statistics, workers
+from fairlane.web.pages import (
+    alerts,
+    audit,
+    breakers,
+    dead_letters,
+    jobs,
+    login,
+    overview,
+    schedules,
+    statistics,
+    workers,
+)
 
 EVERY_PAGE: tuple[Pages, ...] = (
     overview.pages,
     jobs.pages,
     dead_letters.pages,
     statistics.pages,
+    schedules.pages,
     breakers.pages,
     workers.pages,
     alerts.pages,

@@ -16,32 +16,10 @@ if TYPE_CHECKING:
     from fairlane.core.schedules import Cron, Schedule
 
 
-def _state(schedule: Schedule) -> str:
-    if schedule.paused_at is not None:
-        return "paused"
-    return "over" if schedule.next_at is None else "active"
-
-
-def _words(schedule: Schedule) -> str:
-    cron = _cron(schedule)
-    return f"cannot be read: {schedule.spec.cron}" if cron is None else cron.explain()
-
-
-def _cron(schedule: Schedule) -> Cron | None:
-    """The parsed cron line; None if it is invalid, which only direct SQL can cause."""
-    from fairlane.core.schedules import Cron
-    from fairlane.errors import BadInput
-
-    try:
-        return Cron(schedule.spec.cron, schedule.spec.timezone)
-    except BadInput:
-        return None
-
-
 COLUMNS: tuple[Column, ...] = (
-    *("spec.name", "spec.type", ("when", _words)),
+    *("spec.name", "spec.type", ("when", "words")),
     ("next", lambda schedule: None if schedule.paused_at is not None else schedule.next_at),
-    *("last_at", ("state", _state), "source"),
+    *("last_at", "state", "source"),
 )
 
 name = click.argument("name")
@@ -80,16 +58,16 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
     """Show one schedule and its next times."""
     with at.client() as client:
         schedule, now = client.schedules.get(name), client.runtime.clock.now()
-    spec, cron = schedule.spec, _cron(schedule)
+    spec, cron = schedule.spec, schedule.cron
     times = () if cron is None or schedule.next_at is None else cron.next_runs(runs, now)
     if out.as_json:
-        out.data({"schedule": schedule, "words": _words(schedule), "next_runs": times})
+        out.data({"schedule": schedule, "words": schedule.words, "next_runs": times})
         return
     out.facts(
         [
             *facts_of(spec, without=("payload",)),
-            ("when", _words(schedule)),
-            ("state", _state(schedule)),
+            ("when", schedule.words),
+            ("state", schedule.state),
             *facts_of(schedule, without=("spec", "next_at")),
             ("payload", indented(spec.payload)),
             ("next", "\n".join(_local(at, cron) for at in times)),
@@ -221,5 +199,5 @@ def _local(at: datetime, cron: Cron | None) -> str:
 
 def _report(out: Printer, schedule: Schedule, state: str | None = None) -> None:
     due = "" if state or schedule.paused_at is not None else f", next {instant(schedule.next_at)}"
-    text = f"{schedule.spec.name}  {_words(schedule)}  {state or _state(schedule)}{due}"
+    text = f"{schedule.spec.name}  {schedule.words}  {state or schedule.state}{due}"
     out.answer({"schedule": schedule}, text)
