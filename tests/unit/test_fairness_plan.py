@@ -131,6 +131,16 @@ def test_where_looks_are_slow_what_only_a_look_finds_waits_no_longer_than_its_pa
     assert lane.planner.looks_at_s is None
 
 
+@pytest.mark.requirement("W5", "I3")
+def test_where_looks_are_slow_what_a_limit_held_back_is_claimed_as_soon_as_there_is_room() -> None:
+    lane = Lane(look_s=0.1, limits=(Limit(kind="type", name="noop", running=2),))
+    lane.put(100, "acme")
+    began_s = lane.now_s
+    got = [lane.turn(10, woken=True)[1].leases for _ in range(50)]
+    assert [len(leases) for leases in got] == [2] * 50
+    assert lane.now_s - began_s < 50 * 0.1
+
+
 @pytest.mark.requirement("W5")
 def test_where_looks_are_slow_a_line_that_ends_leaves_its_share_to_the_others() -> None:
     lane = slow_lane("acme", "umbrella")

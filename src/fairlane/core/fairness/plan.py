@@ -104,7 +104,7 @@ class ClaimPlanner:
             self.accounts.await_turn([tenant for tenant in rested if tenant in self._lines], now_s)
         behind: tuple[Take, ...] = ()
         self._is_behind = self._is_slow and now_s < self._look_again_s and not self._searcher.behind
-        if self._is_behind and not self._lines:
+        if self._is_behind and (not self._lines or self._searcher.is_held_back):
             behind = self._claimed.takes(limit, queues or self._queues)
             self._is_behind = bool(behind)
         self._is_look = not self._is_behind and (woken or not self._lines or now_s >= self._look_again_s)
@@ -122,7 +122,7 @@ class ClaimPlanner:
             queues=self._queues if queues is None else queues,
             limit=limit,
             # Lines are given one after the other: of several, those to begin first are not the first ones.
-            start=start if start >= limit or len(picked) <= 1 else 0,
+            start=start if start >= limit or max(len(picked), len(behind)) <= 1 else 0,
             types=self._types,
             leaves=leaves,
             takes=takes,
@@ -156,7 +156,7 @@ class ClaimPlanner:
         elif survey is None and mine:
             self._plain_s += (took_s - self._plain_s) * (FOLLOW if self._plain_s else 1.0)
         marks = {(mark.queue, mark.band, mark.tenant): mark for mark in answer.marks}
-        self._claimed.learn(given, marks)
+        self._claimed.learn(mine)
         self._goes_on = False
         if survey is not None:
             self._know(survey, marks, self._rested(want, given, now_s), now_s)

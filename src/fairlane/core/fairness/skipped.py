@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Take, TurnResult, Want
 
 SEARCHED_FOR_S = 30.0
@@ -40,7 +41,8 @@ class Searcher:
         self.is_searching = False
         """The last claim was not full and came further into such a line: there may be something behind."""
         self.look = LOOK
-        self._is_held_back = False
+        self.is_held_back = False
+        """A limit holds wanted jobs back: lines were looked through, not claimed, up to their marks."""
         self._pause = SHORT_PAUSE
         self._spent_s = 0.0
         self._again_s = 0.0
@@ -63,7 +65,7 @@ class Searcher:
 
     def after(self, line: Line) -> Mark | None:
         """Where a look for a share of this line begins."""
-        return self.behind.get(line) if self.is_searching or not self._is_held_back else None
+        return self.behind.get(line) if self.is_searching or not self.is_held_back else None
 
     def goes_on_in(self, line: Line) -> bool:
         """The last claim came further into it."""
@@ -81,16 +83,16 @@ class Searcher:
                         self._pause = SHORT_PAUSE
         self.is_searching = is_short and bool(self._further)
         if len(want.queues) == len(self._queues):
-            if self._is_held_back and not answer.held_back:
+            if self.is_held_back and not answer.held_back:
                 # What was passed over for want of room is wanted now.
                 self._forget()
                 self._further, self.is_searching = {}, is_short
-            self._is_held_back = answer.held_back
+            self.is_held_back = answer.held_back
         if self._further:
             self.behind.update(self._further)
             self._spent_s += took_s
             trusted_s = max(PAUSE_PER_SEARCH * self._spent_s, SEARCHED_FOR_S)
-            self._again_s = now_s + (self._pause * self._spent_s if self._is_held_back else trusted_s)
+            self._again_s = now_s + (self._pause * self._spent_s if self.is_held_back else trusted_s)
         self.look = LOOK
         if self.is_searching and self._further:
             self.look = max(min(4 * want.look, LONGEST_LOOK, LOOK_OVER_LINES // len(self._further)), LOOK)
@@ -125,12 +127,14 @@ class Claimed:
     def __init__(self) -> None:
         self._marks: dict[Line, Mark] = {}
 
-    def learn(self, given: Iterable[Line], marks: Mapping[Line, Mark]) -> None:
-        """Lines that gave jobs, and how far."""
-        for line in given:
-            mark, before = marks.get(line), self._marks.pop(line, None)
+    def learn(self, leases: Iterable[Lease]) -> None:
+        """Take in what was claimed. Not how far was looked: a limit may have held back what lies between."""
+        for line, last in {(lease.queue, lease.band, lease.tenant): lease for lease in leases}.items():
+            before = self._marks.pop(line, None)
             # Behind a later rank the jobs of all earlier ones would be passed over.
-            if mark is not None and mark.rank == 0:
+            if last.rank == 0:
+                queue, band, tenant = line
+                mark = Mark(queue=queue, band=band, tenant=tenant, rank=0, due_at=last.due_at, seq=last.seq)
                 self._marks[line] = mark if before is None or _place(mark) > _place(before) else before
         while len(self._marks) > CLAIMED_LINES:
             del self._marks[next(iter(self._marks))]
