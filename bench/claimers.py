@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
+from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from time import sleep
@@ -20,6 +21,7 @@ import psycopg
 from bench.postgres_ground import TYPE, clock, new_id
 from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Renew, Turn
 from fairlane.core.outcome import Completed
@@ -67,12 +69,15 @@ class Round(NamedTuple):
         )
 
 
-def claim_on(dsn: str, go: Barrier, stop: Barrier, limits: tuple[Limit, ...], answer: Connection) -> None:
-    """One process: Turns until the time is over, or nothing is left."""
+def claim_on(
+    dsn: str, go: Barrier, stop: Barrier, limits: tuple[Limit, ...], batch: int, held: int, answer: Connection
+) -> None:
+    """One process: Turns until the time is over, or nothing is left. It holds `held` leases and ends the oldest of them, a batch at a time."""
     store = PostgresStore(dsn, max_connections=1, statement_timeout_s=300)
     worker, planner = WorkerId(new_id()), ClaimPlanner("general", ("default",), (TYPE,))
     store.run(Renew(worker=worker, lease_s=3600))
     outcomes: tuple[Completed, ...] = ()
+    leases: list[Lease] = []
     settled = claim_no = 0
     end_s = clock.monotonic() + 3600.0
     while (sent_s := clock.monotonic()) < end_s:
@@ -80,12 +85,15 @@ def claim_on(dsn: str, go: Barrier, stop: Barrier, limits: tuple[Limit, ...], an
             go.wait()
             end_s, settled = clock.monotonic() + SECONDS, 0
         claim_no += 1
-        want = planner.want(BATCH, sent_s, start=BATCH)
+        want = planner.want(batch, sent_s, start=batch)
         turn = Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,), limits=limits)
         result = store.run(turn)
         planner.learn(want, result, clock.monotonic() - sent_s, clock.monotonic())
         settled += len(outcomes)
-        outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in result.leases])
+        leases += result.leases
+        ended = min(batch, max(len(leases) + batch - held, 0)) if result.leases else min(batch, len(leases))
+        outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in leases[:ended]])
+        del leases[:ended]
         if not outcomes and result.limited_until is not None:
             sleep(max((result.limited_until - result.now).total_seconds(), ASK_AGAIN_S))  # as a worker does
     answer.send((settled, claim_no - WARM))
@@ -110,7 +118,7 @@ class Claimers:
         self._conn.execute(JOB_ROWS, (TYPE, tenants, JOBS))
         self._conn.execute("vacuum analyze fairlane.job")
 
-    def round(self, processes: int, limits: tuple[Limit, ...] = ()) -> Round:
+    def round(self, processes: int, limits: tuple[Limit, ...] = (), *, batch: int = BATCH, held: int = BATCH) -> Round:
         self._conn.execute(
             "truncate fairlane.ready, fairlane.lease, fairlane.done, fairlane.worker, fairlane.claim_made"
         )
@@ -119,7 +127,8 @@ class Claimers:
         go, stop = self._context.Barrier(processes + 1), self._context.Barrier(processes + 1)
         pipes = [self._context.Pipe(duplex=False) for _ in range(processes)]
         children = [
-            self._context.Process(target=claim_on, args=(self._dsn, go, stop, limits, answer)) for _, answer in pipes
+            self._context.Process(target=claim_on, args=(self._dsn, go, stop, limits, batch, held, answer))
+            for _, answer in pipes
         ]
         for child in children:
             child.start()
@@ -172,11 +181,22 @@ def table(claimers: Claimers) -> Iterator[str]:
         yield f"{tenants:>5,} tenant(s), without limits / under one that is not theirs: {ratio:.2f}   goal 0.80   {'met' if ratio >= 0.8 else 'MISSED'}"
 
 
+def in_use(claimers: Claimers) -> Iterator[str]:
+    """A wide limit of which most is in use: claims need it alone."""
+    claimers.fill(1)
+    wide = Limit(kind="queue", name="default", running=32 * 20)
+    free = claimers.round(8, batch=20, held=60)
+    yield f"8 processes, 20 jobs a Turn, no limit: {free}"
+    for share in (0.4, 0.6, 0.8, 0.95):
+        used = claimers.round(8, (wide,), batch=20, held=round(share * 32 * 20 / 8))
+        yield f"8 processes, 20 jobs a Turn, a limit of {wide.running}, {share:.0%} in use: {used}"
+
+
 def main() -> None:
     with PostgresServer({"max_wal_size": "8GB", "shared_buffers": "1GB"}) as server:
         claimers = Claimers(server)
         try:
-            for line in table(claimers):
+            for line in chain(table(claimers), in_use(claimers)):
                 print(f"  {line}", flush=True)
         finally:
             claimers.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import psycopg
@@ -220,3 +221,42 @@ def test_sessions_claim_side_by_side_under_a_wide_limit_and_never_more_than_it_a
             assert batch == ([20] * 6 if given <= 320 else [min(20, 640 - given), 0])
             given += sum(batch)
         assert beside.claim(1, 1) == [0]
+
+
+NARROW = {
+    "queue": Limit(kind="queue", name="default", running=3),
+    "task": Limit(kind="type", name="noop", running=3),
+    "tenant": Limit(kind="tenant", name="*", running=3),
+}
+TURN = "select seq from fairlane.turn_v1(%s, %s, %s, %s, %s, null, null, null, null, %s, limits => %s)"
+
+
+@pytest.mark.requirement("I2", "W5")
+@pytest.mark.parametrize("what", NARROW)
+def test_a_turn_that_frees_a_place_waits_for_whoever_counts_under_its_limit_and_others_do_not(
+    session: Session, what: str
+) -> None:
+    session.load(10)
+    limits = claim_limits((NARROW[what],))
+    want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 1, "types": ["noop"]}])
+    dsn = session.conn.info.dsn
+    with closing(psycopg.connect(dsn)) as other, closing(psycopg.connect(dsn, autocommit=True)) as conn:
+        *_, (mine,) = conn.execute(TURN, (WORKER, 1, None, None, None, want, limits)).fetchall()
+        assert len(other.execute(TURN, (WORKER, 2, None, None, None, want, limits)).fetchall()) == 2
+        assert len(conn.execute(TURN, (WORKER, 3, None, None, None, want, limits)).fetchall()) == 1
+        settling = (WORKER, 4, [mine], [1], [0.01], want, limits)
+        assert len(conn.execute(TURN, settling).fetchall()) == 1, "it waits no longer than it may"
+        session.conn.execute("alter function fairlane.await_limit(bigint) set lock_timeout = '60s'")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lambda: conn.execute(TURN, (WORKER, 5, [0], [1], [0.01], want, limits)).fetchall())
+            while not waits_for_a_limit(session):
+                assert not waiting.done()
+            other.commit()
+            assert len(waiting.result()) == 2
+
+
+def waits_for_a_limit(session: Session) -> bool:
+    row = session.conn.execute(
+        "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+    ).fetchone()
+    return row is not None and bool(row[0])

@@ -54,9 +54,26 @@ begin atomic
   ) u;
 end;
 
+-- await_limit: lock a limit that another session is counting under; false: not within 10 ms.
+--
+-- For a Turn that settles. Such locks are held for one Turn, a few milliseconds; skipped, the place it has freed would
+-- be empty for the 20 ms until it asks again. Those who wait are served before those who only try. Every wait ends by
+-- itself, so that none is a deadlock.
+create or replace function await_limit(_lock bigint) returns boolean
+language plpgsql
+set lock_timeout = '10ms'
+as $$
+begin
+  perform pg_advisory_xact_lock(_lock);
+  return true;
+exception when lock_not_available or deadlock_detected then
+  return false;
+end
+$$;
+
 -- count_limits: lock and count the limits of queues or types that a claim needs and its Turn has not counted yet.
--- guard:  limit_lock: a limit that another session counts under has no room for us; nobody waits, none is overshot;
---         shared where the limit is wide and half of it free (mark_wide)
+-- guard:  limit_lock: a limit that another session counts under has no room for us, none is overshot; only a Turn that
+--         settles waits for it (await_limit); shared where the limit is wide and half of it free (mark_wide)
 -- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
 --
 -- `_idle`: count without locks first, and lock only where there is room. Idle workers look often; their locks would
@@ -77,17 +94,17 @@ begin
       as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord)
     where r.room is null
       and (_names is null or case when r.kind = 'queue' then r.name = any(_names) else r.types && _names end)
-    order by r.ord);
+    order by limit_lock(r.kind, r.name));  -- the same for all: two Turns do not wait for each other
   for _pass in case when _idle then 1 else 2 end .. 3 loop
     if _pass > 1 then
       _needed := array(
         select n.i from unnest(_needed) with ordinality as n (i, ord)
         where case when _pass = 3 then rules[n.i].room = -1 else not _idle or rules[n.i].room > 0 end order by n.ord);
       _locked := array(
-        select case when _pass = 2 and r.wide then pg_try_advisory_xact_lock_shared(limit_lock(r.kind, r.name))
-                    else pg_try_advisory_xact_lock(limit_lock(r.kind, r.name)) end
+        select case when _pass = 2 and r.wide then pg_try_advisory_xact_lock_shared(r.lock)
+                    else pg_try_advisory_xact_lock(r.lock) or (_pass = 2 and not _idle and await_limit(r.lock)) end
         from (
-          select rules[i].kind, rules[i].name, is_wide(rules[i]) as wide
+          select limit_lock(rules[i].kind, rules[i].name) as lock, is_wide(rules[i]) as wide
           from unnest(_needed) with ordinality as n (i, ord) order by n.ord
         ) r);
     end if;
@@ -193,7 +210,8 @@ end
 $$;
 
 -- lines_with_room: the lines of one queue whose tenants have room, with that room (null: any number) and their rates.
--- guard:  limit_lock: a tenant whom another session is counting has no room for us
+-- guard:  limit_lock: a tenant whom another session is counting has no room for us; awaited by a Turn that settles, if
+--         there is no other tenant
 -- uses:   see tenant_rooms
 --
 -- A Turn locks at most 256 tenants: the server's table of locks holds some thousands for everybody. And it locks no
@@ -241,7 +259,10 @@ begin
     select n.tried, n.ord, case
       when n.tried and _half is not null
       then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock_shared(limit_lock('tenant', n.tenant))
-      when n.tried then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock(limit_lock('tenant', n.tenant))
+      when n.tried
+      then n.nth + l.locks <= 256 and (
+        pg_try_advisory_xact_lock(limit_lock('tenant', n.tenant))
+        or (not l.idle and cardinality(lines) = 1 and await_limit(limit_lock('tenant', n.tenant))))
       else n.tried is null end as locked
     from (
       select n.tenant, n.tried, n.ord, count(*) filter (where n.tried) over (order by n.ord) as nth
