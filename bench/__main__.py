@@ -12,6 +12,7 @@ NAMES = (
     "postgres_enqueue",
     "postgres_turn",
     "postgres_backlog",
+    "failover",
     "claimers",
     "worker",
     "fairness",

@@ -95,6 +95,7 @@ def test_the_documents_variables_choose_redis_with_memory_to_fall_back_on(tmp_pa
     settings = load(environ=environ, directory=tmp_path)
     assert (settings.url, settings.fallback, settings.spool) == ("rediss://:pw@cache:6380/1", "memory", "memory")
     assert settings.health_check_timeout_s == 1.5
+    assert settings.run_spooled
     assert settings.source("url") == "environment REDIS_URL"
     assert load(environ={"USE_REDIS_QUEUE": "1"}, directory=tmp_path).url == "redis://localhost:6379/0"
     assert load(environ={"USE_REDIS_QUEUE": "false"}, directory=tmp_path).url == "memory://"

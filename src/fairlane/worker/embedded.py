@@ -5,7 +5,7 @@
 
 Another thread sends the heartbeat. An attempt cannot be killed without the whole process: code that holds the
 interpreter lock longer than the lease loses the lease, and its outcome is refused. `fairlane worker` has no such
-limit.
+limit. A worker runs spooled jobs the same way while its store is away.
 """
 
 from __future__ import annotations
@@ -13,20 +13,29 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
+from fairlane.client.settings.alerts import AlertSettings
 from fairlane.core.ids import WorkerId
+from fairlane.core.ops import ALL_TENANTS, Enqueue, GetJob
 from fairlane.errors import StoreClosed
+from fairlane.stores import open_store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
 from fairlane.worker.heartbeat import FIGURES_S, HeartbeatThread, WorkerFigures
 from fairlane.worker.services import keep
 from fairlane.worker.shutdown import run_to_end
+from fairlane.worker.state import WorkerState
+
+if TYPE_CHECKING:
+    from fairlane.stores.failover import Failover
+    from fairlane.stores.failover.spool import SpooledJob
 
 log = GuardedLogger("fairlane.worker")
 
@@ -181,3 +190,124 @@ class EmbeddedWorker:
             self._loop.call_soon_threadsafe(act)
         except RuntimeError:
             return  # the loop is closed, and everything it ran has ended
+
+
+SPOOL_LOOK_S = 0.25
+SPOOL_PAGE = 1_000
+MOST_TAKEN = 200
+"""Spooled jobs taken at once: what a process that dies would leave to run again."""
+
+
+class SpooledJobs:
+    """Runs spooled jobs in this worker while their store is away, by setting (`run_spooled`).
+
+    They run on a store in memory, under the rules of the application. One that completes leaves the spool; one that
+    fails, or has not ended when the store is back and the grace is over, is left to the replay and runs there with all
+    its attempts. If this process dies, so are those it had taken. One process of a machine does this at a time.
+    """
+
+    def __init__(self, state: WorkerState, failover: Failover) -> None:
+        self._state, self._failover, self._spool = state, failover, failover.spool
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(SPOOL_LOOK_S)
+            if self._failover.is_away:
+                with self._spool.running() as ours:
+                    if ours:
+                        await LocalRun(self._state, self._failover).run()
+
+
+class LocalRun:
+    """One time that the store is away."""
+
+    def __init__(self, state: WorkerState, failover: Failover) -> None:
+        self._state, self._failover, self._spool = state, failover, failover.spool
+        self._app = local_application(state.app)
+        self._held: dict[int, SpooledJob] = {}
+        self._failed: set[int] = set()
+        self._after = 0
+        self._stepping, self._is_over = threading.Lock(), False
+
+    async def run(self) -> None:
+        log.warning("the store is away: spooled jobs run in this worker until it is back")
+        try:
+            async with running(self._app, config=self._state.config):
+                while self._failover.is_away:
+                    await asyncio.to_thread(self._step)
+                    await asyncio.sleep(SPOOL_LOOK_S)
+        finally:
+            with self._stepping:  # a step that was under way when this was cancelled ends in its thread
+                self._collect()
+                self._spool.give_back(self._held.values())
+                self._is_over = True
+            await self._app.aclose()
+
+    def _step(self) -> None:
+        with self._stepping, self._spool.replaying() as ours:
+            if not self._is_over:
+                self._collect()
+                if ours and len(self._held) < MOST_TAKEN:
+                    self._feed(self._state.app.runtime.clock.now())
+
+    def _feed(self, now: datetime) -> None:
+        page = self._spool.page(self._after, SPOOL_PAGE)
+        self._after = page[-1].seq if page else 0
+        jobs = [job for job in page if self._may_run(job, now)][: MOST_TAKEN - len(self._held)]
+        if jobs and jobs[-1] is not page[-1]:
+            self._after = jobs[-1].seq
+        self._spool.take(jobs)
+        self._held.update((job.seq, job) for job in jobs)
+        for job in jobs:
+            # One attempt: what fails here has all of its attempts where people look for it.
+            spec = replace(job.as_of(now), max_attempts=1, retry=None)
+            [receipt] = self._app.runtime.store.run(Enqueue(jobs=(spec,))).receipts
+            if receipt.id != spec.id:
+                self._failed.add(job.seq)
+
+    def _may_run(self, job: SpooledJob, now: datetime) -> bool:
+        spec = job.as_of(now)
+        is_due = spec.run_at <= now if spec.run_at is not None else not spec.delay_s
+        return is_due and not job.sent and spec.type in self._state.tasks and job.seq not in self._failed
+
+    def _collect(self) -> None:
+        """Remove completed jobs from the spool; leave those that failed to the replay."""
+        done, failed = [], []
+        for job in self._held.values():
+            found = self._app.runtime.store.run(GetJob(id=job.spec.id, scope=ALL_TENANTS))
+            status = None if found is None else found.job.status
+            if status in ("completed", "cancelled"):
+                done.append(job)
+            elif status == "dead" or job.seq in self._failed:
+                failed.append(job)
+        self._spool.remove(done)
+        self._spool.give_back(failed)
+        self._failed.update(job.seq for job in failed)
+        for job in (*done, *failed):
+            del self._held[job.seq]
+
+
+def local_application(app: Fairlane) -> Fairlane:
+    """The same tasks, limits and rules on an empty store in memory; no schedules and no alerts."""
+    theirs = app.runtime
+    settings = replace(
+        theirs.settings, url="memory://", spool=None, run_spooled=False, alerts=AlertSettings(enabled=False)
+    )
+    local = Fairlane(
+        settings=settings,
+        store=open_store("memory://", clock=theirs.clock, sqlite_library=settings.sqlite_library),
+        clock=theirs.clock,
+        chance=theirs.chance,
+    )
+    ours = local.runtime
+    ours.tasks, ours.limits, ours.classifier = dict(theirs.tasks), theirs.limits, theirs.classifier
+    ours.preparer, ours.last_exceptions, ours.has_resources = (
+        theirs.preparer,
+        theirs.last_exceptions,
+        theirs.has_resources,
+    )
+    for task in ours.tasks.values():
+        if task.definition.breaker is not None:
+            ours.circuits.declare(task.definition.breaker)
+    return local

@@ -69,6 +69,10 @@ class Engine:
         # Before the slots: they take the worker's resources from the context they are made in.
         resources = WorkerScope()
         helpers = [self.keep("progress", self.progress.run), self.keep("pauses", self.pauses.run)]
+        if (failover := state.app.runtime.access.failover) is not None and state.app.runtime.settings.run_spooled:
+            from fairlane.worker.embedded import SpooledJobs  # Imported here: it is made of an engine.
+
+            helpers.append(self.keep("spooled jobs", SpooledJobs(state, failover).run))
         slots = self._start_slots(threads)
         watchdog, duties = self.keep("watchdog", self.watchdog.run), self.keep("duties", self.duties.run)
         try:

@@ -141,6 +141,7 @@ def _from_document_variables(environ: Mapping[str, str], problems: list[str]) ->
     )
     yield Given("fallback", "memory", "environment USE_REDIS_QUEUE")
     yield Given("spool", "memory", "environment USE_REDIS_QUEUE")
+    yield Given("run_spooled", True, "environment USE_REDIS_QUEUE")
 
 
 def _truth(text: str) -> bool:

@@ -74,6 +74,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     None: they raise `StoreUnavailable`."""
     spool_capacity: _Count = 100_000
     """Jobs that the spool takes; past it an enqueue is refused."""
+    run_spooled: bool = False
+    """While the store is away, a worker of this machine runs spooled jobs; true with `USE_REDIS_QUEUE`."""
     notify: Notify = "if_waiting"
     """When an enqueue wakes workers: `if_waiting`, if one waits; `always`; `never`, they poll."""
 
@@ -227,6 +229,7 @@ class SettingArguments(TypedDict, total=False):
     health_check_timeout_s: float
     spool: str | None
     spool_capacity: int
+    run_spooled: bool
     notify: Notify
     retry: Retry | Mapping[str, Any]
     retry_by_class: Mapping[ErrorClass, Retry]

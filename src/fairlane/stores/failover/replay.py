@@ -50,11 +50,12 @@ class Replay:
         self._on_answer, self._on_news = on_answer, on_news
         self.is_ended = False
 
-    def run_pass(self) -> bool:
-        """One pass over the spool; False: another process is at it."""
+    def run_pass(self) -> None:
+        """One pass over the spool, unless another process is at it."""
         with self._spool.replaying() as ours:
             if not ours:
-                return False
+                return
+            self._spool.release_abandoned()
             after, refusals = 0, Refusals()
             while not self.is_ended and (jobs := self._spool.page(after, BATCH)):
                 after = jobs[-1].seq
@@ -63,7 +64,6 @@ class Replay:
                     self._send(list(group), refusals)
                 self._on_answer()
                 self._note_refused(jobs, refusals)
-            return True
 
     def _send(self, group: Sequence[SpooledJob], refusals: Refusals) -> None:
         """Enqueue jobs of equal terms. A call that is refused is sent again without the jobs that were the reason."""
@@ -74,6 +74,7 @@ class Replay:
                 continue
             now, terms = self._clock.now(), jobs[0].terms
             op = Enqueue(jobs=tuple(job.as_of(now) for job in jobs), capacity=terms.capacity, limits=terms.limits)
+            self._spool.note_sent(jobs)
             try:
                 result = self._primary.run(op)
             except StoreRefused as error:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakSet
 
 import msgspec
@@ -33,7 +34,7 @@ from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.memory import MemoryDatabase
 
 MEMORY = "memory"
-FILE, LOCK = "spool.db", "replay.lock"
+FILE, REPLAY_LOCK, LOCAL_LOCK = "spool.db", "replay.lock", "local.lock"
 PATIENCE_S = 5.0
 """How long an enqueue waits for other processes that write to the spool."""
 
@@ -42,10 +43,13 @@ _TABLES = (
   seq        integer primary key autoincrement,
   id         text not null unique,
   spooled_at integer not null,
-  terms      text not null,  -- capacity and limits of the call
+  terms      text not null,               -- capacity and limits of the call
   spec       text not null,
-  refused    text            -- why the store refused it at the last replay
+  local      integer not null default 0,  -- 1: a worker of this machine runs it
+  sent       integer not null,            -- 1: the store may have it
+  refused    text                         -- why the store refused it at the last replay
 )""",
+    "create index if not exists fairlane_spool_local on fairlane_spool (seq) where local = 1",
     "create index if not exists fairlane_spool_refused on fairlane_spool (seq) where refused is not null",
     # A count of its own: counting a hundred thousand rows takes longer than adding one.
     "create table if not exists fairlane_spool_state (jobs integer not null, owner text not null)",
@@ -64,6 +68,8 @@ class SpooledJob(Struct, frozen=True):
     spooled_at: datetime
     terms: Terms
     spec: JobSpec
+    sent: bool
+    """The store may have it: only the replay can tell."""
     refused: str | None
 
     def as_of(self, now: datetime) -> JobSpec:
@@ -100,34 +106,36 @@ class Spool:
     ) -> None:
         self.capacity, self._clock = capacity, clock or SystemClock()
         self.place = MEMORY if place == MEMORY else str(Path(place).absolute())
-        self._lock: ReplayLock | None = None
+        self._replay_lock: FileLock | ThreadLock
+        self._local_lock: FileLock | ThreadLock
         self._database: Database | MemoryDatabase
         self._change: Callable[[Callable[[Driver], Any]], Any]
         self._read: Callable[[Callable[[Driver], Any]], Any]
         if self.place == MEMORY:
             self._database = memory = MemoryDatabase(library)
             self._change, self._read = memory.change, memory.read
+            self._replay_lock, self._local_lock = ThreadLock(), ThreadLock()
         else:
             directory = _directory(Path(self.place))
             self._database = file = Database(located(directory / FILE), library, PATIENCE_S, SystemChance())
             self._change, self._read = file.change_any_schema, file.read_any_schema
-            self._lock = ReplayLock(directory / LOCK)
+            self._replay_lock, self._local_lock = FileLock(directory / REPLAY_LOCK), FileLock(directory / LOCAL_LOCK)
         try:
             self._change(lambda db: self._set_up(db, owner))
         except BaseException:
             self._database.close()
             raise
 
-    def add(self, op: Enqueue) -> EnqueueResult:
+    def add(self, op: Enqueue, *, sent: bool = False) -> EnqueueResult:
         """Keep all jobs of a call, or raise `SpoolFull`. A job that is there already is kept once.
 
-        Keys and limits kept in the store are looked at when the jobs are replayed.
+        `sent`: the store may have done the call. Keys, and limits kept in the store, are looked at at the replay.
         """
         if refused := _too_large(op):
             return EnqueueResult(refused=refused)
         now = to_us(self._clock.now())
         terms = msgspec.json.encode(Terms(op.capacity, op.limits)).decode()
-        rows = [(str(job.id), now, terms, _text(job)) for job in op.jobs]
+        rows = [(str(job.id), now, terms, _text(job), sent) for job in op.jobs]
 
         def work(db: Driver) -> list[Disposition]:
             [(before,)] = db.execute("select jobs from fairlane_spool_state")
@@ -144,11 +152,14 @@ class Spool:
         return EnqueueResult(receipts=tuple(receipts), spooled=True)
 
     def page(self, after: int, limit: int) -> list[SpooledJob]:
-        """The next jobs in order; `after` is the `seq` of the last one seen, 0 at the beginning."""
-        sql = "select seq, spooled_at, terms, spec, refused from fairlane_spool where seq > ? order by seq limit ?"
+        """The next jobs in order that no worker runs; `after` is the `seq` of the last one seen, 0 at the beginning."""
+        sql = (
+            "select seq, spooled_at, terms, spec, sent, refused from fairlane_spool "
+            "where seq > ? and local = 0 order by seq limit ?"
+        )
         return [
-            SpooledJob(seq, from_us(at), _read_terms(terms), _read_spec(spec), refused)
-            for seq, at, terms, spec, refused in self._read(lambda db: db.execute(sql, (after, limit)))
+            SpooledJob(seq, from_us(at), _read_terms(terms), _read_spec(spec), bool(sent), refused)
+            for seq, at, terms, spec, sent, refused in self._read(lambda db: db.execute(sql, (after, limit)))
         ]
 
     def remove(self, jobs: Iterable[SpooledJob]) -> None:
@@ -184,14 +195,37 @@ class Spool:
         found: SpoolDepth = self._read(work)
         return found
 
-    @contextmanager
-    def replaying(self) -> Iterator[bool]:
-        """Whether this process may replay now; no other one can before it leaves."""
-        if self._lock is None:
-            yield True
-            return
-        with self._lock.held() as ours:
-            yield ours
+    def replaying(self) -> AbstractContextManager[bool]:
+        """Whether this process may send or take jobs now; no other one can before it leaves."""
+        return self._replay_lock.held()
+
+    def running(self) -> AbstractContextManager[bool]:
+        """Whether this process may run jobs now; no other one of the machine can before it leaves."""
+        return self._local_lock.held()
+
+    def take(self, jobs: Iterable[SpooledJob]) -> None:
+        """Keep jobs from the replay, while this process runs them."""
+        self._mark("local = 1", jobs)
+
+    def give_back(self, jobs: Iterable[SpooledJob]) -> None:
+        """Leave jobs to the replay again."""
+        self._mark("local = 0", jobs)
+
+    def note_sent(self, jobs: Iterable[SpooledJob]) -> None:
+        """The store may have these from now on: they are not run here."""
+        self._mark("sent = 1", [job for job in jobs if not job.sent])
+
+    def release_abandoned(self) -> None:
+        """Give back what a process had taken that has died."""
+        with self._local_lock.held() as ours:
+            if ours:
+                self._change(lambda db: db.execute("update fairlane_spool set local = 0 where local = 1"))
+
+    def _mark(self, change: Literal["local = 1", "local = 0", "sent = 1"], jobs: Iterable[SpooledJob]) -> None:
+        rows = [(job.seq,) for job in jobs]
+        if rows:
+            sql = f"update fairlane_spool set {change} where seq = ?"  # noqa: S608 - one of three texts of ours
+            self._change(lambda db: db.executemany(sql, rows))
 
     def close(self) -> None:
         self._database.close()
@@ -237,8 +271,10 @@ def _too_large(op: Enqueue) -> LimitHit | None:
     return None
 
 
-def _added(db: Driver, row: tuple[str, int, str, str]) -> Disposition:
-    added = "insert into fairlane_spool (id, spooled_at, terms, spec) values (?, ?, ?, ?) on conflict do nothing"
+def _added(db: Driver, row: tuple[str, int, str, str, bool]) -> Disposition:
+    added = (
+        "insert into fairlane_spool (id, spooled_at, terms, spec, sent) values (?, ?, ?, ?, ?) on conflict do nothing"
+    )
     if db.execute(f"{added} returning 1", row):
         return "created"
     [(spec,)] = db.execute("select spec from fairlane_spool where id = ?", (row[0],))
@@ -258,35 +294,56 @@ _read_spec = msgspec.json.Decoder(JobSpec).decode
 _read_terms = msgspec.json.Decoder(Terms).decode
 
 
-class ReplayLock:
+class FileLock:
     """A lock that the system releases when its process ends, however it ends."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._file: int | None = None
+        self._files: set[int] = set()
         _locks.add(self)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        self._file = file = os.open(self._place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        """Whether it is ours; does not wait."""
+        file = os.open(self._place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._files.add(file)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
+            yield _is_locked(file)
         finally:
-            self._file = None
+            self._files.discard(file)
             os.close(file)
 
     def forget(self) -> None:
         """In a forked child: a copy of the file would hold the lock for as long as the child lives."""
-        if self._file is not None:
-            with suppress(OSError):
-                os.close(self._file)
-            self._file = None
+        while self._files:
+            os.close(self._files.pop())
 
 
-_locks: WeakSet[ReplayLock] = WeakSet()
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class ThreadLock:
+    """The same within one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        ours = self._lock.acquire(blocking=False)
+        try:
+            yield ours
+        finally:
+            if ours:
+                self._lock.release()
+
+
+_locks: WeakSet[FileLock] = WeakSet()
 
 
 def _after_fork() -> None:

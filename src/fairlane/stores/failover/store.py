@@ -96,22 +96,26 @@ class Failover:
         threads = self._started()
         if on is not None:
             return self.primary.run(op, on=on)
+        is_sent = False
         try:
             self._require_reachable()
+            is_sent = True
             if isinstance(op, PROMPT):
                 return self._answered(threads.calls.submit(self.primary.run, op))
             return self.primary.run(op)
         except StoreUnavailable as error:
             if not self._is_to_be_spooled(op, error):
                 raise
-        return cast("T", self._spooled(cast("Enqueue", op)))
+        return cast("T", self._spooled(cast("Enqueue", op), is_sent))
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         threads = self._started()
         if on is not None:
             return await self.primary.arun(op, on=on)
+        is_sent = False
         try:
             self._require_reachable()
+            is_sent = True
             if isinstance(op, PROMPT):
                 return await self._awaited(op)
             return await self.primary.arun(op)
@@ -119,13 +123,17 @@ class Failover:
             if not self._is_to_be_spooled(op, error):
                 raise
         loop = asyncio.get_running_loop()
-        return cast("T", await loop.run_in_executor(threads.spool, self._spooled, cast("Enqueue", op)))
+        return cast("T", await loop.run_in_executor(threads.spool, self._spooled, cast("Enqueue", op), is_sent))
 
     def listener(self, worker: WorkerId) -> Listener:
         return self.primary.listener(worker)
 
     def migrator(self) -> Migrator | None:
         return self.primary.migrator()
+
+    @property
+    def is_away(self) -> bool:
+        return self._why is not None
 
     def state(self) -> FailoverState:
         why = self._why
@@ -186,9 +194,9 @@ class Failover:
         if not call.cancelled():
             call.exception()
 
-    def _spooled(self, op: Enqueue) -> EnqueueResult:
+    def _spooled(self, op: Enqueue, is_sent: bool) -> EnqueueResult:
         try:
-            return self.spool.add(op)
+            return self.spool.add(op, sent=is_sent)
         except StoreUnavailable as error:
             why = "it is away" if self._why is None else self._why.why
             also = f"{why}; nor can the spool {self.spool.place} be used: {error.why}"
@@ -233,10 +241,14 @@ class Failover:
 
     def _step(self) -> float:
         """Ask for the primary if it is away, replay what the spool holds; returns the seconds until the next step."""
+        was_away = self._why is not None
         try:
             has_jobs = self.spool.depth().jobs > 0
-            if not (has_jobs and self._replay.run_pass()) and self._why is not None:
+            if was_away:
                 self.primary.run(Check())
+            if has_jobs:
+                self._replay.run_pass()
+            if was_away:
                 self._note_back()
             self._failure = None
             return LOOK_S

@@ -1,0 +1,142 @@
+"""Spooled jobs that run in a worker while their store is away: each once, and what fails is left to the store."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, Retry
+from fairlane.alerts.observations import of_workers
+from fairlane.client.store_access import open_spool
+from fairlane.core.ops import Enqueue
+from fairlane.stores.failover import Spool
+from fairlane.worker.config import WorkerConfig
+from tests.faults.eventually import eventually
+from tests.faults.places import Place
+from tests.servers.proxy import PASS, RESET, Proxy
+from tests.support.samples import Making
+
+
+class Shop:
+    """An application whose way to the server can be cut."""
+
+    def __init__(self, place: Place, proxy: Proxy, **settings: Any) -> None:
+        self._proxy, self.ran = proxy, list[int]()
+        self.app = Fairlane(place.through(proxy.port), **{"spool": "memory", "run_spooled": True, **settings})
+
+        def note(n: int) -> int:
+            self.ran.append(n)
+            if n == 13:
+                raise RuntimeError("out of luck")
+            return n
+
+        self.task = self.app.task(name="t", retry=Retry(max_attempts=1))(note)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self._proxy.plan = RESET
+        self._proxy.cut_all()
+        try:
+            yield
+        finally:
+            self._proxy.plan = PASS
+
+    def wait_until_empty(self) -> None:
+        failover = self.app.runtime.access.failover
+        assert failover is not None
+        eventually(lambda: not failover.is_away and failover.state().spool.jobs == 0, 30)
+
+
+@pytest.fixture(params=["directory", "memory"])
+def shop(request: pytest.FixtureRequest, place: Place, proxy: Proxy, tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(place, proxy, **({"spool": str(tmp_path)} if request.param == "directory" else {}))
+    with shop.app:
+        yield shop
+
+
+@pytest.mark.requirement("Q5", "D16")
+def test_jobs_spooled_while_the_store_is_away_run_here_and_not_again_when_it_is_back(shop: Shop, place: Place) -> None:
+    with shop.app.running(slots=2):
+        with shop.away():
+            shop.task.enqueue(n=0)  # if the store may have this one, it is left to the replay
+            for n in (1, 2, 3):
+                shop.task.enqueue(n=n)
+            eventually(lambda: {1, 2, 3} <= set(shop.ran), 30)
+        shop.wait_until_empty()
+        eventually(lambda: len(shop.ran) >= 4, 30)
+        assert shop.task.enqueue(n=4).result(timeout=30) == 4
+    assert sorted(shop.ran) == [0, 1, 2, 3, 4]
+    assert place.jobs() <= 2
+
+
+def test_a_job_that_fails_here_runs_in_the_store_and_dies_where_people_look(shop: Shop) -> None:
+    with shop.app.running(slots=1):
+        with shop.away():
+            shop.task.enqueue(n=0)
+            handle = shop.task.enqueue(n=13)
+            eventually(lambda: 13 in shop.ran, 30)
+        shop.wait_until_empty()
+        eventually(lambda: handle.status() == "dead", 30)
+    assert sorted(shop.ran) == [0, 13, 13]
+    [letter] = shop.app.dead_letters.list().dead_letters
+    assert letter.job.id == handle.id
+
+
+def test_without_the_setting_jobs_wait_for_the_store(place: Place, proxy: Proxy) -> None:
+    shop = Shop(place, proxy, run_spooled=False)
+    with shop.app, shop.app.running(slots=1):
+        with shop.away():
+            for n in (0, 1):
+                shop.task.enqueue(n=n)
+            assert shop.ran == []
+        eventually(lambda: shop.ran == [0, 1], 30)
+    assert place.jobs() == 2
+
+
+@pytest.mark.requirement("I12")
+def test_workers_report_what_waits_in_the_spool_to_the_alert(tmp_path: Path) -> None:
+    with Fairlane(f"sqlite:///{tmp_path}/jobs.db", spool=str(tmp_path / "spool")) as app:
+        app.task(name="t")(lambda: None)
+        app.queues.pause("bulk", refuse=True)
+        spool = open_spool(app.runtime.settings)
+        spool.add(Enqueue(jobs=(Making(2).job(queue="bulk"),)))
+        spool.close()
+        with app.running(slots=1, config=WorkerConfig(lease_s=1.5)):
+            eventually(lambda: [worker.figures.get("spool.jobs") for worker in app.workers.list().workers] == [1.0])
+            seen = {one.kind: one.value for one in of_workers(app.workers.list())}
+    assert seen["spool_jobs"] == 1.0
+
+
+TAKEN = """
+import sys, time, os
+from fairlane.stores.failover import Spool
+spool = Spool(sys.argv[1])
+with spool.running() as ours, spool.replaying() as may_take:
+    assert ours and may_take
+    spool.take(spool.page(0, 10))
+    print("taken", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.requirement("Q5", "Q17")
+def test_jobs_of_a_worker_that_died_while_it_ran_them_are_left_to_the_replay(tmp_path: Path) -> None:
+    spool, making = Spool(tmp_path), Making(1)
+    spool.add(Enqueue(jobs=tuple(making.job() for _ in range(3))))
+    with subprocess.Popen([sys.executable, "-c", TAKEN, str(tmp_path)], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"taken\n"
+        spool.release_abandoned()
+        assert spool.page(0, 10) == []
+        assert spool.depth().jobs == 3
+        worker.send_signal(signal.SIGKILL)
+    spool.release_abandoned()
+    assert len(spool.page(0, 10)) == 3
+    spool.close()
