@@ -51,8 +51,31 @@ def test_a_terminal_that_wants_none_gets_plain_text(scene: Scene, env: dict[str,
         assert ESCAPE not in on_a_terminal(*words, "--url", scene.url, **env)
 
 
-def test_a_narrow_terminal_still_gets_whole_ids(scene: Scene) -> None:
-    assert scene.waiting in on_a_terminal("jobs", "list", "--url", scene.url, COLUMNS="70")
+def test_a_narrow_terminal_gets_short_ids_and_fewer_columns_but_no_broken_word(scene: Scene, tmp_path: Path) -> None:
+    with Terminal("fairlane", "jobs", "list", "--url", scene.url, cwd=tmp_path, columns=80) as terminal:
+        assert terminal.ended() == 0
+        lines = terminal.text.replace("\r", "").splitlines()
+    short = scene.waiting.rpartition("-")[2]
+    assert any(line.startswith(f"{short} ") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[1] for line in lines[1:5]] == ["mail.send", "crm.sync", "billing.charge", "mail.send"]
+    assert "left out: priority, due; --wide shows all" in terminal.text
+    wide = on_a_terminal("jobs", "list", "--wide", "--url", scene.url, COLUMNS="80")
+    assert scene.waiting in wide
+    assert "priority" in wide
+
+
+def test_a_part_of_an_id_is_accepted_where_it_names_one_job(run: Run, scene: Scene) -> None:
+    short = scene.waiting.rpartition("-")[2]
+    for part in (short, short[-8:], scene.waiting[:-2], scene.waiting.upper(), scene.waiting.replace("-", "")):
+        assert f"id               {scene.waiting}" in run("jobs", "show", part, "--url", scene.url).stdout, part
+    assert "globex" in run("jobs", "show", short, "--tenant", "globex", "--url", scene.url).stdout
+    other = run("jobs", "show", short, "--tenant", "acme", "--url", scene.url)
+    assert (other.exit_code, "give it in full" in other.stderr) == (3, True)
+    both = run("jobs", "cancel", scene.waiting[:6], "--url", scene.url)
+    assert (both.exit_code, "4 of the newest jobs have an id like that" in both.stderr) == (2, True)
+    assert run("jobs", "why", short, "--url", scene.url).exit_code == 0
+    assert "cancelled" in run("jobs", "cancel", short, "--url", scene.url).stdout
 
 
 def test_what_jobs_carry_cannot_steer_the_terminal(run: Run, url: str) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,20 +190,37 @@ class Printer:
         """Print a note for people, on stderr."""
         click.echo(printable(text, keep=_KEPT), err=True)
 
-    def table(self, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    def table(
+        self, titles: Sequence[str], rows: Iterable[Sequence[object]], *, drops: Sequence[str] | None = None
+    ) -> None:
+        """Print a table; on a narrow terminal ids are shortened, then the columns of `drops` left out, in their order.
+
+        With an empty `drops` every line is as wide as it has to be.
+        """
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
         if self.console is not None:
-            self._rich_table(self.console, titles, cells)
+            shown = _fitted([list(titles), *cells], drops or (), self.console.width)
+            left_out = [title for title in titles if title not in shown[0]]
+            self._rich_table(self.console, shown[0], shown[1:], soft_wrap=drops == ())
+            if left_out:
+                self.note(f"left out: {', '.join(left_out)}; --wide shows all")
             return
         widths = [max(len(row[at]) for row in [list(titles), *cells]) for at in range(len(titles))]
         for row in [[title.upper() for title in titles], *cells]:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
-    def records(self, columns: Sequence[Column], records: Iterable[Any], style: Style = PLAIN) -> None:
+    def records(
+        self,
+        columns: Sequence[Column],
+        records: Iterable[Any],
+        style: Style = PLAIN,
+        drops: Sequence[str] | None = None,
+    ) -> None:
         """Print a table of records, a column for each field named."""
         titled = [(heading(column), column) if isinstance(column, str) else column for column in columns]
         readers = [_reader(source, style) for _, source in titled]
-        self.table([title for title, _ in titled], [[read(record) for read in readers] for record in records])
+        rows = [[read(record) for read in readers] for record in records]
+        self.table([title for title, _ in titled], rows, drops=drops)
 
     def listing(
         self,
@@ -214,6 +231,7 @@ class Printer:
         empty: str,
         style: Style = PLAIN,
         turn: str = "--before",
+        drops: Sequence[str] | None = None,
     ) -> None:
         """Print a page whose field `name` holds the records, or a tuple of records: as JSON or as a table.
 
@@ -224,7 +242,7 @@ class Printer:
             return
         records = found if isinstance(found, tuple) else getattr(found, name)
         if records:
-            self.records(columns, records, style)
+            self.records(columns, records, style, drops)
         else:
             self.note(empty)
         if getattr(found, "next", None) is not None:
@@ -256,7 +274,7 @@ class Printer:
         self.console.print(Text.assemble((name, "bold"), "  ", (value, STYLES.get(value, ""))), soft_wrap=True)
 
     @staticmethod
-    def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]]) -> None:
+    def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]], *, soft_wrap: bool) -> None:
         from rich.table import Table
         from rich.text import Text
 
@@ -266,7 +284,34 @@ class Printer:
             table.add_column(title, no_wrap=title == "id", overflow="fold")
         for row in rows:
             table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
-        console.print(table)
+        console.print(table, soft_wrap=soft_wrap, width=10_000 if soft_wrap else None)
+
+
+def _fitted(table: list[list[str]], drops: Sequence[str], width: int) -> list[list[str]]:
+    """The table, titles first, made narrower until it fits: ids by their last block, then without columns."""
+    steps: list[Callable[[list[list[str]]], list[list[str]]]] = [_with_short_ids] if drops else []
+    steps += [partial(_without, title=title) for title in drops]
+    for step in steps:
+        widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+        if sum(widths) + 2 * len(widths) <= width:
+            break
+        table = step(table)
+    return table
+
+
+def _with_short_ids(table: list[list[str]]) -> list[list[str]]:
+    titles, *rows = table
+    if "id" not in titles:
+        return table
+    at = titles.index("id")
+    return [titles, *([*row[:at], row[at].rpartition("-")[2], *row[at + 1 :]] for row in rows)]
+
+
+def _without(table: list[list[str]], title: str) -> list[list[str]]:
+    if title not in table[0]:
+        return table
+    at = table[0].index(title)
+    return [[*row[:at], *row[at + 1 :]] for row in table]
 
 
 @contextmanager

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("id", "status", "job.tenant", "job.type", "died_at", "acknowledged_by", "error_type", "reason")
+DROPS = ("acknowledged by", "error type", "status", "tenant")
+"""Columns that a narrow terminal leaves out, this one first."""
 GROUP_COLUMNS = ("fingerprint", "type", "count", "tenants", "first_at", "last_at", "error_type", "reason")
 
 ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
@@ -63,11 +65,14 @@ def _filters(command: F) -> F:
 
 @dead_letters.command("list")
 @_filters
+@click.option("--wide", is_flag=True, help="All columns, however narrow the terminal is.")
 @paged
 @in_scope
 @at_store
 @prints
-def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At, out: Printer, **filters: Any) -> None:
+def list_dead_letters(
+    tenant: str | None, limit: int, before: int | None, wide: bool, at: At, out: Printer, **filters: Any
+) -> None:
     """List dead letters, newest first."""
     from fairlane.core.ops import COUNT_CAP
 
@@ -76,7 +81,7 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
         page = client.dead_letters.list(tenant=tenant, before=before, limit=limit, **given)
         now = client.runtime.clock.now()
     empty = "no dead letter matches" if given or tenant else "there are no dead letters"
-    out.listing("dead_letters", page, COLUMNS, empty=empty, style=Style(now))
+    out.listing("dead_letters", page, COLUMNS, empty=empty, style=Style(now), drops=() if wide else DROPS)
     if page.dead_letters and not out.as_json:
         out.note(f"{count(page.total, COUNT_CAP)} in total; `fairlane dead-letters show ID` shows one in full")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,14 +24,17 @@ from fairlane.cli.options import (
     read_span,
     type_option,
 )
-from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, plural, span
+from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style, facts_of, indented, instant, plural, span
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
+from fairlane.core.ops import MAX_PAGE
 from fairlane.core.text import one_line
 from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:
+    from fairlane.client.admin.bulk_acts import ManyActs, OnEach
     from fairlane.client.admin.jobs import JobVerb
+    from fairlane.client.app import Fairlane
     from fairlane.core.clock import Clock
     from fairlane.core.job import Attempt, Job
     from fairlane.core.ops import JobDetail
@@ -54,12 +58,19 @@ ATTEMPT_COLUMNS: tuple[Column, ...] = (
     *("attempt", "outcome", "started_at", "ended_at", ("took", _took), "worker", "expires_at"),
     *("error_type", "error_message"),
 )
+DROPS = ("due", "priority", "queue", "attempts", "enqueued")
+"""Columns that a narrow terminal leaves out, this one first."""
 APART = frozenset({"seq", "attempt", "payload", "result", "error_class", "error_type", "last_error", "last_error_at"})
 """Fields of a job that its facts leave out or show at the end."""
 JOB_FILTERS = (
     *("status", "queue", "type", "tenant", "category", "correlation_id", "parent", "created_by", "idempotency_key"),
     *("since", "until"),
 )
+
+NEWEST = 1_000
+"""Jobs among which a part of an id is looked for."""
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_PART_OF_ID = re.compile(r"[0-9a-f][0-9a-f-]{5,35}")
 
 ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
@@ -85,6 +96,7 @@ def jobs() -> None:
     "--since", type=instant_back, metavar="WHEN", help="Enqueued at or after: an instant, or a span such as 1h."
 )
 @click.option("--until", type=instant_back, metavar="WHEN", help="Enqueued before.")
+@click.option("--wide", is_flag=True, help="Whole ids and all columns, however narrow the terminal is.")
 @paged
 @in_scope
 @at_store
@@ -94,6 +106,7 @@ def list_jobs(
     tenant: str | None,
     limit: int,
     before: int | None,
+    wide: bool,
     at: At,
     out: Printer,
     **options: Any,
@@ -110,7 +123,7 @@ def list_jobs(
         asked = _for_client(filters, client.runtime.clock)
         page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
     empty = "no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one"
-    out.listing("jobs", page, COLUMNS, empty=empty, style=Style(now))
+    out.listing("jobs", page, COLUMNS, empty=empty, style=Style(now), drops=() if wide else DROPS)
 
 
 @jobs.command()
@@ -120,8 +133,9 @@ def list_jobs(
 @prints
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one job with all its attempts."""
-    target = _job_id(id)
+    given = _checked_id(id)
     with at.client() as client:
+        target = _whole_id(client, given, tenant)
         detail = client.jobs.detail(target, tenant=tenant)
     if detail is None:
         raise JobNotFound(target)
@@ -140,9 +154,10 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @prints
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Explain why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
-    target = _job_id(job_id)
+    job_id = _checked_id(job_id)
     app = at.application()
     with at.client() as client:
+        target = _whole_id(client, job_id, tenant)
         explanation = client.jobs.why(target, tenant=tenant, rules=None if app is None else app.runtime)
     if out.as_json:
         out.data(explanation)
@@ -235,11 +250,16 @@ def reset(
 
 
 def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, **about: Any) -> None:
-    targets = [_job_id(text) for text in ids]
+    given = [_checked_id(text) for text in ids]
+
+    def act(client: Fairlane, on_each: OnEach) -> ManyActs[Job]:
+        targets = [_whole_id(client, text, about["tenant"]) for text in given]
+        return client.jobs.act_on_many(verb, targets, on_each=on_each, **about)
+
     act_on_several(
-        f"{verb.capitalize()} {plural(len(targets), 'job')}?",
-        lambda client, on_each: client.jobs.act_on_many(verb, targets, on_each=on_each, **about),
-        several=len(targets) > 1,
+        f"{verb.capitalize()} {plural(len(given), 'job')}?",
+        act,
+        several=len(given) > 1,
         name="jobs",
         line=job_line,
         yes=yes,
@@ -270,11 +290,32 @@ def _for_client(filters: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     return asked
 
 
-def _job_id(text: str) -> UUID:
-    try:
+def _whole_id(client: Fairlane, text: str, tenant: str | None) -> UUID:
+    """The job's id: given in full, or by its beginning or end if it is one of the newest jobs."""
+    if _ID.fullmatch(text):
         return UUID(text)
-    except ValueError:
-        raise InvalidOption("ID", text, "a job's id, as `fairlane jobs list` shows it") from None
+    found: set[UUID] = set()
+    before: int | None = None
+    for _ in range(NEWEST // MAX_PAGE):
+        page = client.jobs.list(tenant=tenant, before=before, limit=MAX_PAGE)
+        found |= {job.id for job in page.jobs if str(job.id).startswith(text) or str(job.id).endswith(text)}
+        before = page.next
+        if before is None:
+            break
+    if len(found) > 1:
+        raise InvalidOption("ID", text, f"more of it: {len(found)} of the newest jobs have an id like that")
+    if not found:
+        where = f"none of the newest {NEWEST:,} jobs has an id that begins or ends like that"
+        raise Failed(f'no job "{text}": {where}; give it in full', NOT_FOUND)
+    return found.pop()
+
+
+def _checked_id(text: str) -> str:
+    """The text if it may be an id or a part of one; nothing is looked up."""
+    text = text.lower()
+    if not _PART_OF_ID.fullmatch(text):
+        raise InvalidOption("ID", text, "a job's id, as `fairlane jobs list` shows it")
+    return text
 
 
 def job_line(job: Job) -> str:
