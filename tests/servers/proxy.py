@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterable
@@ -47,11 +48,13 @@ RESET = Plan(cut_sent=0, how="reset")
 class Proxy:
     """Listens on a port of 127.0.0.1 and passes connections on to another port, as `plan` says.
 
-    A new `plan` counts for connections opened after it; `cut_all` strikes the open ones.
+    A new `plan` counts for connections opened after it; `cut_all` strikes the open ones. With `tls` clients speak TLS
+    to it, and it does not to the server.
     """
 
-    def __init__(self, target_port: int, plan: Plan = PASS) -> None:
+    def __init__(self, target_port: int, plan: Plan = PASS, tls: ssl.SSLContext | None = None) -> None:
         self.plan = plan
+        self._tls = tls
         self._target_port = target_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -97,7 +100,7 @@ class Proxy:
             runner.run(self._run())
 
     async def _run(self) -> None:
-        async with await asyncio.start_server(self._accept, sock=self._listener) as server:
+        async with await asyncio.start_server(self._accept, sock=self._listener, ssl=self._tls) as server:
             await self._stopped.wait()
             server.close()
             for link in self._links:

@@ -33,7 +33,7 @@ class RedisConnector:
             self._given: dict[str, Any] = dict(synchronous.parse_url(url))
         except ValueError as error:
             raise ConfigError(f'url = "{redacted(url)}": not a Redis address: {error}') from None
-        self._class = self._given.pop("connection_class", None)
+        self._class: type[Any] = self._given.pop("connection_class", synchronous.Connection)
         self._given |= {
             "protocol": 2,
             "socket_connect_timeout": connect_timeout_s,
@@ -42,30 +42,56 @@ class RedisConnector:
         }
         if self._class is not synchronous.UnixDomainSocketConnection:
             self._given.setdefault("socket_keepalive", True)
+        self._node: tuple[str, int] | None = None
+        try:
+            self._make(synchronous, None)
+        except (TypeError, ValueError, their.RedisError) as error:
+            raise ConfigError(f'url = "{redacted(url)}": {error}') from None
 
     def move_to(self, host: str, port: int) -> None:
-        if self._class is synchronous.UnixDomainSocketConnection:
-            self._class = None
-            self._given.pop("path", None)
-        self._given |= {"host": host, "port": port}
+        """Connect to this node of the cluster from now on; without a host: another port of the one we know."""
+        known = self._node[0] if self._node else self._given.get("host", "localhost")
+        self._node = (host if host not in ("", "?") else known, port)
 
     def connect(self) -> Connection:
-        kind = self._class or synchronous.Connection
-        conn: Connection = kind(**self._given, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
-        try:
-            conn.connect()
-        except (their.RedisError, OSError) as error:
-            raise unreachable(error) from error
-        return conn
+        while True:
+            node = self._node
+            conn: Connection = self._make(synchronous, redis.retry.Retry(redis.backoff.NoBackoff(), 0))
+            try:
+                conn.connect()
+            except (their.RedisError, OSError) as error:
+                if self._has_left(node):
+                    continue
+                raise unreachable(error) from error
+            return conn
 
     async def aconnect(self) -> AsyncConnection:
-        kind = getattr(asynchronous, (self._class or synchronous.Connection).__name__)
-        conn: AsyncConnection = kind(**self._given, retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0))
-        try:
-            await conn.connect()
-        except (their.RedisError, OSError) as error:
-            raise unreachable(error) from error
-        return conn
+        while True:
+            node = self._node
+            retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
+            conn: AsyncConnection = self._make(asynchronous, retry)
+            try:
+                await conn.connect()
+            except (their.RedisError, OSError) as error:
+                if self._has_left(node):
+                    continue
+                raise unreachable(error) from error
+            return conn
+
+    def _make(self, library: Any, retry: Any) -> Any:
+        if self._node is None:
+            return getattr(library, self._class.__name__)(**self._given, retry=retry)
+        there = {name: value for name, value in self._given.items() if name != "path"}
+        there |= {"host": self._node[0], "port": self._node[1]}
+        kind = self._class if self._class is synchronous.SSLConnection else synchronous.Connection
+        return getattr(library, kind.__name__)(**there, retry=retry)
+
+    def _has_left(self, node: tuple[str, int] | None) -> bool:
+        """A node that served our slot cannot be reached: the address given may know its successor."""
+        if node is None:
+            return False
+        self._node = None
+        return True
 
 
 class ConnectionKeeper:
@@ -182,10 +208,8 @@ class ConnectionKeeper:
         self._loops.clear()
 
     async def aclose(self) -> None:
-        self.closed = True
-        if asyncio.get_running_loop() in self._loops:
-            await self.aforget_idle()
         self.close()
+        await asyncio.sleep(0)  # transports of this loop end when it goes on: it may be closed after this
 
 
 def _hang_up(conn: AsyncConnection) -> None:

@@ -24,6 +24,10 @@ EVERY_SECOND = (
     'appendfsync is "{fsync}": a power failure may lose {what}. '
     'Set it to "always" where no acknowledged job may be lost'
 )
+FSYNC_UNKNOWN = (
+    "appendfsync is unknown, since the server refuses CONFIG GET: a power failure may lose the last second. "
+    'Allow this user "+config|get", or see to it that appendfsync is "always"'
+)
 
 
 def facts_of(info: bytes) -> dict[str, str]:
@@ -45,7 +49,8 @@ def refuse_unsafe(facts: dict[str, str]) -> None:
 @handles
 def check(work: Work, op: Check) -> Steps[Health]:
     yield from work.read(("HLEN", "meta"), watch=False)
-    [info, settings] = yield Commands((("INFO",), ("CONFIG", "GET", "appendfsync")))
+    [info] = yield Commands((("INFO",),))
+    [settings] = yield Commands((("CONFIG", "GET", "appendfsync"),), optional=True)
     facts = facts_of(info)
     appendonly = facts.get("aof_enabled") == "1"
     fsync = _setting(settings)
@@ -55,6 +60,8 @@ def check(work: Work, op: Check) -> Steps[Health]:
     elif fsync in ("everysec", "no"):
         what = "the last second" if fsync == "everysec" else "the last half minute"
         degraded.append(EVERY_SECOND.format(fsync=fsync, what=what))
+    elif fsync is None:
+        degraded.append(FSYNC_UNKNOWN)
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
         degraded.append(EVICTS.format(policy=facts["maxmemory_policy"]))
     name = f"Valkey {facts['valkey_version']}" if "valkey_version" in facts else f"Redis {facts.get('redis_version')}"

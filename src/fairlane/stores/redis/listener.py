@@ -17,6 +17,7 @@ from fairlane.stores.redis.connection import Connection, RedisConnector
 
 RETRY_S = 1.0
 PROBE_EVERY_S = 10.0
+PROBE_WITHIN_S = 5.0
 
 
 class RedisListener:
@@ -38,10 +39,8 @@ class RedisListener:
             if conn is None:
                 self._subscribe()
                 return True
-            if self._clock.monotonic() - self._heard_s > PROBE_EVERY_S:
-                conn.send_command("PING", check_health=False)  # answered by a message, or by a broken connection
-                self._heard_s = self._clock.monotonic()
-            return self._hears(conn, timeout_s)
+            is_due = self._clock.monotonic() - self._heard_s > PROBE_EVERY_S
+            return (is_due and self._probe(conn)) or self._hears(conn, timeout_s)
         except (their.RedisError, StoreUnavailable, OSError):
             self.close()
             time.sleep(min(timeout_s, RETRY_S))
@@ -65,20 +64,32 @@ class RedisListener:
             raise
         self._conn, self._heard_s = conn, self._clock.monotonic()
 
-    def _hears(self, conn: Connection, within_s: float) -> bool:
-        """Whether a message comes, asleep until then. Answers to probes are none."""
-        ends_s = self._clock.monotonic() + within_s
+    def _probe(self, conn: Connection) -> bool:
+        """A broken connection looks like one that nobody publishes to: ask the server. True: a message came, too."""
+        conn.send_command("PING", check_health=False)
         woken = False
-        while True:
-            left_s = 0.0 if woken else max(ends_s - self._clock.monotonic(), 0.0)
-            if not conn.can_read(timeout=0) and not _is_spoken_to(conn, left_s):
+        while _is_spoken_to(conn, PROBE_WITHIN_S):
+            if self._read(conn) == b"pong":
                 return woken
-            answer = conn.read_response()
-            self._heard_s = self._clock.monotonic()
-            woken = woken or answer[0] == b"message"
+            woken = True
+        raise their.TimeoutError("the server does not answer")
+
+    def _hears(self, conn: Connection, within_s: float) -> bool:
+        """Whether a message comes, asleep until then."""
+        woken = _is_spoken_to(conn, within_s)
+        while _is_spoken_to(conn, 0.0):
+            self._read(conn)
+        return woken
+
+    def _read(self, conn: Connection) -> bytes:
+        kind: bytes = conn.read_response()[0]
+        self._heard_s = self._clock.monotonic()
+        return kind
 
 
 def _is_spoken_to(conn: Connection, within_s: float) -> bool:
+    if conn.can_read(timeout=0):
+        return True
     with selectors.DefaultSelector() as selector:
         selector.register(cast("socket.socket", conn._sock), selectors.EVENT_READ)
         return bool(selector.select(within_s))

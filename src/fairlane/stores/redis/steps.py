@@ -35,6 +35,8 @@ class Commands(NamedTuple):
     """Plain commands with whole keys, sent together; the reply is a list of theirs."""
 
     commands: tuple[tuple[bytes | str | int, ...], ...]
+    optional: bool = False
+    """One that the server refuses is answered by None."""
 
 
 Steps = Generator[Script | Commands, Any, T]

@@ -177,7 +177,7 @@ class RedisStore:
 
     def _call(self, conn: Connection, request: Script | Commands) -> Any:
         if isinstance(request, Commands):
-            return [_send(conn, *command) for command in request.commands]
+            return [_send(conn, *command, optional=request.optional) for command in request.commands]
         known = script(request.name)
         try:
             return _send(conn, "EVALSHA", known.digest, 1, self._tag, *request.args)
@@ -186,7 +186,7 @@ class RedisStore:
 
     async def _acall(self, conn: AsyncConnection, request: Script | Commands) -> Any:
         if isinstance(request, Commands):
-            return [await _asend(conn, *command) for command in request.commands]
+            return [await _asend(conn, *command, optional=request.optional) for command in request.commands]
         known = script(request.name)
         try:
             return await _asend(conn, "EVALSHA", known.digest, 1, self._tag, *request.args)
@@ -194,11 +194,21 @@ class RedisStore:
             return await _asend(conn, "EVAL", known.text, 1, self._tag, *request.args)
 
 
-def _send(conn: Connection, *command: bytes | str | int) -> Any:
+def _send(conn: Connection, *command: bytes | str | int, optional: bool = False) -> Any:
     conn.send_packed_command(conn.pack_command(*command), check_health=False)
-    return conn.read_response()
+    try:
+        return conn.read_response()
+    except their.ResponseError:
+        if not optional:
+            raise
+        return None
 
 
-async def _asend(conn: AsyncConnection, *command: bytes | str | int) -> Any:
+async def _asend(conn: AsyncConnection, *command: bytes | str | int, optional: bool = False) -> Any:
     await conn.send_packed_command(conn.pack_command(*command), check_health=False)
-    return await conn.read_response()
+    try:
+        return await conn.read_response()
+    except their.ResponseError:
+        if not optional:
+            raise
+        return None

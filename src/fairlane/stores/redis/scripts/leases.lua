@@ -1,4 +1,5 @@
 -- What keeps leases and lines moving beside the Turns: ARGV: instant or '', what, its arguments.
+even_when_full()
 local now = clock(ARGV[1], true)
 local what, op = ARGV[2], unpacked(ARGV[3])
 

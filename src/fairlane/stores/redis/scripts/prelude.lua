@@ -27,6 +27,10 @@ local function clock(given, writing)
   return now
 end
 
+-- A server whose memory is full refuses the first write of a script if that may need memory, and no later one. What
+-- takes no new jobs begins with a write that needs none: workers go on, and retention makes room.
+local function even_when_full() call('DEL', P .. 'nothing') end
+
 -- Many members in few commands.
 local function in_lots(command, key, list)
   if #list <= AT_ONCE then

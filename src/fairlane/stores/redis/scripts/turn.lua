@@ -6,6 +6,7 @@ local meta = call('HMGET', META, 'limits_version', 'leases_counted')
 if tonumber(meta[1] or 0) ~= op.version then
   return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
 end
+even_when_full()
 local now = clock(ARGV[1], true)
 local worker, limits = op.worker, op.limits
 if limits and limits.counts and not meta[2] then

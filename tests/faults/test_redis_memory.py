@@ -1,0 +1,78 @@
+"""A Redis server whose memory is full takes no jobs and says so; what is there goes on, and room is used as soon as it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats
+from fairlane.errors import ConfigError, StoreUnavailable
+from fairlane.stores.redis import RedisStore
+from tests.faults.test_unreachable import both_colours, one_job
+from tests.servers.valkey import ValkeyServer
+from tests.support.samples import Making, completed, died, retried
+from tests.support.scene import Scene
+from tests.support.stores import Face
+
+
+@pytest.fixture
+def valkey() -> Iterator[ValkeyServer]:
+    with ValkeyServer(appendfsync="everysec") as server:
+        yield server
+
+
+def set_memory(valkey: ValkeyServer, more: int, policy: str = "noeviction") -> None:
+    """So many bytes more than are used now."""
+    with redis.Redis(port=valkey.port) as admin:
+        admin.config_set("maxmemory-policy", policy)
+        admin.config_set("maxmemory", admin.info("memory")["used_memory"] + more)
+
+
+@pytest.mark.requirement("Q17")
+@both_colours
+def test_a_full_redis_refuses_jobs_whole_while_workers_go_on_and_retention_makes_room(
+    valkey: ValkeyServer, colour: str
+) -> None:
+    face = Face(RedisStore(valkey.url), colour)
+    scene = Scene(face)
+    worker = scene.hire()
+    scene.finished()  # every script is known
+    set_memory(valkey, 2_000_000)
+    payload, acknowledged = '"' + "x" * 20_000 + '"', 1
+    with contextlib.suppress(StoreUnavailable):
+        while acknowledged < 300:
+            acknowledged += len(scene.put_many(3, payload=payload))
+    with pytest.raises(StoreUnavailable, match=r"cannot be used: .* its memory is full; raise maxmemory"):
+        scene.put_many(3, payload=payload)
+    assert 30 < acknowledged < 300
+    assert len(scene.list_jobs()) == acknowledged == scene.queue().ready + 1, "nothing of the refused call is there"
+    # Full, and still the work is done: nothing of this takes new jobs.
+    leases = scene.claim(worker, 300)
+    assert len(leases) == acknowledged - 1
+    first, second, *rest = leases
+    assert not scene.settle(worker, *map(completed, rest), retried(first), died(second)).refused
+    scene.renew(worker)
+    assert scene.cancel(first.id).refused is None
+    scene.later(3600)
+    assert scene.retain(finished_before=scene.now, limit=1000) == acknowledged - 1
+    assert scene.put_many(3, payload=payload), "there is room again"
+    assert scene.discard(second.seq).refused is None
+    face.close()
+
+
+@both_colours
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_redis_that_throws_data_away_is_refused_until_it_is_set_right(
+    valkey: ValkeyServer, colour: str, policy: str
+) -> None:
+    set_memory(valkey, 10_000_000, policy)
+    face = Face(RedisStore(valkey.url), colour)
+    for op in (Enqueue(jobs=(Making().job(),)), GetStats(scope=ALL_TENANTS)):
+        with pytest.raises(ConfigError, match=f'maxmemory-policy is "{policy}".*Set it to "noeviction"'):
+            face.run(op)
+    set_memory(valkey, 10_000_000)
+    assert face.run(one_job()).receipts[0].disposition == "created"
+    face.close()
