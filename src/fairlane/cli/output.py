@@ -201,7 +201,7 @@ class Printer:
         if self.console is not None:
             shown = _fitted([list(titles), *cells], drops or (), self.console.width)
             left_out = [title for title in titles if title not in shown[0]]
-            self._rich_table(self.console, shown[0], shown[1:], soft_wrap=drops == ())
+            self._rich_table(self.console, shown[0], shown[1:], width=_width(shown) if drops == () else None)
             if left_out:
                 self.note(f"left out: {', '.join(left_out)}; --wide shows all")
             return
@@ -274,7 +274,7 @@ class Printer:
         self.console.print(Text.assemble((name, "bold"), "  ", (value, STYLES.get(value, ""))), soft_wrap=True)
 
     @staticmethod
-    def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]], *, soft_wrap: bool) -> None:
+    def _rich_table(console: Console, titles: Sequence[str], rows: list[list[str]], *, width: int | None) -> None:
         from rich.table import Table
         from rich.text import Text
 
@@ -284,7 +284,9 @@ class Printer:
             table.add_column(title, no_wrap=title == "id", overflow="fold")
         for row in rows:
             table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
-        console.print(table, soft_wrap=soft_wrap, width=10_000 if soft_wrap else None)
+        if width is not None:
+            console.width = width  # wider than the terminal, which breaks the lines itself
+        console.print(table)
 
 
 def _fitted(table: list[list[str]], drops: Sequence[str], width: int) -> list[list[str]]:
@@ -292,11 +294,14 @@ def _fitted(table: list[list[str]], drops: Sequence[str], width: int) -> list[li
     steps: list[Callable[[list[list[str]]], list[list[str]]]] = [_with_short_ids] if drops else []
     steps += [partial(_without, title=title) for title in drops]
     for step in steps:
-        widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
-        if sum(widths) + 2 * len(widths) <= width:
+        if _width(table) <= width:
             break
         table = step(table)
     return table
+
+
+def _width(table: list[list[str]]) -> int:
+    return sum(max(len(row[at]) for row in table) + 2 for at in range(len(table[0])))
 
 
 def _with_short_ids(table: list[list[str]]) -> list[list[str]]:
