@@ -18,6 +18,7 @@ NAMES = (
     "fairness",
     "limits",
     "api",
+    "pages",
 )
 
 

@@ -102,7 +102,7 @@ def serve(dsn: str) -> None:
     import uvicorn
 
     from fairlane import Fairlane
-    from fairlane.api import create_api
+    from fairlane.web import create_dashboard
 
     app = Fairlane(dsn)
 
@@ -111,7 +111,7 @@ def serve(dsn: str) -> None:
 
     secret = app.tokens.create("bench", ("operator", "staff", "manager"), by="bench").secret
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_api(app), log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(create_dashboard(app), log_level="warning", access_log=False))
 
     def until_the_input_ends() -> None:
         sys.stdin.read()

@@ -249,6 +249,12 @@ def test_mounted_anywhere_every_address_is_right(house: DashboardHouse) -> None:
         ("enqueued_from:1h queue:default", {"done", "dead", "running", "ready"}),
         ("enqueued_before:2020-01-01", set()),
         ("tenant:acme status:pending", {"ready"}),
+        ("args.user_id:1", {"done"}),
+        ("args.user_id:3 status:pending", {"ready"}),
+        ("args.user_id:3 status:completed", set()),
+        ("args.user_id.more:3", set()),
+        ('error:"NO SUCH address"', {"dead"}),
+        ("error:nonretryable args.note:elsewhere", set()),
     ],
 )
 def test_a_search_is_in_the_address_and_shows_what_matches(house: DashboardHouse, q: str, shown: set[str]) -> None:
@@ -256,6 +262,18 @@ def test_a_search_is_in_the_address_and_shows_what_matches(house: DashboardHouse
     ids = {name: str(getattr(house.own, name)) for name in ("done", "dead", "running", "ready")}
     assert {name for name, job in ids.items() if f"jobs/{job}" in page.text} == shown
     assert ("No job matches." in page.text) == (not shown)
+
+
+def test_a_search_of_contents_is_for_those_who_may_see_them_and_acts_on_what_it_found(house: DashboardHouse) -> None:
+    viewer = house.get("/jobs", house.session(("viewer",)), params={"q": "args.user_id:1"}).text
+    assert "your roles do not show what they look into" in viewer
+    operator = house.session(("operator",), OWN)
+    for q in ("error:address", "args.note:x"):  # Those of dead jobs are for managers.
+        assert "No job matches." in house.get("/jobs", operator, params={"q": q}).text
+    asked = house.get("/jobs/many", operator, params={"act": "cancel", "q": "args.user_id:3", "all": "1"}).text
+    assert "Cancel 1 job?" in asked
+    assert f'name="id" value="{house.own.ready}"' in asked
+    assert house.post("/jobs/many", operator, {"act": "cancel", "q": "args.user_id:3"}).status_code == 422
 
 
 @pytest.mark.parametrize("q", ["status:funny", "colour:red", "failed", 'type:"', "enqueued_from:soon", "tenant:"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict, get_args
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 from fairlane.client.enqueue.options import job_id, row_id
 from fairlane.client.handle import JobLike
 from fairlane.core.ids import Seq
-from fairlane.core.job import STATUSES, DeadLetterStatus, ErrorClass, Status
+from fairlane.core.job import STATUSES, DeadLetterStatus, ErrorClass, Job, Status
 from fairlane.core.names import check_words
 from fairlane.core.ops import MAX_PAGE, DeadLetterFilter, JobFilter
 from fairlane.errors import InvalidOption, nearest
@@ -75,6 +76,39 @@ def dead_letter_filter(given: Mapping[str, Any]) -> DeadLetterFilter:
     if not isinstance(fields.get("acknowledged", True), bool):
         raise InvalidOption("acknowledged", fields["acknowledged"], "True or False")
     return DeadLetterFilter(**fields)
+
+
+def matching_contents(args: Mapping[str, str], error: str | None) -> Callable[[Job], bool]:
+    """Whether a job has these values in its arguments, by their paths, and this text in its error."""
+    for path, value in args.items():
+        check_words("args", path)
+        check_words("args", value)
+    wanted = None if error is None else check_words("error", error).casefold()
+
+    def matches(job: Job) -> bool:
+        if wanted is not None and wanted not in f"{job.error_type or ''}\n{job.last_error or ''}".casefold():
+            return False
+        if not args:
+            return True
+        try:
+            payload = json.loads(job.payload)
+        except (ValueError, RecursionError):
+            return False
+        return all(_text_at(payload, path.split(".")) == value for path, value in args.items())
+
+    return matches
+
+
+def _text_at(value: Any, path: list[str]) -> str | None:
+    """What stands at a path in JSON, as text; None: nothing that is one value."""
+    for part in path:
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            return None
+    return value if isinstance(value, str) else None if isinstance(value, (dict, list)) else json.dumps(value)
 
 
 def filter_words(words: Iterable[str], known: tuple[str, ...]) -> dict[str, Any]:

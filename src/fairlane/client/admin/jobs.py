@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
+from msgspec import Struct
 
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
 from fairlane.client.admin.explanation import Explanation, explain
-from fairlane.client.admin.filters import JobFilters, job_filter, page_size, seq_before
+from fairlane.client.admin.filters import JobFilters, job_filter, matching_contents, page_size, seq_before
 from fairlane.client.context import in_scope, require_all_tenants
 from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle, JobLike, ScopedActOptions, audited_in_scope, job_of
-from fairlane.client.rights import Right, require_right, right_of
-from fairlane.client.steps import Steps, Verbs, ask, both
+from fairlane.client.rights import Right, require_right, right_of, visible
+from fairlane.client.steps import Steps, Verbs, ask, both, compute
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Job
 from fairlane.core.ops import (
+    MAX_PAGE,
     Bury,
     Cancel,
     Check,
@@ -43,6 +45,19 @@ if TYPE_CHECKING:
 Hook = TypeVar("Hook", bound=EnqueueHook)
 
 JobVerb = Literal["cancel", "retry", "fail", "bury", "reset"]
+
+
+SEARCHED_JOBS = 2_000
+SEARCHED_BYTES = 20_000_000
+"""How many jobs one search of contents reads at most, and how large they may be together."""
+
+
+class JobSearch(Struct, frozen=True, kw_only=True):
+    jobs: tuple[Job, ...]
+    next: Seq | None
+    """Pass as `before` to continue; None: there are no more jobs to look at."""
+    looked_at: int
+    """How many jobs were read."""
 
 
 class JobAdmin(Verbs):
@@ -75,6 +90,40 @@ class JobAdmin(Verbs):
         asked = job_filter(filters) if where is None else where
         op = PageJobs(scope=in_scope(tenant), where=asked, before=seq_before(before), limit=page_size(limit))
         return (yield from ask(op))
+
+    def _search(
+        self,
+        *,
+        args: Mapping[str, str] | None = None,
+        error: str | None = None,
+        where: JobFilter | None = None,
+        tenant: str | int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        **filters: Unpack[JobFilters],
+    ) -> Steps[JobSearch]:
+        """Jobs that match the filters of `list` and whose contents match, newest first.
+
+        `args` are values by their path in the arguments, such as `{"user.id": "42"}`; `error` is a part of the error's
+        type or text, whatever its case. No index helps here: one call looks at 2,000 jobs at most, or 20 MB of them,
+        and says where to continue. Contents that the caller may not see match nothing.
+        """
+        asked = job_filter(filters) if where is None else where
+        cursor, size, scope = seq_before(before), page_size(limit), in_scope(tenant)
+        matches = matching_contents(dict(args or {}), error)
+        jobs: list[Job] = []
+        looked_at, left = 0, SEARCHED_BYTES
+        while True:
+            page = yield from ask(PageJobs(scope=scope, where=asked, before=cursor, limit=MAX_PAGE))
+            found = visible(page.jobs)
+            jobs += yield from compute(lambda found=found: [job for job in found if matches(job)])  # type: ignore[misc]
+            looked_at += len(found)
+            left -= sum(len(job.payload) for job in found)
+            cursor = page.next
+            if len(jobs) > size:
+                return JobSearch(jobs=tuple(jobs[:size]), next=jobs[size - 1].seq, looked_at=looked_at)
+            if cursor is None or len(jobs) == size or looked_at >= SEARCHED_JOBS or left <= 0:
+                return JobSearch(jobs=tuple(jobs), next=cursor, looked_at=looked_at)
 
     def _why(
         self, job: JobLike, *, tenant: str | int | None = None, rules: Runtime | None = None
@@ -230,6 +279,7 @@ class JobAdmin(Verbs):
     get, aget = both(_get, Right.READ)
     detail, adetail = both(_detail, Right.READ)
     list, alist = both(_list, Right.READ)
+    search, asearch = both(_search, Right.CONTENTS)
     why, awhy = both(_why, Right.READ)
     cancel, acancel = both(_cancel, Right.ACT)
     fail, afail = both(_fail, Right.ACT)

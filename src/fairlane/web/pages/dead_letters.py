@@ -37,7 +37,7 @@ DONE_TO_MANY: dict[DeadLetterVerb, str] = {
 
 
 def read_search(page: Page, text: str) -> Search:
-    return search(text, DeadLetterFilters.__annotations__, _filter, page.app.runtime.clock, page.tenant)
+    return search(text, DeadLetterFilters.__annotations__, _filter, page)
 
 
 def _filter(given: Mapping[str, Any]) -> DeadLetterFilter:

@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.api.fields import Cursor, next_cursor, seq_at
+from fairlane.api.problems import Problem
 from fairlane.api.routes.jobs import whole_job
 from fairlane.client.admin.filters import JobFilters, job_filter
-from fairlane.client.admin.jobs import JobAdmin, JobVerb
+from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
 from fairlane.client.rights import Right
 from fairlane.core.job import FINAL, STATUSES, Attempt, Job, Status
-from fairlane.core.ops import JobDetail, JobFilter
+from fairlane.core.ops import MAX_PAGE, JobDetail, JobFilter, JobPage
 from fairlane.errors import JobNotFound
 from fairlane.web.form import Form
 from fairlane.web.page import CurrentPage, Done, Page, Pages, Values
@@ -48,15 +49,18 @@ DONE_TO_MANY: dict[JobVerb, str] = {
 async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)] = "", cursor: Cursor = None) -> Values:
     """Search jobs, newest first."""
     asked = read_search(page, q)
-    found = None
-    if asked.problem is None:
+    found: JobPage | JobSearch | None = None
+    if asked.asks_for_contents:
+        found = await _look_into(page, asked, PAGE_SIZE, cursor)
+    elif asked.problem is None:
         found = await page.app.jobs.alist(
             where=asked.where, tenant=asked.tenant, before=seq_at(cursor), limit=PAGE_SIZE
         )
     return {
         "search": asked,
         "statuses": STATUSES,
-        "fields": (*JobFilters.__annotations__, "tenant"),
+        "fields": (*JobFilters.__annotations__, "tenant", "args.…", "error"),
+        "looked_at": found.looked_at if isinstance(found, JobSearch) else None,
         "verbs": [verb for verb in get_args(JobVerb) if page.may(f"{verb}_job")],
         "jobs": () if found is None else found.jobs,
         "cursor": cursor,
@@ -65,7 +69,19 @@ async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)]
 
 
 def read_search(page: Page, text: str) -> Search:
-    return search(text, JobFilters.__annotations__, job_filter, page.app.runtime.clock, page.tenant)
+    may = page.may(Right.CONTENTS)
+    return search(text, JobFilters.__annotations__, job_filter, page, may_see_contents=may)
+
+
+async def _look_into(page: Page, asked: Search, limit: int, cursor: str | None = None) -> JobSearch:
+    return await page.app.jobs.asearch(
+        args=asked.args,
+        error=asked.error,
+        where=asked.where,
+        tenant=asked.tenant,
+        before=seq_at(cursor),
+        limit=limit,
+    )
 
 
 @pages.page("/many", JobAdmin.aact_on_many, "confirm.html")
@@ -78,7 +94,10 @@ async def confirm_jobs(
 ) -> Values:
     """Ask whether an act on many jobs is meant, with their number."""
     asked = read_search(page, q)
-    ids = None if all else (id or [])
+    ids: list[UUID] | None = None if all else (id or [])
+    if ids is None and asked.asks_for_contents:
+        allowed = replace(asked, where=_meant(asked.where, act))
+        ids = [job.id for job in (await _look_into(page, allowed, MAX_PAGE)).jobs]
     counted = None
     if asked.problem is None and ids != []:
         reason = "counted" if act in NEED_REASON else None
@@ -117,6 +136,8 @@ async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
     verb: Any = form.one_of("act", get_args(JobVerb))
     asked = read_search(page, form.text("q") or "")
     ids: Any = form.many("id") or None
+    if ids is None and asked.asks_for_contents:
+        raise Problem(422, "invalid_search", "select the jobs whose contents match; nothing was changed")
     acts = await page.app.jobs.aact_on_many(
         verb,
         ids,
