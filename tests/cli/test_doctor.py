@@ -12,9 +12,12 @@ import psycopg
 import pytest
 
 from fairlane import Fairlane
+from fairlane.core.ops import Enqueue
+from fairlane.stores.failover import Spool
 from fairlane.testing import run_due
 from tests.cli.conftest import Run, Scene
 from tests.servers.postgres import shared_server
+from tests.support.samples import Making
 
 _numbers = itertools.count(1)
 
@@ -95,6 +98,25 @@ def test_risky_settings_are_warned_about(run: Run, url: str) -> None:
     found = findings(run, "--url", url, FAIRLANE_FALLBACK="memory", FAIRLANE_PROFILE="development")
     assert (found["fallback"]["state"], found["profile"]["state"]) == ("warn", "warn")
     assert "FAIRLANE_FALLBACK" in found["settings"]["says"]
+
+
+@pytest.mark.requirement("Q5")
+def test_a_spool_is_reported_with_what_waits_in_it_and_why(run: Run, scene: Scene, tmp_path: Path) -> None:
+    place = tmp_path / "spool"
+    given = {"FAIRLANE_SPOOL": str(place)}
+    assert findings(run, "--url", scene.url, **given)["spool"]["says"] == f"{place} is not there yet"
+    assert not place.exists()
+    spool = Spool(place)
+    assert findings(run, "--url", scene.url, **given)["spool"]["says"] == f"{place} is empty"
+    spool.add(Enqueue(jobs=(Making(1).job(),)))
+    spool.refuse({1: "the store has its capacity of 3 jobs"})
+    spool.close()
+    found = findings(run, "--url", scene.url, **given)["spool"]
+    assert found["state"] == "warn"
+    assert found["says"].startswith(f"1 job in {place} since ")
+    assert found["says"].endswith("1 refused by the store: the store has its capacity of 3 jobs")
+    assert json.loads(run("snapshot", "--json", "--url", scene.url, env=given).stdout)["spooled"] == 1
+    assert findings(run, "--url", scene.url, FAIRLANE_SPOOL="memory")["spool"]["state"] == "warn"
 
 
 def test_memory_is_a_warning(run: Run) -> None:

@@ -147,6 +147,20 @@ def test_a_full_spool_refuses_with_back_pressure_and_keeps_what_it_has(open_app:
     assert numbers(app) == [1, 2, 3]
 
 
+@pytest.mark.requirement("Q6")
+def test_the_warning_depth_counts_for_the_spool_once_per_crossing(
+    open_app: Open, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = open_app(warn_depth=3)
+    app.snapshot()
+    with away(file):
+        for n in range(5):
+            task(app).enqueue(n=n)
+    assert [text for text in caplog.messages if "warning depth" in text] == [
+        "3 jobs or more are waiting, the warning depth is 3"
+    ]
+
+
 @pytest.mark.requirement("Q5")
 def test_a_process_that_ended_leaves_its_jobs_to_the_next(open_app: Open, file: Path) -> None:
     first = open_app()

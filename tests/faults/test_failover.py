@@ -119,6 +119,7 @@ def run_all(place: Place) -> Counter[str]:
     return ran
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.requirement("Q5", "Q17")
 def test_a_server_that_is_killed_and_restarted_while_processes_enqueue_and_die_loses_and_doubles_nothing(
     own_place: Place, tmp_path: Path
@@ -127,6 +128,7 @@ def test_a_server_that_is_killed_and_restarted_while_processes_enqueue_and_die_l
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(2))
 def test_many_drills_in_a_row_lose_and_double_nothing(own_place: Place, tmp_path: Path, seed: int) -> None:
     drill(own_place, tmp_path, writers=8, rounds=25, seed=seed)

@@ -140,3 +140,21 @@ def test_jobs_of_a_worker_that_died_while_it_ran_them_are_left_to_the_replay(tmp
     spool.release_abandoned()
     assert len(spool.page(0, 10)) == 3
     spool.close()
+
+
+def test_a_worker_on_a_file_that_is_taken_away_and_put_back_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its wake-ups wait for the file, too, instead of failing for good."""
+    file, hidden = tmp_path / "jobs.db", tmp_path / "hidden.db"
+    with Fairlane(f"sqlite:///{file}", spool=str(tmp_path / "spool")) as app:
+        task = app.task(name="t")(lambda: 7)
+        with app.running(slots=1):
+            assert task.enqueue().result(timeout=20) == 7
+            file.rename(hidden)
+            kept = task.enqueue()
+            eventually(lambda: caplog.text.count("the store did not answer") >= 3, 60)
+            hidden.rename(file)
+            eventually(lambda: app.snapshot()["spooled"] == 0 and app.snapshot()["reachable"])
+            assert kept.result(timeout=30) == 7
+    assert "ended unexpectedly" not in caplog.text

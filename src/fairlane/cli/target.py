@@ -159,12 +159,11 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
 
 def spool_depth(settings: Settings) -> SpoolDepth | None:
     """What waits in the spool on this machine; None: it is in memory, or no application has made it yet."""
-    from fairlane.client.store_access import open_spool
-    from fairlane.stores.failover.spool import FILE, MEMORY
+    from fairlane.stores.failover.spool import FILE, MEMORY, Spool
 
     if settings.spool in (None, MEMORY) or not (Path(settings.spool) / FILE).exists():
         return None
-    spool = open_spool(settings)
+    spool = Spool(settings.spool, owner=None, library=settings.sqlite_library)
     try:
         return spool.depth()
     finally:

@@ -61,7 +61,12 @@ class WakeUpListener:
                 except FairlaneError:
                     self._closed.wait(RETRY_S)
                     continue
-            if self._listener.wait(WAIT_S) and not self._closed.is_set():
+            try:
+                is_woken = self._listener.wait(WAIT_S)
+            except FairlaneError:
+                self._closed.wait(RETRY_S)
+                continue
+            if is_woken and not self._closed.is_set():
                 try:
                     self._loop.call_soon_threadsafe(self._wake)
                 except RuntimeError:

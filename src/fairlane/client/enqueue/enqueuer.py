@@ -78,7 +78,7 @@ class Enqueuer(Verbs):
             raise QueuePaused(result.paused.kind, result.paused.name, result.paused.notes)
         if result.refused is not None or result.hits:
             yield from self._quotas.after(result, may_tell=asks)
-        if self._depth is not None and conn is None and not result.full and not result.spooled:
+        if self._depth is not None and conn is None and not result.full:
             yield from self._depth.after(result)
         return result
 

@@ -53,7 +53,8 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the store was full: then nothing at all was written."""
     full: bool = False
     depth: int | None = None
-    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only with a capacity."""
+    """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only with a capacity. Of
+    spooled jobs: those in the spool."""
     refused: LimitHit | None = None
     """The tenant's limit that refused the call, the first in the order of the jobs. Nothing at all was written; there
     are no receipts and no hits."""

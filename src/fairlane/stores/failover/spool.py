@@ -92,14 +92,15 @@ class SpoolDepth(Struct, frozen=True, kw_only=True):
 class Spool:
     """Jobs in the order in which they were acknowledged. What `add` returns from is on disk, unless in memory.
 
-    `owner` names the store that the jobs are meant for: a directory with jobs for another one is refused.
+    `owner` names the store that the jobs are meant for: a directory with jobs for another one is refused. None: only
+    looks at what is there.
     """
 
     def __init__(
         self,
         place: str | os.PathLike[str] = MEMORY,
         *,
-        owner: str = "",
+        owner: str | None = "",
         capacity: int = 100_000,
         library: Library = "apsw",
         clock: Clock | None = None,
@@ -120,6 +121,8 @@ class Spool:
             self._database = file = Database(located(directory / FILE), library, PATIENCE_S, SystemChance())
             self._change, self._read = file.change_any_schema, file.read_any_schema
             self._replay_lock, self._local_lock = FileLock(directory / REPLAY_LOCK), FileLock(directory / LOCAL_LOCK)
+        if owner is None:
+            return
         try:
             self._change(lambda db: self._set_up(db, owner))
         except BaseException:
@@ -137,19 +140,19 @@ class Spool:
         terms = msgspec.json.encode(Terms(op.capacity, op.limits)).decode()
         rows = [(str(job.id), now, terms, _text(job), sent) for job in op.jobs]
 
-        def work(db: Driver) -> list[Disposition]:
+        def work(db: Driver) -> tuple[int, list[Disposition]]:
             [(before,)] = db.execute("select jobs from fairlane_spool_state")
             if before + len(rows) > self.capacity:
                 raise SpoolFull(before, self.capacity)
             found = [_added(db, row) for row in rows]
             db.execute("update fairlane_spool_state set jobs = jobs + ?", (found.count("created"),))
-            return found
+            return before, found
 
-        dispositions = self._change(work)
+        before, dispositions = self._change(work)
         receipts = [
             Receipt(disposition=how, id=job.id, seq=Seq(0)) for job, how in zip(op.jobs, dispositions, strict=True)
         ]
-        return EnqueueResult(receipts=tuple(receipts), spooled=True)
+        return EnqueueResult(receipts=tuple(receipts), spooled=True, depth=before)
 
     def page(self, after: int, limit: int) -> list[SpooledJob]:
         """The next jobs in order that no worker runs; `after` is the `seq` of the last one seen, 0 at the beginning."""
@@ -233,6 +236,8 @@ class Spool:
     def _set_up(self, db: Driver, owner: str) -> None:
         for table in _TABLES:
             db.execute(table)
+        # Counted anew: people may have removed a job by hand.
+        db.execute("update fairlane_spool_state set jobs = (select count(*) from fairlane_spool)")
         found = db.execute("select jobs, owner from fairlane_spool_state")
         if not found:
             db.execute("insert into fairlane_spool_state (jobs, owner) values (0, ?)", (owner,))

@@ -23,7 +23,7 @@ import msgspec
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.stores.sqlite.connection import StoreThread
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits
 from fairlane.stores.sqlite.transaction import Transaction
@@ -105,10 +105,13 @@ class SqliteListener:
                 os.unlink(self.address)
             self._socket.bind(self.address)
             os.chmod(self.address, 0o600)
+            self._seen = data_version()
         except OSError as error:
             self._socket.close()
             raise StoreUnavailable("sqlite", f"no wake-up socket at {self.address}: {error.strerror}") from error
-        self._seen = data_version()
+        except StoreError:
+            self.close()
+            raise
 
     def wait(self, timeout_s: float) -> bool:
         left_s = timeout_s
