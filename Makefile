@@ -26,6 +26,9 @@ ROWS ?=
 # The programs of another PostgreSQL, 15 to 18; without it the tests run on the 18 that a wheel brings.
 PG_BIN ?=
 export PG_BIN
+# The program of another Redis or Valkey, from 6.2 on; without it the tests run on the Valkey 9 that a wheel brings.
+REDIS_SERVER ?=
+export REDIS_SERVER
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,7 +43,7 @@ demo: $(DEMO_READY) ## Watch three tenants, two workers and the dashboard: a flo
 	@$(DEMO_VENV)/bin/fairlane demo $(DEMO)
 
 test: lint types contracts docs-check footprint programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
-	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))"
+	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))$(if $(REDIS_SERVER), and on $(REDIS_SERVER))"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
 test-pythons: ## The same on every supported Python that is installed, or on those of PYTHONS

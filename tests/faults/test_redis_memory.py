@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import pytest
-import redis
 
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats
 from fairlane.errors import ConfigError, StoreUnavailable
@@ -26,9 +26,9 @@ def valkey() -> Iterator[ValkeyServer]:
 
 def set_memory(valkey: ValkeyServer, more: int, policy: str = "noeviction") -> None:
     """So many bytes more than are used now."""
-    with redis.Redis(port=valkey.port) as admin:
-        admin.config_set("maxmemory-policy", policy)
-        admin.config_set("maxmemory", admin.info("memory")["used_memory"] + more)
+    valkey.call("CONFIG", "SET", "maxmemory-policy", policy)
+    [used] = re.findall(r"used_memory:(\d+)", valkey.call("INFO", "memory"))
+    valkey.call("CONFIG", "SET", "maxmemory", str(int(used) + more))
 
 
 @pytest.mark.requirement("Q17")
@@ -45,6 +45,7 @@ def test_a_full_redis_refuses_jobs_whole_while_workers_go_on_and_retention_makes
     with contextlib.suppress(StoreUnavailable):
         while acknowledged < 300:
             acknowledged += len(scene.put_many(3, payload=payload))
+    set_memory(valkey, -100_000)
     with pytest.raises(StoreUnavailable, match=r"cannot be used: .* its memory is full; raise maxmemory"):
         scene.put_many(3, payload=payload)
     assert 30 < acknowledged < 300

@@ -8,10 +8,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import redis
 
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import ALL_TENANTS, Cancel, Check, GetStats
@@ -42,7 +40,7 @@ def shared() -> Iterator[ValkeyServer]:
 @pytest.fixture
 def valkey(shared: ValkeyServer) -> ValkeyServer:
     """A server without jobs."""
-    tell(shared, "FLUSHALL")
+    shared.call("FLUSHALL")
     return shared
 
 
@@ -52,14 +50,8 @@ def proxy(valkey: ValkeyServer) -> Iterator[Proxy]:
         yield proxy
 
 
-def tell(valkey: ValkeyServer, *command: str, password: str | None = None) -> Any:
-    """Past Fairlane."""
-    with redis.Redis(port=valkey.port, password=password) as direct:
-        return direct.execute_command(*command)
-
-
 def jobs(valkey: ValkeyServer) -> int:
-    return int(tell(valkey, "HLEN", "{fairlane}:id"))
+    return int(valkey.call("HLEN", "{fairlane}:id"))
 
 
 def opened(port: int, colour: str = "sync") -> Face:
@@ -173,7 +165,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(valkey: ValkeyServer, 
     worker = scene.hire()
     for _ in range(2):
         receipt = scene.put()
-        tell(valkey, "SCRIPT", "FLUSH")
+        valkey.call("SCRIPT", "FLUSH")
         [lease] = scene.claim(worker)
         assert lease.id == receipt.id
     face.close()
@@ -218,10 +210,10 @@ def test_a_listener_that_cannot_hear_redis_any_more_finds_out_and_comes_back(
     clock.advance(PROBE_EVERY_S + 1)
     assert not listener.wait(0.01)  # asks, hears nothing, gives the connection up
     assert listener.wait(0.01)  # subscribes anew
-    tell(valkey, "PUBLISH", f"{{fairlane}}:wake:{worker.hex}", "")
+    valkey.call("PUBLISH", f"{{fairlane}}:wake:{worker.hex}", "")
     assert listener.wait(10)
     clock.advance(PROBE_EVERY_S + 1)
-    tell(valkey, "PUBLISH", f"{{fairlane}}:wake:{worker.hex}", "")
+    valkey.call("PUBLISH", f"{{fairlane}}:wake:{worker.hex}", "")
     assert listener.wait(10), "a message that comes before the answer to a probe counts"
     listener.close()
 
@@ -234,14 +226,8 @@ class Guarded(ValkeyServer):
 
     def add_users(self) -> None:
         rights = ("~{jobs}*", "&{jobs}*", "+@all", "-@admin", "-@dangerous", "+info")
-        tell(self, "ACL", "SETUSER", "ada", "on", ">pass word", *rights, password="r1ght")
-        tell(self, "ACL", "SETUSER", "eve", "on", ">eve", "~other*", "+@all", password="r1ght")
-
-    def _answers(self) -> bool:
-        try:
-            return bool(tell(self, "PING", password="r1ght"))
-        except redis.ConnectionError:
-            return False
+        self.call("ACL", "SETUSER", "ada", "on", ">pass word", *rights)
+        self.call("ACL", "SETUSER", "eve", "on", ">eve", "~other*", "+@all")
 
 
 @pytest.fixture(scope="module")

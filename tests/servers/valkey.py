@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import redis
 
 from tests.servers.account import server_account
 from tests.servers.keeper import Keeper
@@ -43,7 +45,7 @@ class ValkeyServer:
     """
 
     def __init__(self, **settings: str) -> None:
-        self._settings = {"appendonly": "yes", "appendfsync": "always", "save": ""} | settings
+        self.settings = {"appendonly": "yes", "appendfsync": "always", "save": ""} | settings
         self._account = server_account()
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +91,7 @@ class ValkeyServer:
             "unixsocketperm": "777",
             "dir": str(self._directory),
             "daemonize": "no",
-            **self._settings,
+            **self.settings,
         }
         command = [str(server_program()), *(part for name, value in settings.items() for part in (f"--{name}", value))]
         with (self._directory / "log").open("ab") as log:
@@ -115,6 +117,13 @@ class ValkeyServer:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
+    def call(self, *command: str) -> Any:
+        """What the server answers to a command, texts as `str`."""
+        with redis.Redis(port=self.port, password=self.settings.get("requirepass"), decode_responses=True) as direct:
+            # The parsers of redis-py would make something else of it.
+            direct.response_callbacks.clear()
+            return direct.execute_command(*command)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
@@ -130,8 +139,49 @@ class ValkeyServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as conn:
-                conn.sendall(b"PING\r\n")
-                return conn.recv(64).startswith(b"+PONG")
-        except OSError:
+            return bool(self.call("PING"))
+        except redis.ConnectionError:
             return False
+
+
+SLOTS = 16_384
+
+
+class ValkeyCluster:
+    """Three servers that share the slots of one cluster."""
+
+    def __init__(self, **settings: str) -> None:
+        together = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": "5000"}
+        self.nodes = [ValkeyServer(**together, **settings, **{"cluster-port": str(free_port())}) for _ in range(3)]
+        self._turns = itertools.cycle(self.nodes)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Of one node after the other."""
+        return next(self._turns).url
+
+    def start(self) -> None:
+        """Start the nodes and make them one cluster; returns when each of them serves."""
+        first, *others = self.nodes
+        for number, node in enumerate(self.nodes):
+            node.start()
+            slots = range(SLOTS * number // len(self.nodes), SLOTS * (number + 1) // len(self.nodes))
+            node.call("CLUSTER", "ADDSLOTS", *map(str, slots))
+        for node in others:
+            first.call("CLUSTER", "MEET", "127.0.0.1", str(node.port), node.settings["cluster-port"])
+        give_up_at = time.monotonic() + START_TIMEOUT_S
+        while not all(f"cluster_slots_ok:{SLOTS}" in node.call("CLUSTER", "INFO") for node in self.nodes):
+            if time.monotonic() > give_up_at:
+                raise RuntimeError("the nodes did not become one cluster")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()

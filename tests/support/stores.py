@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from fairlane.stores.base import Capability, Store
 from tests.model import Model
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
-from tests.servers.valkey import ValkeyServer
+from tests.servers.valkey import ValkeyCluster, ValkeyServer
 from tests.support.scene import Scene
 
 T = TypeVar("T")
@@ -56,8 +57,10 @@ class Ground:
         return pooler
 
     @cached_property
-    def valkey(self) -> ValkeyServer:
-        valkey = ValkeyServer(appendfsync="everysec")
+    def valkey(self) -> ValkeyServer | ValkeyCluster:
+        """One server, or with REDIS_CLUSTER three that are one cluster."""
+        kind = ValkeyCluster if os.environ.get("REDIS_CLUSTER") else ValkeyServer
+        valkey = kind(appendfsync="everysec")
         valkey.start()
         return valkey
 
