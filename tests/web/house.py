@@ -14,7 +14,7 @@ import httpx
 from fairlane.cli.server import ApiServer
 from fairlane.core.ops import Alert, SaveAlerts
 from fairlane.web import create_dashboard
-from tests.api.house import EVERY_ROLE, Mine, ShopHouse
+from tests.api.house import EVERY_ROLE, LIVE, Mine, ShopHouse
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Site": "same-origin"}
 
@@ -39,6 +39,7 @@ class DashboardHouse(ShopHouse):
             version=1,
         )
         self.app.runtime.access.run(SaveAlerts(alerts=(fires,)))
+        self.app.queues.pause("bulk", by="eve", notes=LIVE)
         for mine in (self.own, self.foreign):
             task = self.app.tasks["mail.send"].using(tenant=mine.tenant)
             self.app.schedules.add(self.paused_schedule(mine), task.bind(user_id=5), cron="0 4 * * *", by="eve")

@@ -32,7 +32,7 @@ def letter(**fields: Any) -> Make:
 
 
 def of(path: dict[str, Any], **fields: Any) -> Make:
-    return lambda _, __: Asked(path, {"notes": "because", **fields})
+    return lambda _, __: Asked(path, fields)
 
 
 def schedule(**fields: Any) -> Make:
@@ -54,6 +54,9 @@ PAGES: dict[str, Make] = {
     "show_audit": plain,
     "verify_chain": plain,
     "show_charts": lambda _, __: Asked({}, {"by": "tenant"}),
+    "show_queues": plain,
+    "show_queue": of({"name": "default"}),
+    "show_limits": plain,
     "show_schedules": plain,
     "show_schedule": schedule(),
     "show_login": plain,
@@ -74,6 +77,10 @@ ACTS: dict[str, Make] = {
     "reset_breaker": of({"name": "smtp"}),
     "silence_rule": of({"rule": "queue_backlog"}, minutes="5"),
     "end_silence": of({"rule": "oldest_pending"}),
+    "pause_queue": of({"name": "default"}, refuse="yes"),
+    "resume_queue": of({"name": "bulk"}),
+    "set_limit": of({}, kind="queue", name="default", running="3", rate="50/min"),
+    "clear_limit": of({}, kind="tenant", name="acme"),
     "run_schedule": schedule(),
     "pause_schedule": schedule(),
     "resume_schedule": lambda house, mine: Asked({"name": house.paused_schedule(mine)}),

@@ -63,8 +63,8 @@ async def list_limits(ctx: Context) -> object:
     """List limits set at run time, and those declared by code."""
     stored, declared, tenant = await ctx.app.limits.alist(), ctx.app.limits.declared, ctx.caller.tenant
     return {
-        "limits": stored_limits(one for one in stored if tenant is None or _concerns(one.limit, tenant)),
-        "code_limits": [_summary(limit) for limit in declared if tenant is None or _concerns(limit, tenant)],
+        "limits": stored_limits(one for one in stored if tenant is None or concerns(one.limit, tenant)),
+        "code_limits": [_summary(limit) for limit in declared if tenant is None or concerns(limit, tenant)],
     }
 
 
@@ -88,7 +88,8 @@ def stored_limits(records: Iterable[StoredLimit]) -> list[dict[str, Any]]:
     return [_summary(one.limit, set_by=one.by, set_at=one.at, paused_until=one.paused_until) for one in records]
 
 
-def _concerns(limit: Limit, tenant: str) -> bool:
+def concerns(limit: Limit, tenant: str) -> bool:
+    """Whether a limit is one of a tenant's own; others are not shown to those who are bound to it."""
     return limit.kind == "tenant" and limit.name in {tenant, EVERY_TENANT}
 
 

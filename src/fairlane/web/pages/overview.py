@@ -13,8 +13,8 @@ from fairlane.client.admin.statistics import Series, StatisticsAdmin
 from fairlane.client.rights import Right
 from fairlane.core.histogram import percentile_s
 from fairlane.core.ops import Workers
-from fairlane.core.statistics import lane_use
 from fairlane.web.page import CurrentPage, Pages, Values
+from fairlane.web.pages.queues import lanes_of, unserved
 from fairlane.web.pages.statistics import charts_of, read_series
 from fairlane.web.time_range import RANGES, ChosenRange, time_range
 
@@ -40,12 +40,6 @@ class Rates(Struct, frozen=True, kw_only=True):
     error_rate: float | None
     wait_s: float | None
     run_s: float | None
-
-
-class LaneUse(Struct, frozen=True, kw_only=True):
-    name: str
-    used: float
-    slots: float
 
 
 @pages.page("", StatisticsAdmin.aseries, "overview.html")
@@ -83,7 +77,7 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
         "rates": _rates(of_hour),
         "warnings": warnings,
         "workers": workers and sum(worker.expires_at > workers.now for worker in workers.workers),
-        "lanes": [] if workers is None else _lanes(workers),
+        "lanes": [] if workers is None else lanes_of(workers),
         "range": range,
         "ranges": RANGES,
         "charts": charts_of(series),
@@ -92,26 +86,15 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
     }
 
 
-def unserved(queues: Iterable[QueueState], workers: Workers | None) -> set[str]:
-    """Queues whose jobs are due and that no live worker serves, although they are not paused."""
-    if workers is None:
-        return set()
-    live = [worker for worker in workers.workers if worker.expires_at > workers.now]
-    if any(not worker.queues for worker in live):
-        return set()
-    served = {queue for worker in live for queue in worker.queues}
-    return {queue.queue for queue in queues if queue.ready and not queue.paused and queue.queue not in served}
-
-
 def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[Concern]:
     if workers is not None and not any(worker.expires_at > workers.now for worker in workers.workers):
         yield Concern(level="bad", text="No worker is running", page="show_workers")
         return
     for name in sorted(unserved(queues, workers)):
-        yield Concern(level="bad", text=f"No worker serves queue {name}", page="show_overview")
+        yield Concern(level="bad", text=f"No worker serves queue {name}", page="show_queues")
     for queue in queues:
         if queue.paused:
-            yield Concern(level="warn", text=f"Queue {queue.queue} is paused", page="show_overview")
+            yield Concern(level="warn", text=f"Queue {queue.queue} is paused", page="show_queues")
 
 
 def _rates(series: Series) -> Rates:
@@ -131,7 +114,3 @@ def _rates(series: Series) -> Rates:
         wait_s=percentile_s(wait, 0.95),
         run_s=percentile_s(run, 0.95),
     )
-
-
-def _lanes(workers: Workers) -> list[LaneUse]:
-    return [LaneUse(name=name, used=used, slots=slots) for name, (used, slots) in sorted(lane_use(workers).items())]
