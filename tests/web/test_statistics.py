@@ -66,7 +66,11 @@ def add(house: DashboardHouse, *rows: StatRow) -> None:
 
 
 @pytest.mark.requirement("L13")
-def test_charts_show_what_happened_by_queue_task_and_tenant(house: DashboardHouse) -> None:
+@pytest.mark.parametrize("rows_a_read", [10_000, 5])
+def test_charts_show_what_happened_by_queue_task_and_tenant(
+    house: DashboardHouse, rows_a_read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.web.pages.statistics.ROWS_A_READ", rows_a_read)
     now = house.clock.now().replace(second=0, microsecond=0)
     names = ["acme", *(f"t{number}" for number in range(7))]
     rows = [
