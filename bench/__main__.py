@@ -17,6 +17,7 @@ NAMES = (
     "worker",
     "fairness",
     "limits",
+    "redis_store",
     "api",
     "pages",
 )

@@ -162,7 +162,14 @@ def new_job(spec: JobSpec, *, payload: str | None = None) -> tuple[dict[str, Any
     if spec.timeout_s is not None:
         span_us(spec.timeout_s)  # refuses what is no number
         lease_us = int(min(round(spec.timeout_s * 2_000_000.0), LATEST_US))
-    given: dict[str, Any] = {"id": own_id, "tenant": spec.tenant, "queue": spec.queue, "type": spec.type}
+    given: dict[str, Any] = {
+        "id": own_id,
+        "tenant": spec.tenant,
+        "queue": spec.queue,
+        "type": spec.type,
+        "band": spec.band,
+        "rank": spec.rank,
+    }
     if spec.run_at is not None:
         given["due"] = to_us(spec.run_at)
     elif spec.delay_s:

@@ -24,7 +24,7 @@ from fairlane.core.ops import (
 from fairlane.core.statistics import summed
 from fairlane.stores.instants import before, from_us, maybe_from_us, to_us
 from fairlane.stores.redis.states import joined
-from fairlane.stores.redis.steps import Script, Steps, Work, document, handles
+from fairlane.stores.redis.steps import Script, Steps, Work, document, handles, pack
 
 _AT_ONCE = 500
 _ALL = 2**62
@@ -39,7 +39,8 @@ _read_row = msgspec.json.Decoder(StatRow).decode
 def get_stats(work: Work, op: GetStats) -> Steps[Stats]:
     cap, tenant = max(op.cap, 0), op.scope.tenant
     [fields] = yield from work.read(("HGETALL", "counts" if tenant is None else f"count:{tenant}"), watch=False)
-    counts = {name.decode(): int(number) for name, number in zip(fields[::2], fields[1::2], strict=True)}
+    found = {name.decode(): int(number) for name, number in zip(fields[::2], fields[1::2], strict=True)}
+    counts = {name: number for name, number in found.items() if number}
     ended = dict.fromkeys(_ENDED, 0)
     if "ended" in op.parts and tenant is None:
         numbers = yield from work.read(*(("ZCARD", f"status:{status}") for status in _ENDED), watch=False)
@@ -161,27 +162,18 @@ def _queues(work: Work, op: GetStats, counts: dict[str, int]) -> Generator[Scrip
 def _oldest_due(work: Work, queue: str, tenant: str | None) -> Generator[Script, Any, int | None]:
     """The earliest due time among the ready: the least of the heads of all lines, rank by rank."""
     [bands] = yield from work.read(("ZRANGE", f"bands:{queue}", 0, -1), watch=False)
-    lines: list[str] = []
+    lines: list[tuple[str, int, str]] = []
     for band in (one.decode() for one in bands):
         names = [tenant]
         if tenant is None:
             [found] = yield from work.read(("ZRANGE", f"tenants:{band}:{queue}", 0, -1), watch=False)
             names = [one.decode() for one in found]
-        lines += [f"line:{band}:{joined(queue, name)}" for name in names if name is not None]
+        lines += [(queue, int(band), name) for name in names if name is not None]
     oldest: int | None = None
-    places = [(line, 0) for line in lines]
-    while places:
-        now, places = places[:_AT_ONCE], places[_AT_ONCE:]
-        heads = yield from work.read(
-            # A member begins with the rank in two bytes, big-endian: the first of this rank or above.
-            *(("ZRANGEBYLEX", line, f"[\0{chr(rank)}", "+", "LIMIT", 0, 1) for line, rank in now),
-            watch=False,
-        )
-        for (line, _), head in zip(now, heads, strict=True):
-            if head:
-                rank, due = int.from_bytes(head[0][:2]), int.from_bytes(head[0][2:10])
-                oldest = due if oldest is None else min(oldest, due)
-                places.append((line, rank + 1))
+    for first in range(0, len(lines), _AT_ONCE):
+        due = yield Script("oldest", (pack(lines[first : first + _AT_ONCE]),))
+        if due is not None:
+            oldest = int(due) if oldest is None else min(oldest, int(due))
     return oldest
 
 

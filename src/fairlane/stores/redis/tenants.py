@@ -28,7 +28,14 @@ from fairlane.stores.redis.limits import read_limit
 from fairlane.stores.redis.steps import Script, Steps, Work, document, handles, texts
 
 _NAMES_AT_ONCE = 200
-_PLACES = {"ready": "ready", "scheduled": "scheduled", "failed": "scheduled", "held": "held"}
+_PLACES = {
+    "ready": "ready",
+    "scheduled": "scheduled",
+    "failed": "scheduled",
+    "held": "held",
+    "prefetched": "leased",
+    "processing": "leased",
+}
 
 
 class KeptTenant(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,10 +180,10 @@ def _records(work: Work, names: Sequence[str]) -> Generator[Script, Any, list[Te
 
 
 def _counts(fields: Sequence[bytes]) -> dict[str, int]:
-    """From the counts of one tenant, `<place>:<queue>` and `leases`."""
+    """From the counts of one tenant, `<place>:<queue>`."""
     counted = {"ready": 0, "scheduled": 0, "held": 0, "leased": 0}
     for field, number in zip(fields[::2], fields[1::2], strict=True):
-        place = _PLACES.get(field.partition(b":")[0].decode()) if field != b"leases" else "leased"
+        place = _PLACES.get(field.partition(b":")[0].decode())
         if place is not None:
             counted[place] = min(counted[place] + int(number), TENANT_COUNT_CAP)
     return counted

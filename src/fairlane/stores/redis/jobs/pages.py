@@ -7,11 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from fairlane.core.ids import Seq
-from fairlane.core.job import STATUSES, Job
+from fairlane.core.job import STATUSES, Job, Status
 from fairlane.core.ops import MAX_PAGE, JobFilter, JobPage, PageJobs, Scope
 from fairlane.stores.instants import to_us
 from fairlane.stores.redis.jobs.records import KeptJob, job_of, read_jobs
 from fairlane.stores.redis.steps import Script, Steps, Work, handles
+
+_INDEX: dict[Status, str] = {status: f"status:{status}" for status in STATUSES}
+_INDEX["pending"] = _INDEX["processing"] = "status:unfinished"
 
 
 @handles
@@ -21,7 +24,9 @@ def page_jobs(work: Work, op: PageJobs) -> Steps[JobPage]:
     statuses = list(
         dict.fromkeys(where.statuses or (("processing",) if where.started_before is not None else STATUSES))
     )
-    keys = yield from shortest(work, op.scope, where, [f"status:{status}" for status in statuses])
+    keys = yield from shortest(work, op.scope, where, list(dict.fromkeys(_INDEX[status] for status in statuses)))
+    if statuses == ["processing"]:
+        keys = yield from _leases(work)
     found: list[Job] = []
     before: int | None = op.before
     while len(found) <= limit:
@@ -53,13 +58,27 @@ def shortest(work: Work, scope: Scope, where: Any, keys: list[str]) -> Generator
     return [mine] if numbers[0] < sum(numbers[1:]) else keys
 
 
+def _leases(work: Work) -> Generator[Script, Any, list[str]]:
+    """The leases of all workers: few, whatever else waits."""
+    [workers] = yield from work.read(("ZRANGE", "workers", 0, -1), watch=False)
+    return [f"leases:{worker.decode()}" for worker in workers]
+
+
 def newest(work: Work, keys: list[str], before: int | None, most: int) -> Generator[Script, Any, list[Seq]]:
     """The highest numbers of several indexes below `before`, in order."""
     top = "+inf" if before is None else f"({before}"
     lists = yield from work.read(
-        *(("ZREVRANGEBYSCORE", key, top, "-inf", "LIMIT", 0, most) for key in keys), watch=False
+        *(
+            # A worker's leases are sorted by their deadlines, and few.
+            ("ZRANGE", key, 0, -1)
+            if key.startswith("leases:")
+            else ("ZREVRANGEBYSCORE", key, top, "-inf", "LIMIT", 0, most)
+            for key in keys
+        ),
+        watch=False,
     )
-    return sorted({Seq(int(seq)) for seqs in lists for seq in seqs}, reverse=True)[:most]
+    found = {Seq(int(seq)) for seqs in lists for seq in seqs}
+    return sorted((seq for seq in found if before is None or seq < before), reverse=True)[:most]
 
 
 def is_in(kept: KeptJob, scope: Scope) -> bool:

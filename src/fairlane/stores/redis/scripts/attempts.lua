@@ -269,7 +269,8 @@ end
 
 -- Take back up to `most` leases of a worker, by seq; whether it has none left.
 local function take_back_from(worker, most, now, reclaimed)
-  local held = numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, most))
+  local held = numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1))
+  table.sort(held)
   for place, job in ipairs(read_jobs(held)) do
     if place > most then break end
     reclaimed[#reclaimed + 1] = take_back(job, 'worker_gone', now)

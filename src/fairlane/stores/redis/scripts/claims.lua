@@ -20,7 +20,11 @@ local function leases_under(bound, types)
   elseif kind == 'tenant' and queue then
     found = call('HMGET', P .. 'count:' .. of, 'prefetched:' .. queue, 'processing:' .. queue)
   elseif kind == 'tenant' then
-    found = call('HMGET', P .. 'count:' .. of, 'leases')
+    local all = call('HGETALL', P .. 'count:' .. of)
+    found = {}
+    for place = 1, #all, 2 do
+      if all[place]:match('^prefetched:') or all[place]:match('^processing:') then found[#found + 1] = all[place + 1] end
+    end
   elseif kind == 'type' then
     found = call('HMGET', P .. 'counts', 'type:' .. of)
   else

@@ -61,7 +61,9 @@ end
 
 functions.create = function(given, body)
   if given.delay then given.due = math.min(now + given.delay, LATEST_US) end
-  return create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
+  local seq = create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
+  write_new_jobs()
+  return seq
 end
 
 -- Lists of names, as fields of a hash that scripts read.

@@ -3,7 +3,7 @@
 -- Answers {'limits', version, limit, …}: they have changed, send it again; {'full' | 'too_long', depth};
 -- {'paused', depth, pause}; {'refused', depth, tenant, queue, found}; or {'done', depth, receipts, over}.
 local op = unpacked(ARGV[2])
-local meta = call('HMGET', META, 'limits_version', 'refusals')
+local meta = call('HMGET', META, 'limits_version', 'refusals', 'latest')
 if tonumber(meta[1] or 0) ~= op.version then
   return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
 end
@@ -36,13 +36,22 @@ if op.too_long then return {'too_long', depth} end
 -- Decide for every job before the first is written: a refusal leaves nothing.
 local quotas, receipts, new = {}, {}, {}
 local own = {id = {}, idempotency = {}, dedup = {}} -- of jobs that this call creates, by their place
+local KINDS = {'id', 'idempotency', 'dedup'}
 local NUMBER_OF = {id = P .. 'id', idempotency = P .. 'idempotency', dedup = P .. 'dedup'}
+
+local known_ids = {} -- most are new: all are looked for together
+for first = 1, #op.jobs, AT_ONCE do
+  local wanted = {}
+  for place = first, math.min(first + AT_ONCE - 1, #op.jobs) do wanted[#wanted + 1] = op.jobs[place].id end
+  for place, seq in ipairs(call('HMGET', NUMBER_OF.id, unpack(wanted))) do known_ids[wanted[place]] = seq end
+end
 
 local function holder(kind, name)
   if not name then return nil end
   local place = own[kind][name]
   if place then return nil, place end
-  local seq = call('HGET', NUMBER_OF[kind], name)
+  local seq = kind == 'id' and known_ids[name]
+  if kind ~= 'id' then seq = call('HGET', NUMBER_OF[kind], name) end
   return seq and tonumber(seq)
 end
 
@@ -59,7 +68,7 @@ end
 
 for place, given in ipairs(op.jobs) do
   local met
-  for _, kind in ipairs({'id', 'idempotency', 'dedup'}) do
+  for _, kind in ipairs(KINDS) do
     local seq, twin = holder(kind, given[kind])
     if seq or twin then
       met = {kind = kind, seq = seq, twin = twin}
@@ -79,13 +88,13 @@ for place, given in ipairs(op.jobs) do
       end
     end
     new[#new + 1] = place
-    for kind, names in pairs(own) do
-      if given[kind] then names[given[kind]] = place end
-    end
+    own.id[given.id] = place
+    if given.idempotency then own.idempotency[given.idempotency] = place end
+    if given.dedup then own.dedup[given.dedup] = place end
   end
 end
 
-local now = clock(ARGV[1], true)
+local now = clock(ARGV[1], true, meta[3])
 local queues, some = {}, false
 if #new > 0 then
   local seq = call('HINCRBY', META, 'seq', #new) - #new
@@ -97,7 +106,7 @@ if #new > 0 then
     receipts[place] = {seq = seq, held = given.held}
     if not given.held then queues[given.queue], some = true, true end
   end
-  write_jobs()
+  write_new_jobs()
 end
 
 local answers = {}

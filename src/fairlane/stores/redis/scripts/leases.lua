@@ -58,6 +58,7 @@ elseif what == 'age' then
   return age(op.queue, op.step, op.limit)
 elseif what == 'retire' then
   local held = numbers(call('ZRANGE', P .. 'leases:' .. op.worker, 0, -1))
+  table.sort(held)
   local outcomes = {}
   for place, job in ipairs(read_jobs(held)) do
     outcomes[place] = {kind = 'released', seq = job.seq, attempt = job.state.attempt}
@@ -81,7 +82,12 @@ elseif what == 'reclaim' and op.limit > 0 then
   reclaim_lapsed(op.limit, now, reclaimed)
   local room = op.limit - #reclaimed
   if room > 0 then
-    local overdue = numbers(call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', now, 'LIMIT', 0, AT_ONCE))
+    local overdue = {}
+    for _, worker in ipairs(call('ZRANGE', P .. 'workers', 0, -1)) do
+      for _, seq in ipairs(call('ZRANGEBYSCORE', P .. 'leases:' .. worker, '-inf', now, 'LIMIT', 0, AT_ONCE)) do
+        overdue[#overdue + 1] = tonumber(seq)
+      end
+    end
     table.sort(overdue)
     for place, job in ipairs(read_jobs(overdue)) do
       if place > room then break end

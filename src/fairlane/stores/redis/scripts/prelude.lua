@@ -8,7 +8,7 @@ local P = KEYS[1] .. ':'
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local META = P .. 'meta'
 local LATEST_US = 253402300799999999
-local AT_ONCE = 1000 -- members of one command
+local AT_ONCE = 2000 -- arguments of one command
 
 -- A number as text, whole: Lua itself would write 1.7e+15.
 local function whole(number) return string.format('%.0f', number) end
@@ -17,11 +17,12 @@ local function whole(number) return string.format('%.0f', number) end
 local function joined(first, second) return #first .. ':' .. first .. second end
 
 -- The instant of this call in microseconds. The server's clock never goes back behind what it has been seen at.
-local function clock(given, writing)
+local function clock(given, writing, known)
   if given ~= '' then return tonumber(given) end
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local latest = tonumber(call('HGET', META, 'latest') or 0)
+  if known == nil then known = call('HGET', META, 'latest') end
+  local latest = tonumber(known or 0)
   if now < latest then return latest end
   if writing and now - latest >= 1000000 then call('HSET', META, 'latest', whole(now)) end
   return now
@@ -31,14 +32,11 @@ end
 -- takes no new jobs begins with a write that needs none: workers go on, and retention makes room.
 local function even_when_full() call('DEL', P .. 'nothing') end
 
--- Many members in few commands.
+-- Many members in few commands; without a key where the members are keys.
 local function in_lots(command, key, list)
-  if #list <= AT_ONCE then
-    if #list > 0 then call(command, key, unpack(list)) end
-    return
-  end
   for first = 1, #list, AT_ONCE do
-    call(command, key, unpack(list, first, math.min(first + AT_ONCE - 1, #list)))
+    local last = math.min(first + AT_ONCE - 1, #list)
+    if key then call(command, key, unpack(list, first, last)) else call(command, unpack(list, first, last)) end
   end
 end
 
@@ -130,101 +128,146 @@ local function tenants_key(queue, band) return P .. 'tenants:' .. band .. ':' ..
 local function by_number(seq) return string.format('%016d', seq) end
 
 local FINISHED = {completed = true, dead = true, cancelled = true}
-local counts, adds, drops -- what write_jobs gathers
+local UNFINISHED = P .. 'status:unfinished'
+local STATUS = { -- the list a job in each place stands in
+  ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, leased = UNFINISHED, failed = P .. 'status:failed',
+  completed = P .. 'status:completed', dead = P .. 'status:dead', cancelled = P .. 'status:cancelled',
+}
+local SCHEDULED, ENDED, HELD = P .. 'scheduled', P .. 'finished', P .. 'held'
 
-local function gather(lists, key, ...)
+local function gather(lists, key, value)
   local list = lists[key]
   if not list then
     list = {}
     lists[key] = list
   end
-  for _, value in ipairs({...}) do list[#list + 1] = value end
+  list[#list + 1] = value
 end
 
-local function count(key, field, by)
-  local fields = counts[key]
-  if not fields then
-    fields = {}
-    counts[key] = fields
+local function gather_scored(lists, key, score, member)
+  local list = lists[key]
+  if not list then
+    list = {}
+    lists[key] = list
   end
-  fields[field] = (fields[field] or 0) + by
+  local length = #list
+  list[length + 1] = score
+  list[length + 2] = member
 end
 
--- What a job in this state counts as: for its tenant and for everybody.
-local function count_state(job, state, by)
-  local place, of_tenant = state.place, P .. 'count:' .. job.tenant
-  if FINISHED[place] then
-    count(of_tenant, place, by)
-    return
+-- Counts by tenant, queue and place, and by tenant and type of what is pending.
+local function new_counts() return {places = {}, pending = {}, types = {}} end
+
+local function inner(table, name)
+  local found = table[name]
+  if not found then
+    found = {}
+    table[name] = found
   end
+  return found
+end
+
+local function count_state(counts, job, state, by)
+  local place = state.place
   if place == 'leased' then
     place = state.started and 'processing' or 'prefetched'
-    count(of_tenant, 'leases', by)
-    count(P .. 'counts', 'type:' .. job.type, by)
+    counts.types[job.type] = (counts.types[job.type] or 0) + by
   end
-  local field = place .. ':' .. job.queue
-  count(of_tenant, field, by)
-  count(P .. 'counts', field, by)
-  if status_of(state) == 'pending' then
-    count(of_tenant, 'pending:' .. job.type, by)
-    count(P .. 'counts', 'pending:' .. job.type, by)
+  local queue = FINISHED[place] and '' or job.queue
+  local places = inner(inner(counts.places, job.tenant), queue)
+  places[place] = (places[place] or 0) + by
+  if place ~= 'processing' and place ~= 'failed' and queue ~= '' then
+    local pending = inner(counts.pending, job.tenant)
+    pending[job.type] = (pending[job.type] or 0) + by
   end
 end
 
--- The structures a job in this state stands in; with `lists` = adds or drops.
-local function index_state(job, state, lists, adding, lines)
-  local place, seq = state.place, job.seq
-  local status = P .. 'status:' .. status_of(state)
-  if adding then gather(lists, status, seq, seq) else gather(lists, status, seq) end
+local function write_counts(counts)
+  local all = counts.types
+  local totals = {}
+  for task, by in pairs(all) do totals['type:' .. task] = by end
+  for tenant, queues in pairs(counts.places) do
+    local key = P .. 'count:' .. tenant
+    for queue, places in pairs(queues) do
+      for place, by in pairs(places) do
+        if by ~= 0 then
+          local field = queue == '' and place or place .. ':' .. queue
+          call('HINCRBY', key, field, by)
+          if queue ~= '' then totals[field] = (totals[field] or 0) + by end
+        end
+      end
+    end
+    for task, by in pairs(counts.pending[tenant] or {}) do
+      if by ~= 0 then
+        local field = 'pending:' .. task
+        call('HINCRBY', key, field, by)
+        totals[field] = (totals[field] or 0) + by
+      end
+    end
+  end
+  for field, by in pairs(totals) do
+    if by ~= 0 then call('HINCRBY', P .. 'counts', field, by) end
+  end
+end
+
+-- Take a job out of the structures that lead to it in a state, or put it in; its status list apart.
+local function leave(job, state, drops, lines)
+  local place = state.place
   if place == 'ready' then
     local band, member = line_of(job, state)
     local key = line_key(job.queue, band, job.tenant)
-    lines[key] = {job.queue, band, job.tenant}
-    if adding then gather(lists, key, 0, member) else gather(lists, key, member) end
-  elseif place == 'scheduled' or place == 'failed' then
-    if adding then gather(lists, P .. 'scheduled', state.due, by_number(seq))
-    else gather(lists, P .. 'scheduled', by_number(seq)) end
+    lines[key] = lines[key] or {job.queue, band, job.tenant}
+    gather(drops, key, member)
   elseif place == 'leased' then
-    local mine, asked = P .. 'leases:' .. state.worker, P .. 'cancels:' .. state.worker
-    if adding then
-      gather(lists, P .. 'deadlines', state.deadline, by_number(seq))
-      gather(lists, mine, seq, seq)
-      if state.cancel then gather(lists, asked, seq, seq) end
-    else
-      gather(lists, P .. 'deadlines', by_number(seq))
-      gather(lists, mine, seq)
-      if state.cancel then gather(lists, asked, seq) end
-    end
+    gather(drops, P .. 'leases:' .. state.worker, job.seq)
+    if state.cancel then gather(drops, P .. 'cancels:' .. state.worker, job.seq) end
+  elseif place == 'scheduled' or place == 'failed' then
+    gather(drops, SCHEDULED, by_number(job.seq))
   elseif place == 'held' then
     local key = P .. 'held:' .. joined(job.queue, job.tenant)
-    if adding then
-      gather(lists, key, seq, seq)
-      gather(lists, P .. 'held', 0, job.queue .. '\0' .. job.tenant)
-    else
-      gather(lists, key, seq)
-      lines[key] = {job.queue, false, job.tenant}
-    end
+    lines[key] = {job.queue, false, job.tenant}
+    gather(drops, key, job.seq)
   elseif place ~= 'dead' then
-    if adding then gather(lists, P .. 'finished', state.finished, by_number(seq))
-    else gather(lists, P .. 'finished', by_number(seq)) end
+    gather(drops, ENDED, by_number(job.seq))
   end
 end
 
--- A line that has become empty, or is no longer: keep the ways to it.
+local function enter(job, state, adds, lines)
+  local place = state.place
+  if place == 'ready' then
+    local band, member = line_of(job, state)
+    local key = line_key(job.queue, band, job.tenant)
+    lines[key] = {job.queue, band, job.tenant, true}
+    gather_scored(adds, key, 0, member)
+  elseif place == 'leased' then
+    gather_scored(adds, P .. 'leases:' .. state.worker, state.deadline, job.seq)
+    if state.cancel then gather_scored(adds, P .. 'cancels:' .. state.worker, job.seq, job.seq) end
+  elseif place == 'scheduled' or place == 'failed' then
+    gather_scored(adds, SCHEDULED, state.due, by_number(job.seq))
+  elseif place == 'held' then
+    gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.seq, job.seq)
+    gather_scored(adds, HELD, 0, job.queue .. '\0' .. job.tenant)
+  elseif place ~= 'dead' then
+    gather_scored(adds, ENDED, state.finished, by_number(job.seq))
+  end
+end
+
+-- Lines that have become empty, or are no longer: keep the ways to them.
 local function keep_ways(lines)
   for key, line in pairs(lines) do
-    local queue, band, tenant = line[1], line[2], line[3]
-    local is_there = call('EXISTS', key) == 1
-    if not band then
-      if not is_there then call('ZREM', P .. 'held', queue .. '\0' .. tenant) end
-    elseif is_there then
+    local queue, band, tenant, added = line[1], line[2], line[3], line[4]
+    if added then
       if call('ZADD', tenants_key(queue, band), 0, tenant) == 1 then
         call('ZADD', P .. 'bands:' .. queue, band, band)
         call('ZADD', P .. 'queues', 0, queue)
       end
-    elseif call('ZREM', tenants_key(queue, band), tenant) == 1 and call('EXISTS', tenants_key(queue, band)) == 0 then
-      call('ZREM', P .. 'bands:' .. queue, band)
-      if call('EXISTS', P .. 'bands:' .. queue) == 0 then call('ZREM', P .. 'queues', queue) end
+    elseif call('EXISTS', key) == 0 then
+      if not band then
+        call('ZREM', HELD, queue .. '\0' .. tenant)
+      elseif call('ZREM', tenants_key(queue, band), tenant) == 1 and call('EXISTS', tenants_key(queue, band)) == 0 then
+        call('ZREM', P .. 'bands:' .. queue, band)
+        if call('EXISTS', P .. 'bands:' .. queue) == 0 then call('ZREM', P .. 'queues', queue) end
+      end
     end
   end
 end
@@ -232,33 +275,36 @@ end
 -- Write the states of all jobs that were moved, and everything that is found by them.
 local function write_jobs()
   if #touched == 0 then return end
-  counts, adds, drops = {}, {}, {}
-  local states, lines, freed = {}, {}, {}
+  local counts, adds, drops, lines, states, freed = new_counts(), {}, {}, {}, {}, {}
   for _, job in ipairs(touched) do
-    local was, now = job.was, job.state
+    local was, now, seq = job.was, job.state, job.seq
     if was then
-      index_state(job, was, drops, false, lines)
-      count_state(job, was, -1)
+      if STATUS[was.place] ~= STATUS[now.place] then
+        gather(drops, STATUS[was.place], seq)
+        gather_scored(adds, STATUS[now.place], seq, seq)
+      end
+      leave(job, was, drops, lines)
+      count_state(counts, job, was, -1)
+      states[#states + 1] = P .. 'state:' .. seq
+      states[#states + 1] = pack(now)
+    else
+      -- A new job: its body says where it is.
+      gather_scored(adds, STATUS[now.place], seq, seq)
+      gather_scored(adds, P .. 'of:' .. job.tenant, seq, seq)
+      states[#states + 1] = P .. 'job:' .. seq
+      states[#states + 1] = job.body
     end
-    index_state(job, now, adds, true, lines)
-    count_state(job, now, 1)
-    states[#states + 1] = P .. 'state:' .. job.seq
-    states[#states + 1] = pack(now)
-    if FINISHED[now.place] and job.dedup then freed[#freed + 1] = job.dedup end
+    enter(job, now, adds, lines)
+    count_state(counts, job, now, 1)
+    if job.dedup and FINISHED[now.place] then freed[#freed + 1] = job.dedup end
     job.was, job.touched = now, nil
   end
   touched = {}
-  for first = 1, #states, AT_ONCE do
-    call('MSET', unpack(states, first, math.min(first + AT_ONCE - 1, #states)))
-  end
+  in_lots('MSET', false, states)
   for key, members in pairs(drops) do in_lots('ZREM', key, members) end
   for key, members in pairs(adds) do in_lots('ZADD', key, members) end
   keep_ways(lines)
-  for key, fields in pairs(counts) do
-    for field, by in pairs(fields) do
-      if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
-    end
-  end
+  write_counts(counts)
   in_lots('HDEL', P .. 'dedup', freed)
 end
 
@@ -269,19 +315,21 @@ local function facts_key(job) return P .. 'facts:' .. job.seq end
 ------------------------------------------------------------------------------------------------------------------------
 
 local met = {} -- tenants of the jobs that this script has written
+local ids = {} -- of new jobs, with their numbers
 
--- Write a job nobody has yet; `rest` is its body as Python made it, from the id on.
+-- Make a job nobody has yet; `rest` is its body as Python made it, from the id on. `write_new_jobs` writes it.
 local function create(now, seq, rest, given)
   local due = given.due or now
   local place = given.held and 'held' or (due <= now and 'ready' or 'scheduled')
-  local body = BODY_HEADER .. pack(now, due, place) .. rest
-  call('SET', P .. 'job:' .. seq, body)
-  call('HSET', P .. 'id', given.id, seq)
-  local job = job_from(seq, body, false)
-  job.was = nil
-  move(job, job.state)
-  job.is_new = true
-  call('ZADD', P .. 'of:' .. job.tenant, seq, seq)
+  local job = {
+    seq = seq, body = BODY_HEADER .. pack(now, due, place) .. rest, enqueued = now, id = given.id,
+    tenant = given.tenant, queue = given.queue, type = given.type, band = given.band, rank = given.rank,
+    dedup = given.dedup,
+  }
+  jobs[seq] = job
+  move(job, {place = place, due = due})
+  ids[#ids + 1] = given.id
+  ids[#ids + 1] = seq
   if not met[job.tenant] then
     met[job.tenant] = true
     call('ZADD', P .. 'with_jobs', 0, job.tenant)
@@ -291,6 +339,12 @@ local function create(now, seq, rest, given)
   if given.correlation then call('ZADD', P .. 'correlated:' .. given.correlation, seq, seq) end
   if given.parent then call('ZADD', P .. 'children:' .. given.parent, seq, seq) end
   return job
+end
+
+local function write_new_jobs()
+  write_jobs()
+  in_lots('HSET', P .. 'id', ids)
+  ids = {}
 end
 
 ------------------------------------------------------------------------------------------------------------------------

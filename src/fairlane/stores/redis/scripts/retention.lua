@@ -5,19 +5,20 @@ if op.limit <= 0 then return {0, false} end
 local BODY = {idempotency = 17, correlation = 19, parent = 20} -- places in a body
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
-counts, drops = {}, {}
-local gone, fields = {}, {}
+local counts, drops, gone, fields = new_counts(), {}, {}, {}
 local members = call('ZRANGEBYSCORE', P .. op.index, op.from, '(' .. whole(op.before), 'LIMIT', 0, op.limit)
-local seqs, last = {}, false
+local seqs, last, tenants = {}, false, {}
 for place, member in ipairs(members) do seqs[place] = tonumber(member) end
 for place, job in ipairs(read_jobs(seqs)) do
   local seq = seqs[place]
   for _, kind in ipairs({'job:', 'state:', 'facts:'}) do gone[#gone + 1] = P .. kind .. seq end
-  gather(drops, P .. op.index, by_number(seq))
+  if not job then gather(drops, P .. op.index, by_number(seq)) end
   if job then
     local body = unpacked(job.body)
-    index_state(job, job.state, drops, false, {})
-    count_state(job, job.state, -1)
+    gather(drops, STATUS[job.state.place], seq)
+    leave(job, job.state, drops, {})
+    count_state(counts, job, job.state, -1)
+    tenants[job.tenant] = true
     last = whole(job.state.finished)
     gather(fields, P .. 'id', job.id)
     gather(drops, P .. 'of:' .. job.tenant, seq)
@@ -32,12 +33,11 @@ for place, job in ipairs(read_jobs(seqs)) do
     end
   end
 end
-for first = 1, #gone, AT_ONCE do call('UNLINK', unpack(gone, first, math.min(first + AT_ONCE - 1, #gone))) end
+in_lots('UNLINK', false, gone)
 for key, names in pairs(fields) do in_lots('HDEL', key, names) end
 for key, names in pairs(drops) do in_lots('ZREM', key, names) end
-for key, by_field in pairs(counts) do
-  for field, by in pairs(by_field) do
-    if call('HINCRBY', key, field, by) <= 0 then call('HDEL', key, field) end
-  end
+write_counts(counts)
+for tenant in pairs(tenants) do
+  if call('EXISTS', P .. 'of:' .. tenant) == 0 then call('UNLINK', P .. 'count:' .. tenant) end
 end
 return {#members, last}

@@ -2,12 +2,12 @@
 -- ARGV: instant or '', {worker, claim_no, outcomes, starts, wants, limits, version, waiting, promote, reclaim}, results.
 -- Answers {'limits', version, limit, …} where they have changed and something is wanted: send it again; or {'done', …}.
 local op = unpacked(ARGV[2])
-local meta = call('HMGET', META, 'limits_version', 'leases_counted')
+local meta = call('HMGET', META, 'limits_version', 'leases_counted', 'latest')
 if tonumber(meta[1] or 0) ~= op.version then
   return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
 end
 even_when_full()
-local now = clock(ARGV[1], true)
+local now = clock(ARGV[1], true, meta[3])
 local worker, limits = op.worker, op.limits
 if limits and limits.counts and not meta[2] then
   call('HSET', META, 'leases_counted', 1)
