@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from fairlane.core.chance import SystemChance
 from fairlane.core.clock import SystemClock
-from fairlane.core.ids import JobId, Seq, WorkerId, uuid7
+from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Purge, Renew, Turn, Want
 from fairlane.core.outcome import Completed
