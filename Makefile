@@ -34,7 +34,7 @@ export REDIS_SERVER
 .DELETE_ON_ERROR:
 EXAMPLES = example-email example-sms example-files example-accounts
 
-.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers examples $(EXAMPLES) ledger programs clean
+.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers screenshots examples $(EXAMPLES) ledger programs clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -102,6 +102,9 @@ bench-peers: $(READY) ## Drain jobs beside other Python job systems, which it in
 	@.venv-peers/bin/python -m pip install --quiet --upgrade pip
 	@.venv-peers/bin/python -m pip install --quiet -r bench/peers.txt -e '.[postgres]'
 	@PEERS_PYTHON=$$PWD/.venv-peers/bin/python $(BIN)/python -m bench.peers
+
+screenshots: $(READY) ## Take the pictures of the README from the running demo; needs Chromium
+	@$(BIN)/python tools/screenshots.py
 
 ledger: $(READY) ## Show each requirement with the tests that prove it
 	@$(BIN)/python tools/ledger.py $(ROWS)

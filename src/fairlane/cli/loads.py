@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from fairlane.client.app import Fairlane
-from fairlane.core.ops import StatRow, TenantRecord
+from fairlane.core.ops import QueueStats, StatRow, TenantRecord
 
 RECENT = timedelta(minutes=5)
 """Waits, run times and shares cover this long."""
 WINDOW_S = 10.0
 """Rates of a live view cover this long."""
 SOONEST_S = 2.0
+"""Before that, rates are those of the last minutes."""
 WATCH_S = 10.0
 """How often a live view registers as a watcher; the store keeps it three times as long."""
 TENANTS = 200
@@ -113,7 +114,7 @@ class LoadReader:
     def __init__(self, client: Fairlane) -> None:
         self._client = client
         self._last: int | None = None
-        self._began_s = self._watched_s = 0.0
+        self.began_s = self._watched_s = 0.0
         self._sums: deque[tuple[float, str, str, int, int]] = deque()
         """When it was read, queue, tenant, completed and failed."""
 
@@ -130,6 +131,7 @@ class LoadReader:
         queue_rates = self._rates("queue", of_queues, tenant)
         tenant_rates = self._rates("tenant", of_tenants, tenant)
         alive = [worker for worker in workers.workers if worker.expires_at > workers.now]
+        idle = (QueueStats(queue=name) for name in sorted(set(of_queues) - {queue.queue for queue in counts.queues}))
         served = {queue for worker in alive for queue in worker.queues}
         return Loads(
             now=counts.now,
@@ -155,7 +157,7 @@ class LoadReader:
                     oldest_s=_age_s(queue.oldest_due_at, counts.now),
                     **_pace(of_queues.get(queue.queue), queue_rates.get(queue.queue)),
                 )
-                for queue in counts.queues
+                for queue in (*counts.queues, *idle)
             ),
             tenants=tuple(self._tenants(tenant, of_tenants, tenant_rates)),
             lanes=tuple(
@@ -221,7 +223,7 @@ class LoadReader:
         if watch:
             self._watched_s = now_s
         if self._last is None:
-            self._last, self._began_s = self._client.events.list(after=BEYOND, limit=1, watch=True).last, now_s
+            self._last, self.began_s = self._client.events.list(after=BEYOND, limit=1, watch=True).last, now_s
             return
         while True:
             page = self._client.events.list(after=self._last, kinds=("jobs",), limit=PAGE, watch=watch)
@@ -238,7 +240,7 @@ class LoadReader:
     def _rates(
         self, by: Literal["queue", "tenant"], recent: dict[str, list[StatRow]], tenant: str | None
     ) -> dict[str, Pace]:
-        covered_s = self._client.runtime.clock.monotonic() - self._began_s
+        covered_s = self._client.runtime.clock.monotonic() - self.began_s
         if self._last is None or covered_s < SOONEST_S:
             seconds = RECENT.total_seconds()
             return {

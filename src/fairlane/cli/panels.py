@@ -71,9 +71,9 @@ def number_text(number: int) -> str:
 
 
 def bar(part: float, width: int = 8) -> str:
-    """`██████    75%`."""
+    """`75% ██████░░`."""
     filled = round(min(max(part, 0.0), 1.0) * width)
-    return f"{'█' * filled}{'░' * (width - filled)} {part:4.0%}"
+    return f"{part:.0%} {'█' * filled}{'░' * (width - filled)}"
 
 
 def _name(field: str) -> TopColumn:

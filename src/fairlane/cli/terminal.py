@@ -205,7 +205,7 @@ class TopScreen:
     def _head(self, error: str | None, width: int) -> Text:
         from rich.text import Text
 
-        text = Text(" fairlane top ", "bold reverse").append(f" {self._store} ", "bright_black")
+        text = Text().append(" fairlane top ", "bold reverse").append(f" {self._store} ", "bright_black")
         if self._shown is None:
             text.append("reading …" if error is None else "")
         else:
@@ -239,7 +239,7 @@ class TopScreen:
     def _title(self, panel: TopPanel, count: int, rows: int, *, is_chosen: bool) -> Text:
         from rich.text import Text
 
-        text = Text(f" {panel.name} ", "bold reverse cyan" if is_chosen else "bold")
+        text = Text().append(f" {panel.name} ", "bold reverse cyan" if is_chosen else "bold")
         text.append(f" {count:,}" if count else "", "bright_black")
         if count > rows > 0:
             first = self._first if is_chosen else 0
@@ -255,8 +255,14 @@ class TopScreen:
         from rich.text import Text
 
         if self._typed is not None:
-            return Text(" tenant: ", "bold").append(self._typed).append("▏").append("  Enter, Esc", "bright_black")
-        text = Text(" PAUSED " if self.is_paused else "", "bold reverse yellow")
+            return (
+                Text()
+                .append(" tenant: ", "bold")
+                .append(self._typed)
+                .append("▏")
+                .append("  Enter, Esc", "bright_black")
+            )
+        text = Text().append(" PAUSED " if self.is_paused else "", "bold reverse yellow")
         keys = " q quit  Tab panel  ↑↓ scroll  s sort  r reverse  t tenant  p pause  ? help"
         return text.append(keys, "bright_black")
 
