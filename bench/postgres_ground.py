@@ -55,23 +55,23 @@ class Bench:
             self.store.run(Enqueue(jobs=specs(min(5000, count - first), tenants)))
         self.raw.execute("vacuum analyze fairlane.ready, fairlane.job")
 
-    def drain(self, limit: int, *, batch: int = 100) -> float:
+    def drain(self, limit: int, *, batch: int = 100, planner: ClaimPlanner | None = None, woken: bool = False) -> float:
         """Jobs turned over a second: each Turn settles the last batch and claims the next."""
         worker = WorkerId(new_id())
         self.store.run(Renew(worker=worker, lease_s=3600))
-        planner = ClaimPlanner("general", ("default",), (TYPE,))
+        planner = planner or ClaimPlanner("general", ("default",), (TYPE,))
         outcomes: tuple[Completed, ...] = ()
         claim_no = settled = 0
         began = clock.monotonic()
         while settled < limit:
             claim_no += 1
             sent = clock.monotonic()
-            want = planner.want(batch, sent, start=batch)
+            want = planner.want(batch, sent, start=batch, woken=woken and claim_no == 1)
             answer = self.store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
             planner.learn(want, answer, clock.monotonic() - sent, clock.monotonic())
             settled += len(outcomes)
             outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in answer.leases])
-            if not outcomes:
+            if not (outcomes or planner.is_searching or planner.looks_at_s):
                 break
         return settled / (clock.monotonic() - began)
 

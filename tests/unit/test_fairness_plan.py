@@ -119,6 +119,21 @@ def test_where_looks_are_slow_a_job_at_the_end_of_a_line_claimed_before_is_found
 
 
 @pytest.mark.requirement("W5")
+def test_where_looks_are_slow_a_lane_woken_after_a_while_asks_behind_its_marks_first_and_then_looks() -> None:
+    lane = slow_lane("acme")
+    lane.now_s += 60.0
+    lane.put(1, "acme")
+    lane.put(1, "newcomer")
+    want, answer = lane.turn(10, woken=True)
+    assert not want.discover
+    assert [lease.tenant for lease in answer.leases] == ["acme"]
+    assert lane.planner.is_searching
+    want, answer = lane.turn(10)
+    assert want.discover
+    assert [lease.tenant for lease in answer.leases] == ["newcomer"]
+
+
+@pytest.mark.requirement("W5")
 def test_where_looks_are_slow_what_only_a_look_finds_waits_no_longer_than_its_pause() -> None:
     lane = slow_lane("acme")
     lane.put(1, "newcomer")

@@ -8,8 +8,8 @@ Claiming behind the marks of known lines skips rows claimed long ago that the da
 snapshot held on PostgreSQL: 2,400 jobs/s from the head of the line, 20,000 from its mark). Discovery begins at the
 heads of the lines, takes one job and also says who else waits: new tenants, more urgent bands and jobs that came back
 behind a mark are found. It happens when woken, when nothing is known, and else as often as keeps what it costs beyond a
-plain claim within a fifth of the time, but never more rarely than every half second. Where it is slow it waits for that
-time also when woken: until then lines claimed before are asked for what has come behind their marks.
+plain claim within a fifth of the time, but never more rarely than every half second. Where it is slow, lines claimed
+before are asked first for what has come behind their marks, and it waits for that time also when woken.
 
 A look goes only so far into a line. Where it met nothing but jobs not wanted here (paused, or of types this worker does
 not know), the next ones continue after them, so that a thousand of those hide nothing.
@@ -31,8 +31,10 @@ MANY, PAUSE_PER_JOB_S = 100, 6e-5
 """And this long for each job beyond a hundred that came with it: where 500 are claimed in ten milliseconds, the two
 that a look costs more are lost in what claims wander by, and looks were taken every time."""
 LONGEST_PAUSE_S = 0.5
-SLOW_S = 0.02
+SLOW_S = 0.01
 """Discovery that takes longer than this beyond a plain claim reads over jobs claimed long ago."""
+SHORT_S = 0.005
+"""What a claim that finds next to nothing may take, however long the full ones take."""
 SURVEY = 1000
 NAME_S = 5e-6
 """What one name in a survey costs here, beside what it costs the store."""
@@ -65,7 +67,7 @@ class ClaimPlanner:
         self._is_behind = False
         """The last claim asked only behind marks."""
         self._goes_on = False
-        """It was short, and some of the lines it asked have more."""
+        """It was short, and some of the lines it asked have more, or a look is due."""
         self._look_again_s = 0.0
         self._plain_s = 0.0
         """What a claim from known lines takes."""
@@ -103,7 +105,8 @@ class ClaimPlanner:
         if rested:
             self.accounts.await_turn([tenant for tenant in rested if tenant in self._lines], now_s)
         behind: tuple[Take, ...] = ()
-        self._is_behind = self._is_slow and now_s < self._look_again_s and not self._searcher.behind
+        is_new = woken and not (self._is_behind and self._is_short)
+        self._is_behind = self._is_slow and (is_new or now_s < self._look_again_s) and not self._searcher.behind
         if self._is_behind and (not self._lines or self._searcher.is_held_back):
             behind = self._claimed.takes(limit, queues or self._queues)
             self._is_behind = bool(behind)
@@ -145,7 +148,8 @@ class ClaimPlanner:
         survey = next((survey for survey in answer.surveys if survey.lane == self._lane), None)
         if self._is_look:
             # Two in a row: one may have been slow for some other reason.
-            last_s, self._extra_s = self._extra_s, max(took_s - self._plain_s, 0.0) if self._plain_s else took_s
+            plain_s = min(self._plain_s, SHORT_S) if self._is_short else self._plain_s
+            last_s, self._extra_s = self._extra_s, max(took_s - plain_s, 0.0)
             if survey is not None:
                 self._extra_s += NAME_S * len(survey.tenants)
             extra_s = min(last_s, self._extra_s)
@@ -168,6 +172,7 @@ class ClaimPlanner:
                     self._lines[line[2]] = marks.get(line)
             if self._is_short:
                 self._leave_ended(want, given)
+                self._goes_on = bool(given and self._lines) or now_s >= self._look_again_s
 
     def _leave_ended(self, want: Want, given: Counter[Line]) -> None:
         """Of the known lines, keep those that gave what they were asked for."""
@@ -176,7 +181,6 @@ class ClaimPlanner:
         self.accounts.leave(known)
         for tenant in known:
             del self._lines[tenant]
-        self._goes_on = bool(known and self._lines)
         if not self._lines:
             self._forget_lines()
 
