@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fairlane.api.router import gated_routes
 from fairlane.client.rights import Right, may
 from fairlane.core.ops import Alert, SaveAlerts
+from fairlane.errors import StoreUnavailable
 from fairlane.web import assets, create_dashboard
 from fairlane.web.page import DECLARED
 from tests.api.house import CANARY, DEAD, EVERY_ROLE, LIVE, OWN, ROLE_SETS, Mine
@@ -184,6 +185,22 @@ def test_what_is_not_there_and_what_breaks_are_pages(house: DashboardHouse, monk
     answer = house.get("/jobs", cookie)
     assert (answer.status_code, "<h1>Something went wrong</h1>" in answer.text) == (500, True)
     assert "secret of the house" not in answer.text
+
+
+def test_without_a_store_a_page_says_so_and_tries_again_by_itself(
+    house: DashboardHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cookie = house.session()
+
+    async def gone(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("memory", "it is away")
+
+    monkeypatch.setattr(type(house.app.tokens), "afind", gone)
+    answer = house.get("/jobs", cookie)
+    assert (answer.status_code, "<h1>The store cannot be reached</h1>" in answer.text) == (503, True)
+    assert '<meta http-equiv="refresh" content="5">' in answer.text
+    act = house.post(f"/jobs/{house.own.ready}/cancel", cookie)
+    assert (act.status_code, "refresh" in act.text) == (503, False)
 
 
 def test_an_act_that_is_not_possible_says_why_and_changes_nothing(house: DashboardHouse) -> None:
