@@ -19,6 +19,7 @@ NAMES = (
     "limits",
     "redis_store",
     "api",
+    "supervisors",
     "pages",
 )
 

@@ -29,7 +29,7 @@ language plpgsql security definer set search_path = shop, pg_temp
 as $$
 declare _found answers;
 begin
-  insert into heard (handler, payload, role) values (_handler, _payload, session_user);
+  insert into heard (handler, payload, role) values (_handler, _payload, current_setting('role'));
   select * into _found from answers where handler = _handler;
   if _found.fails then raise exception 'out of order' using hint = 'not shown'; end if;
   return _found.answer;
@@ -116,6 +116,7 @@ def test_a_db_function_is_called_with_its_whole_payload_as_the_worker(office: Of
     task = office.process("db_function", db_function="shop.supervise", order={"id": 7})
     assert office.heard() == [("supervise", {"db_function": "shop.supervise", "order": {"id": 7}})]
     assert (office.errors(), office.completed(), office.result(task)) == ([], True, {"status": "succeeded"})
+    assert office.db.one("select distinct role from shop.heard") == "worker_service_user"
 
 
 @pytest.mark.requirement("S5", "D10")

@@ -154,7 +154,7 @@ def test_a_connection_that_the_server_has_ended_is_replaced(mail: MailServer) ->
 
     async def both() -> None:
         await postman.deliver(MAIL)
-        postman._idle[0].close()
+        postman._idle[0][0].close()
         await postman.deliver(MAIL)
         await postman.close()
 

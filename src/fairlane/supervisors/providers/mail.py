@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import aiosmtplib
 
 MOST_IDLE = 20
+FRESH_S = 5.0
+"""A connection that has been idle for longer is asked whether it still stands."""
 _HEADER = re.compile(r"[!-9;-~]+")
 """Printable ASCII without the colon. The library checks values, and writes a name with a line break as it is."""
 
@@ -74,7 +76,7 @@ class SmtpMailer:
         self._login, self._tls, self._timeout_s = (username, password), tls, timeout_s
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle: list[aiosmtplib.SMTP] = []
+        self._idle: list[tuple[aiosmtplib.SMTP, float]] = []
 
     def __repr__(self) -> str:
         return f"<SmtpMailer {self._host}:{self._port}>"
@@ -102,7 +104,7 @@ class SmtpMailer:
     async def close(self) -> None:
         while self._idle:
             with suppress(Exception):
-                await self._idle.pop().quit()
+                await self._idle.pop()[0].quit()
 
     def _message(self, payload: dict[str, Any]) -> EmailMessage:
         job = job_in_force.get()
@@ -137,7 +139,9 @@ class SmtpMailer:
         if self._loop is not loop:  # connections of a loop that has ended are of no use
             self._loop, self._idle = loop, []
         while self._idle:
-            client = self._idle.pop()
+            client, since_s = self._idle.pop()
+            if client.is_connected and self._clock.monotonic() - since_s < FRESH_S:
+                return client
             try:
                 await client.rset()
             except (aiosmtplib.SMTPException, OSError):
@@ -164,7 +168,7 @@ class SmtpMailer:
 
     async def _give_back(self, client: aiosmtplib.SMTP) -> None:
         if client.is_connected and len(self._idle) < MOST_IDLE:
-            self._idle.append(client)
+            self._idle.append((client, self._clock.monotonic()))
         else:
             client.close()
 
