@@ -18,6 +18,9 @@ from fairlane.testing import run_due
 from tests.cli.conftest import Run, Scene
 from tests.servers.postgres import shared_server
 from tests.support.samples import Making
+from tests.support.stores import Ground, ground
+
+__all__ = ["ground"]
 
 _numbers = itertools.count(1)
 
@@ -69,6 +72,14 @@ def test_a_healthy_postgresql_store_passes_every_check(run: Run, database: str) 
     found = findings(run, "--url", database)
     assert states(found) == {"ok"}
     assert found["store"]["says"].startswith("postgresql answers: PostgreSQL 1")
+
+
+def test_a_redis_store_is_examined_with_what_its_server_keeps(run: Run, ground: Ground) -> None:
+    found = findings(run, "--url", ground.valkey.url)
+    assert found["store"]["says"].startswith("redis answers: Valkey 9")
+    assert found["durability"]["state"] == "warn"
+    assert "appendfsync" in found["durability"]["says"]
+    assert "schema" not in found
 
 
 def test_a_missing_schema_fails_with_the_command_to_run(run: Run, database: str) -> None:

@@ -93,7 +93,7 @@ def examine(at: At) -> Iterator[Finding]:
         return
     try:
         yield from _sqlite_place(settings)
-        if found[0].state == "ok":
+        if not found or found[0].state == "ok":
             yield from _isolation(settings)
             with Fairlane(settings=without_fallback(settings)) as client:
                 yield from _health(client)
@@ -164,7 +164,9 @@ def _spool(settings: Settings) -> Iterator[Finding]:
 
 
 def _schema(settings: Settings) -> Iterator[Finding]:
-    """Also the first check that fails if the store cannot be reached."""
+    """Also the first check that fails if the store cannot be reached. A Redis store keeps no schema."""
+    if store_named_by(settings.url) == "redis":
+        return
     try:
         migrator = schema_of(settings)
         state = migrator.state()

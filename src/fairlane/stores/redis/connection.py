@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -197,14 +199,14 @@ class ConnectionKeeper:
         """Nobody can await the end of a connection whose loop is closed: hang up."""
         for loop in [known for known in self._loops if known.is_closed()]:
             for conn in self._loops.pop(loop)[0]:
-                _hang_up(conn)
+                _hang_up(conn, loop)
 
     def close(self) -> None:
         self.closed = True
         self.forget_idle()
-        for idle, _ in self._loops.values():
+        for loop, (idle, _) in self._loops.items():
             while idle:
-                _hang_up(idle.pop())
+                _hang_up(idle.pop(), loop)
         self._loops.clear()
 
     async def aclose(self) -> None:
@@ -212,19 +214,31 @@ class ConnectionKeeper:
         await asyncio.sleep(0)  # transports of this loop end when it goes on: it may be closed after this
 
 
-def _hang_up(conn: AsyncConnection) -> None:
+def _hang_up(conn: AsyncConnection, loop: asyncio.AbstractEventLoop) -> None:
+    """End a connection without awaiting it, also where its loop runs in another thread or never again."""
     writer, conn._writer, conn._reader = conn._writer, None, None
-    if writer is not None:
-        transport = writer.transport
-        sock = transport.get_extra_info("socket")
-        transport.abort() if not transport.is_closing() and not _loop_of(transport).is_closed() else None
-        if sock is not None and _loop_of(transport).is_closed():
-            os.close(sock.detach()) if hasattr(sock, "detach") else None
+    if writer is None:
+        return
+    if loop.is_closed():
+        sock = writer.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+    elif loop.is_running() and loop is not _running_loop():
+        loop.call_soon_threadsafe(_abort, writer)
+    else:
+        _abort(writer)
 
 
-def _loop_of(transport: Any) -> asyncio.AbstractEventLoop:
-    loop: asyncio.AbstractEventLoop = transport._loop
-    return loop
+def _abort(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _answers(conn: Connection) -> bool:
