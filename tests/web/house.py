@@ -40,6 +40,7 @@ class DashboardHouse(ShopHouse):
         )
         self.app.runtime.access.run(SaveAlerts(alerts=(fires,)))
         self.app.queues.pause("bulk", by="eve", notes=LIVE)
+        self.app.tenants.pause("initech", by="eve", notes=LIVE)
         for mine in (self.own, self.foreign):
             task = self.app.tasks["mail.send"].using(tenant=mine.tenant)
             self.app.schedules.add(self.paused_schedule(mine), task.bind(user_id=5), cron="0 4 * * *", by="eve")

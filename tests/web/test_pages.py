@@ -83,7 +83,8 @@ def test_pages_offer_every_act_to_those_who_may_do_everything(house: DashboardHo
                   value=1.0, severity="warning", version=1)  # fmt: skip
     house.app.runtime.access.run(SaveAlerts(alerts=(alert,)))
     paused = f"/schedules/{house.paused_schedule(own)}"
-    others = (f"/jobs/{own.running}", f"/jobs/{own.dead}", "/breakers", "/alerts", "/queues/bulk", paused)
+    jobs = (f"/jobs/{own.running}", f"/jobs/{own.dead}")
+    others = (*jobs, "/breakers", "/alerts", "/queues/bulk", "/tenants/one?name=initech", paused)
     pages += [house.get(path, cookie).text for path in others]
     assert set().union(*map(offered, pages)) == ACTS.keys()
 

@@ -25,6 +25,7 @@ from fairlane.web.pages import (
     queues,
     schedules,
     statistics,
+    tenants,
     workers,
 )
 
@@ -33,6 +34,7 @@ EVERY_PAGE: tuple[Pages, ...] = (
     jobs.pages,
     dead_letters.pages,
     queues.pages,
+    tenants.pages,
     statistics.pages,
     schedules.pages,
     limits.pages,

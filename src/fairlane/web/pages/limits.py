@@ -111,4 +111,6 @@ def _back(page: Page, form: SubmittedForm) -> str:
     kind, name = form.required("kind"), form.required("name")
     if form.text("from") == "queue" and kind == "queue":
         return page.url("show_queue", name=name)
+    if form.text("from") == "tenant" and kind == "tenant" and name != EVERY_TENANT:
+        return page.url("show_tenant", name=name)
     return page.url("show_limits")

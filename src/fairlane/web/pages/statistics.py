@@ -71,9 +71,12 @@ async def show_charts(
     }
 
 
-async def read_series(page: Page, range: TimeRange, queue: str | None = None, type: str | None = None) -> Series:
+async def read_series(
+    page: Page, range: TimeRange, queue: str | None = None, type: str | None = None, tenant: str | None = None
+) -> Series:
+    whose = tenant or page.tenant
     return await page.app.statistics.aseries(
-        since=range.since, until=range.until, step_s=range.step_s, queue=queue, type=type, tenant=page.tenant
+        since=range.since, until=range.until, step_s=range.step_s, queue=queue, type=type, tenant=whose
     )
 
 
@@ -83,12 +86,14 @@ async def read_figures(
     by: StatsBy,
     queue: str | None = None,
     type: str | None = None,
+    tenant: str | None = None,
 ) -> list[NameFigures]:
     """The sums of the whole range by name, those with most attempts first."""
+    whose = tenant or page.tenant
     found = await page.app.statistics.aseries(
-        since=range.since, until=range.until, step_s=range.span_s, by=by, queue=queue, type=type, tenant=page.tenant
+        since=range.since, until=range.until, step_s=range.span_s, by=by, queue=queue, type=type, tenant=whose
     )
-    figures = [_figures(getattr(row, by), row) for row in found.rows]
+    figures = [figures_of(getattr(row, by), row) for row in found.rows]
     return sorted(figures, key=lambda one: (-_attempts(one.row), one.name))
 
 
@@ -126,7 +131,7 @@ def _attempts(row: StatRow) -> int:
     return row.completed + row.failed + row.dead
 
 
-def _figures(name: str, row: StatRow) -> NameFigures:
+def figures_of(name: str, row: StatRow) -> NameFigures:
     return NameFigures(
         name=name,
         row=row,
