@@ -64,9 +64,12 @@ def test_rates_of_a_live_view_are_those_of_the_last_seconds(scene: Scene) -> Non
         reader = LoadReader(app)
         reader.read(live=True)
         eventually(lambda: app.runtime.clock.monotonic() - reader.began_s > SOONEST_S)
-        with working(scene.url):
+        with working(scene.url) as at_work:
+            send = at_work.tasks["mail.send"]
 
             def rates() -> tuple[float, float]:
+                # A worker learns within a second that somebody watches.
+                at_work.enqueue_many([send.using(tenant=name).bind(to=1) for name in ("acme", "acme", "globex")])
                 found = {load.tenant: load.per_s for load in reader.read(live=True).tenants}
                 return found.get("acme", 0.0), found.get("globex", 0.0)
 

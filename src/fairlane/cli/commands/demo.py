@@ -37,11 +37,12 @@ from fairlane.client.app import Fairlane
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.ops import Event, StatRow
+from fairlane.core.text import one_line
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 SECONDS = 20.0
 """How long it runs where nobody could press Ctrl-C."""
@@ -51,7 +52,10 @@ START_S = 60.0
 NO_DASHBOARD = -1
 PROCESSES = 2
 SHOWN = 12
-"""Events on a terminal."""
+"""Events on a terminal, at most, and in a small one."""
+FEWEST = 4
+ROWS = 6
+"""Rows of a panel."""
 COMMANDS = (
     ("top", "queues, tenants and lanes, live"),
     ("tail --kind failed --kind dead", "what fails, as it happens"),
@@ -265,8 +269,8 @@ class SilentView:
 class TableView:
     """Drawn in place: the panels of tenants and lanes, and the latest events beyond the routine."""
 
-    def __init__(self, app: Fairlane, update: Callable[[RenderableType], None], width: Callable[[], int]) -> None:
-        self._app, self._update, self._width = app, update, width
+    def __init__(self, app: Fairlane, update: Callable[[RenderableType], None], console: Console) -> None:
+        self._app, self._update, self._console = app, update, console
         self._reader, self._lines = LoadReader(app), EventLines()
         self._latest: deque[tuple[str, str, str, str]] = deque(maxlen=SHOWN)
 
@@ -282,14 +286,20 @@ class TableView:
         top = Text(no_wrap=True, overflow="ellipsis")
         for words, style in headline(loads):
             top.append(f"  {words}", style)
-        width = self._width()
-        panels = {panel.name: drawn(panel, panel.sorted(loads, panel.order)[:6], width) for panel in PANELS}
+        body: list[RenderableType] = [top]
+        room = self._console.height - 3
+        for panel in PANELS[:-1]:  # failures are among the events
+            rows = panel.sorted(loads, panel.order)[:ROWS]
+            if room - len(rows) - 2 >= FEWEST:
+                body += ["", drawn(panel, rows, self._console.width)]
+                room -= max(len(rows), 1) + 2
         events_text = Text("\n", no_wrap=True, overflow="ellipsis")
-        for when, what, whose, rest in self._latest:
+        shown = list(self._latest)[-max(min(room, SHOWN), FEWEST) :]
+        for when, *texts in shown:
+            what, whose, rest = map(one_line, texts)
             events_text.append(f"  {when}  ", "bright_black").append(f"{what:<16} ", STYLES.get(what, "magenta"))
             events_text.append(f"{whose:<9} {rest}\n")
-        events_text.append("\n" * (SHOWN - len(self._latest)))
-        self._update(Group(top, "", panels["tenants"], "", panels["queues"], "", panels["lanes"], events_text))
+        self._update(Group(*body, events_text))
 
 
 @contextmanager
@@ -303,7 +313,7 @@ def _view(app: Fairlane, out: Printer) -> Iterator[LineView | SilentView | Table
         from rich.live import Live
 
         with Live(console=console, auto_refresh=False) as live:
-            yield TableView(app, lambda drawing: live.update(drawing, refresh=True), lambda: console.width)
+            yield TableView(app, lambda drawing: live.update(drawing, refresh=True), console)
 
 
 def _summed_up(app: Fairlane, since: datetime, *, ran_s: float, directory: str | None) -> DemoSummary:
