@@ -167,7 +167,7 @@ async def show_job(page: CurrentPage, id: UUID) -> Values:
         "shows_contents": page.may(needed),
         "reasons": () if job.status in FINAL else (await page.app.jobs.awhy(id, tenant=page.tenant)).reasons,
         "children": (await page.app.jobs.alist(parent=id, tenant=page.tenant)).jobs,
-        "timeline": tuple(_timeline(detail)),
+        "timeline": tuple(_timeline(detail, page.now)),
     }
 
 
@@ -190,7 +190,7 @@ _KINDS: dict[str, Literal["good", "bad", "retry", "neutral"]] = {
 }
 
 
-def _timeline(detail: JobDetail) -> list[Step]:
+def _timeline(detail: JobDetail, now: datetime) -> list[Step]:
     """From its enqueueing to now: each attempt with its wait before it, and where it is now."""
     job = detail.job
     steps = [Step(at=job.enqueued_at, what="Enqueued", kind="enqueued")]
@@ -199,6 +199,8 @@ def _timeline(detail: JobDetail) -> list[Step]:
     steps += [_attempted(attempt) for attempt in detail.attempts]
     if job.status == "processing" and job.started_at is not None:
         steps.append(Step(at=job.started_at, what=f"Attempt {job.attempt} runs", kind="running"))
+    elif job.status == "pending" and job.run_at <= now:
+        steps.append(Step(at=job.run_at, what="Waits for its turn", kind="waiting"))
     elif job.status == "failed":
         steps.append(Step(at=job.run_at, what="Next attempt", kind="waiting"))
     elif job.status == "completed" and not any(attempt.outcome == "completed" for attempt in detail.attempts):

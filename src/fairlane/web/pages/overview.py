@@ -81,7 +81,7 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
         "running": sum(queue.processing for queue in queues),
         "oldest_s": max(ages, default=None),
         "rates": _rates(of_hour),
-        "warnings": warnings,
+        "warnings": sorted(warnings, key=lambda concern: concern.level),
         "workers": workers and sum(worker.expires_at > workers.now for worker in workers.workers),
         "lanes": [] if workers is None else lanes_of(workers),
         "range": range,
