@@ -59,12 +59,13 @@ create type freed_place as (queue text, type text, tenant text);
 --
 -- A worker under a limit claims again in the Turn that settles. Were the others woken each time they would find
 -- nothing, and by counting keep it from counting: four processes under a limit of three made 1,700 Turns for 300 jobs.
+-- Where none waits nothing is compared: that took 3 of 23 us a job.
 create or replace function wake_for_room(_freed freed_place[], _claimed bigint[]) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
-  if exists (
+  if exists (select from worker where waiting) and exists (
     select k.* from unnest(_freed) f
     cross join lateral (
       values ('queue', f.queue, ''), ('type', f.type, ''), ('tenant', f.tenant, f.queue)
