@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from fairlane import ConfigError, Fairlane
 from fairlane.errors import FairlaneError, StoreUnavailable
+from fairlane.metrics import families
 from fairlane.stores import open_store
+from tests.support.stores import Ground, ground
+
+__all__ = ["ground"]
 
 
 @pytest.fixture
@@ -87,6 +92,24 @@ def test_a_missing_store_leads_to_memory_with_a_warning_where_so_configured(
     [record] = caplog.records
     assert "continuing in memory" in record.message
     assert "hunter2" not in record.message
+
+
+@pytest.mark.requirement("Q4", "Q11", "Q14", "Q16")
+def test_the_documents_variables_open_redis_under_the_key_prefix(
+    monkeypatch: pytest.MonkeyPatch, ground: Ground
+) -> None:
+    monkeypatch.setenv("USE_REDIS_QUEUE", "true")
+    monkeypatch.setenv("REDIS_URL", ground.valkey.url)
+    monkeypatch.setenv("FAIRLANE_KEY_PREFIX", "document")
+    with Fairlane() as app:
+        handle = app.task(name="t")(lambda: None).enqueue()
+        snapshot = app.snapshot()
+        assert (snapshot["store"], snapshot["redis_active"], snapshot["depth"]) == ("redis", True, 1)
+        memory = next(family for family in families.store(app.statistics.health(), "redis") if "memory" in family.name)
+        assert (memory.name, memory.samples[0].labels) == ("redis_memory_bytes", {"kind": "used"})
+        assert memory.samples[0].value > 0
+    with redis.Redis.from_url(ground.valkey.url) as client:
+        assert client.hexists("{document}:id", handle.id.hex)
 
 
 @pytest.mark.requirement("Q4")

@@ -121,6 +121,12 @@ def store(health: Health | None, name: str) -> Iterator[Metric]:
         degraded = GaugeMetricFamily("fairlane_store_degraded", "Reasons why the store is not durable or safe.")
         degraded.add_metric((), len(health.degraded))
         yield degraded
+    if health is not None and health.memory_bytes is not None:
+        memory = GaugeMetricFamily("redis_memory_bytes", "Memory of the Redis server.", labels=("kind",))
+        memory.add_metric(("used",), health.memory_bytes)
+        if health.memory_limit_bytes is not None:
+            memory.add_metric(("limit",), health.memory_limit_bytes)
+        yield memory
 
 
 def spool(state: SpoolState | None) -> Iterator[Metric]:

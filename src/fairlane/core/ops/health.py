@@ -20,6 +20,10 @@ class Health(Struct, frozen=True, kw_only=True):
     durable: bool
     degraded: tuple[str, ...] = ()
     """What keeps it from being durable or safe, one sentence each with the remedy."""
+    memory_bytes: int | None = None
+    """Memory that a store in memory uses; None: its jobs are on disk."""
+    memory_limit_bytes: int | None = None
+    """What it may use; None: no limit."""
 
 
 class Check(Op[Health], frozen=True, kw_only=True):

@@ -72,6 +72,8 @@ def check(work: Work, op: Check) -> Steps[Health]:
         schema_version=FORMAT,
         durable=appendonly,
         degraded=tuple(degraded),
+        memory_bytes=int(facts.get("used_memory", 0)),
+        memory_limit_bytes=int(facts.get("maxmemory", 0)) or None,
     )
 
 
