@@ -10,4 +10,6 @@ channels.py   Runs tasks: for every task type a task of Fairlane with that name.
 providers/    Delivers: `async def deliver(self, payload: dict[str, Any]) -> dict[str, Any]` takes the payload that a
     before handler made and returns what the success handler gets as `worker_payload`. Whatever it raises is a failed
     delivery, and its text the `error` that the error handler gets.
+
+kit.py generates processes in SQL; business_process.py is the same pattern in Python, on every store.
 """
