@@ -14,7 +14,7 @@ from fairlane.web.page import CurrentPage, Pages, Values
 
 pages = Pages("workers", "/workers", title="Workers", key="w")
 
-MOST_SHOWN = 50
+MOST_SHOWN = 20
 """Exceptions on the page."""
 
 
