@@ -60,7 +60,7 @@ async def show_failures(page: CurrentPage, q: Words = UNREVIEWED) -> Values:
     return {
         "search": asked,
         "groups": groups,
-        "counts": await page.app.dead_letters.acounts(tenant=asked.tenant, rough=True),
+        "is_unfiltered": asked.words == (UNREVIEWED,),
         "statuses": DEAD_LETTER_STATUSES,
         "fields": FIELDS,
     }
