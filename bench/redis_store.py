@@ -93,9 +93,12 @@ def backlog(store: RedisStore, server: ValkeyServer, count: int) -> None:
         ]
         store.run(Enqueue(jobs=tuple(jobs)))
     each = (client.info("memory")["used_memory"] - before) / count - len(bytes(PAYLOAD))
+    verdict = ""
+    if count >= 10 * TENANTS:  # with fewer, what is kept of each tenant counts for more than its jobs
+        verdict = f"   goal ≤ {MEMORY_BYTES}   {'met' if each <= MEMORY_BYTES else 'MISSED'}"
     print(
-        f"  {count:,} waiting jobs of {TENANTS:,} tenants: {each:.0f} bytes a job beyond the payload   goal ≤ {MEMORY_BYTES}"
-        f"   {'met' if each <= MEMORY_BYTES else 'MISSED'}; claim of {BATCH}: {claim_ms(store):.1f} ms",
+        f"  {count:,} waiting jobs of {TENANTS:,} tenants: {each:.0f} bytes a job beyond the payload{verdict}; "
+        f"claim of {BATCH}: {claim_ms(store):.1f} ms",
         flush=True,
     )
 
