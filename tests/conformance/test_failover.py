@@ -20,8 +20,11 @@ globals().update(
 )
 
 
-@pytest.fixture(scope="module", params=COLOURS)
+@pytest.fixture(
+    scope="module", params=[(kind, colour) for kind in ("postgres", "redis") for colour in COLOURS], ids="-".join
+)
 def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
-    face = Face(Failover(open_at("postgres", ground.address("postgres")), Spool()), request.param)
+    kind, colour = request.param
+    face = Face(Failover(open_at(kind, ground.address(kind)), Spool()), colour)
     yield face
     face.close()

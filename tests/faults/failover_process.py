@@ -1,6 +1,6 @@
 """A process that enqueues whether its store can be reached or not, and writes down each job that was acknowledged.
 
-python -m tests.faults.failover_process DSN SPOOL SEED FILE
+python -m tests.faults.failover_process URL SPOOL SEED FILE
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fairlane.core.clock import SystemClock
 from fairlane.core.ids import JobId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue
+from fairlane.stores import open_store
 from fairlane.stores.failover import Failover, Spool
-from fairlane.stores.postgres import PostgresStore
 
 clock, chance = SystemClock(), SystemChance()
 
@@ -27,9 +27,9 @@ def job(number: int) -> JobSpec:
     return JobSpec(id=made, type="t", payload=Raw(b'{"n":%d}' % number), tenant=f"tenant-{number % 3}")
 
 
-def enqueue_for_ever(dsn: str, place: str, seed: int, acknowledged: TextIO) -> None:
-    """One call after the other, of one job or of three, until the process is killed or its input ends."""
-    store = Failover(PostgresStore(dsn), Spool(place, owner="drill"), timeout_s=1.0)
+def enqueue_for_ever(url: str, place: str, seed: int, acknowledged: TextIO) -> None:
+    """One call after the other, of one job or of three, until the process is killed."""
+    store = Failover(open_store(url), Spool(place, owner="drill"), timeout_s=1.0)
     number = seed
     while True:
         jobs = tuple(job(number + n) for n in range(1 + seed % 2 * 2))

@@ -81,6 +81,8 @@ class ValkeyServer:
 
     def start(self) -> None:
         """Start, or start again after `stop` or `kill9`; returns when it has read its data and answers."""
+        if self._process is not None and self._process.poll() is None:
+            return
         if self._directory is None:
             self._directory = self._account.make_directory("fairlane-valkey-")
             self.port = free_port()
