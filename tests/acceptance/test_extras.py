@@ -28,10 +28,10 @@ CALLERS_OWN = {"asyncpg", "sqlalchemy"}
 """Imported only to recognise what a caller passed in, so they are there."""
 
 PLACES = {
-    "postgres": ("stores/postgres/",),
+    "postgres": ("stores/postgres/", "supervisors/"),
     "redis": ("stores/redis/",),
     "dashboard": ("api/", "metrics/", "web/", "cli/server.py"),
-    "alerts": ("alerts/",),
+    "alerts": ("alerts/", "supervisors/providers/"),
     "uvloop": ("worker/foreman/",),
 }
 """Where in src/fairlane the packages of an extra are imported."""
