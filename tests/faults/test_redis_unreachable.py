@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import ssl
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import ALL_TENANTS, Cancel, Check, GetStats
@@ -27,6 +29,7 @@ from tests.support.samples import Making
 from tests.support.scene import Scene, wanting
 from tests.support.stores import Face
 
+CERTIFICATE = Path(proxies.__file__).with_name("certificate.pem")
 QUICK_S = 0.5
 """How long an answer is waited for; calls that are sent twice take twice as long."""
 
@@ -274,16 +277,15 @@ def test_a_user_with_the_rights_of_the_reference_can_do_everything(guarded: Guar
 
 @both_colours
 def test_redis_is_reached_over_tls_with_a_certificate_that_is_checked(valkey: ValkeyServer, colour: str) -> None:
-    certificate = Path(proxies.__file__).with_name("certificate.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    context.load_cert_chain(CERTIFICATE)
     with Proxy(valkey.port, tls=context) as proxy:
         address = f"rediss://127.0.0.1:{proxy.port}/0"
         stranger = Face(RedisStore(address), colour)
         with pytest.raises(StoreUnavailable, match="certificate verify failed"):
             stranger.run(one_job())
         stranger.close()
-        face = Face(RedisStore(f"{address}?ssl_ca_certs={certificate}"), colour)
+        face = Face(RedisStore(f"{address}?ssl_ca_certs={CERTIFICATE}"), colour)
         listener = face.store.listener(Making().worker_id())
         Scene(face).finished()
         listener.close()
@@ -299,6 +301,35 @@ def test_redis_is_reached_over_a_socket_of_the_system(valkey: ValkeyServer, colo
     listener.close()
     face.close()
     assert jobs(valkey) == 1
+
+
+def connections(valkey: ValkeyServer) -> int:
+    return len([line for line in valkey.call("CLIENT", "LIST").splitlines() if "name=looped" in line])
+
+
+def test_connections_of_a_loop_that_has_ended_end_too(valkey: ValkeyServer) -> None:
+    store = RedisStore(f"{valkey.url}?client_name=looped")
+    loops = [asyncio.new_event_loop() for _ in range(3)]
+    for loop in loops[:2]:
+        loop.run_until_complete(store.arun(Check()))
+    loops[0].close()
+    loops[2].run_until_complete(store.arun(Check()))  # finds the first one ended
+    eventually(lambda: connections(valkey) == 2)
+    loops[1].close()
+    loops[2].run_until_complete(store.aclose())
+    loops[2].close()
+    eventually(lambda: connections(valkey) == 0)
+
+
+def test_a_store_is_closed_on_a_loop_of_uvloop(valkey: ValkeyServer) -> None:
+    async def story() -> None:
+        store = RedisStore(f"{valkey.url}?client_name=looped")
+        await store.arun(Check())
+        assert connections(valkey) == 1
+        await store.aclose()
+
+    uvloop.run(story())
+    eventually(lambda: connections(valkey) == 0)
 
 
 @pytest.mark.parametrize("url", ["redis://cache/0?colour=red", "redis://cache/0?ssl_ca_certs=x", "redis://cache:x/0"])

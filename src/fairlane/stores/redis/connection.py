@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -220,10 +218,12 @@ def _hang_up(conn: AsyncConnection, loop: asyncio.AbstractEventLoop) -> None:
     if writer is None:
         return
     if loop.is_closed():
-        sock = writer.get_extra_info("socket")
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        # A loop of uvloop has closed its sockets with itself; one of asyncio leaves them open.
+        transport: Any = writer.transport
+        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+        if (sock := getattr(inner, "_sock", None)) is not None:
+            inner._sock, inner._closing = None, True
+            sock.close()
     elif loop.is_running() and loop is not _running_loop():
         loop.call_soon_threadsafe(_abort, writer)
     else:
