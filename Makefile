@@ -100,7 +100,7 @@ bench: $(READY) ## Measure against the raw limits of each store
 bench-peers: $(READY) ## Drain jobs beside other Python job systems, which it installs apart
 	@test -x .venv-peers/bin/python || $(BIN)/python -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --upgrade pip
-	@.venv-peers/bin/python -m pip install --quiet -r bench/peers.txt -e '.[postgres]'
+	@.venv-peers/bin/python -m pip install --quiet -r bench/peers.txt -e '.[postgres,redis]'
 	@PEERS_PYTHON=$$PWD/.venv-peers/bin/python $(BIN)/python -m bench.peers
 
 screenshots: $(READY) ## Take the pictures of the README from the running demo; needs Chromium

@@ -164,11 +164,7 @@ class Huey:
         logging.getLogger("huey").setLevel(logging.ERROR)
         self.huey = SqliteHuey("peers", filename=DSN.removeprefix("sqlite:///"), results=False)
 
-        @self.huey.task(name="tick")
-        def run(n: int) -> None:
-            tick()
-
-        self.run = run
+        self.run = self.huey.task(name="tick")(count_job)
 
     async def install(self) -> None: ...
 
@@ -182,6 +178,80 @@ class Huey:
         await asyncio.Event().wait()
 
 
+class FairRedis(Fair):
+    """The same engine on Redis."""
+
+    async def install(self) -> None: ...
+
+
+class HueyRedis(Huey):
+    """Redis, results off, threads."""
+
+    def __init__(self) -> None:
+        import logging
+
+        from huey import RedisHuey
+
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        self.huey = RedisHuey("peers", url=DSN, results=False)
+        self.run = self.huey.task(name="tick")(count_job)
+
+
+class Dramatiq:
+    """Its Redis broker with its default middleware, threads. It has no way to enqueue many at once."""
+
+    def __init__(self) -> None:
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+
+        self.broker = RedisBroker(url=DSN)
+        dramatiq.set_broker(self.broker)
+        self.run = dramatiq.actor(count_job, actor_name="tick")
+        self.dramatiq = dramatiq
+
+    async def install(self) -> None: ...
+
+    async def fill(self, count: int) -> None:
+        for n in range(count):
+            self.run.send(n)
+
+    async def work(self, slots: int) -> None:
+        self.dramatiq.Worker(self.broker, worker_threads=min(slots, 8)).start()
+        await asyncio.Event().wait()
+
+
+class Taskiq:
+    """A stream with acknowledgements, its durable broker on Redis; coroutines."""
+
+    def __init__(self) -> None:
+        from taskiq_redis import RedisStreamBroker
+
+        self.broker = RedisStreamBroker(url=DSN)
+
+        @self.broker.task(task_name="tick")
+        async def run(n: int) -> None:
+            tick()
+
+        self.run = run
+
+    async def install(self) -> None: ...
+
+    async def fill(self, count: int) -> None:
+        await self.broker.startup()
+        for n in range(count):
+            await self.run.kiq(n)
+        await self.broker.shutdown()
+
+    async def work(self, slots: int) -> None:
+        from taskiq.api import run_receiver_task
+
+        await run_receiver_task(self.broker, max_async_tasks=slots, run_startup=True)
+
+
+def count_job(n: int) -> None:
+    tick()
+
+
 SYSTEMS: dict[str, type[Any]] = {
     "fairlane": Fair,
     "pgqueuer": PgQueuer,
@@ -189,6 +259,10 @@ SYSTEMS: dict[str, type[Any]] = {
     "chancy": Chancy,
     "fairlane_sqlite": FairSqlite,
     "huey": Huey,
+    "fairlane_redis": FairRedis,
+    "huey_redis": HueyRedis,
+    "dramatiq": Dramatiq,
+    "taskiq": Taskiq,
 }
 
 

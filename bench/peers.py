@@ -1,4 +1,4 @@
-"""Draining no-op jobs beside the peers, on one PostgreSQL and on SQLite files, interleaved; `make bench-peers` installs them first.
+"""Draining no-op jobs beside the peers, on one PostgreSQL, on SQLite files and on one Valkey, interleaved; `make bench-peers` installs them first.
 
 Jobs a second from the first to the last, for one and for two worker processes, and the ratio to the fastest peer of the round.
 """
@@ -15,12 +15,14 @@ from statistics import median
 from time import monotonic, sleep
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
 JOBS = {"fairlane": 20_000, "pgqueuer": 20_000, "procrastinate": 2_000, "chancy": 10_000}
 ON_FILES = {"fairlane_sqlite": 20_000, "huey": 5_000}
+ON_REDIS = {"fairlane_redis": 20_000, "huey_redis": 5_000, "dramatiq": 5_000, "taskiq": 5_000}
 SLOTS, ROUNDS, PATIENCE_S = 100, 5, 60.0
-GOAL, GOAL_ON_FILES = 2.5, 3.0
+GOAL, GOAL_ON_FILES, GOAL_ON_REDIS = 2.5, 3.0, 5.0
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the diary lies if it can: on a disk, appending to one file from two processes is a good part of what is measured."""
 
@@ -76,7 +78,14 @@ def report(what: str, rates: dict[str, list[float]], ours: str, goal: float) -> 
     print(f"  {what}: {listed}; ratio {ratio:.1f}   goal {goal}   {'met' if ratio >= goal else 'MISSED'}", flush=True)
 
 
-def main() -> None:
+def on_redis(server: ValkeyServer, system: str, processes: int) -> float:
+    try:
+        return drain(server.url, system, ON_REDIS[system], processes)
+    finally:
+        server.call("FLUSHALL")
+
+
+def on_postgres() -> None:
     with PostgresServer({"max_wal_size": "4GB", "shared_buffers": "512MB"}) as server:
         for processes in (1, 2):
             rates: dict[str, list[float]] = {system: [] for system in JOBS}
@@ -84,8 +93,28 @@ def main() -> None:
                 for system in JOBS:
                     rates[system].append(on_server(server, system, processes, round_))
             report(f"PostgreSQL, {processes} × {SLOTS} slots", rates, "fairlane", GOAL)
+
+
+def on_files() -> None:
     rates = {system: [on_file(system, 1) for _ in range(ROUNDS)] for system in ON_FILES}
     report(f"SQLite, 1 × {SLOTS} slots", rates, "fairlane_sqlite", GOAL_ON_FILES)
+
+
+def on_valkey() -> None:
+    with ValkeyServer(appendfsync="everysec") as server:
+        for processes in (1, 2):
+            rates: dict[str, list[float]] = {system: [] for system in ON_REDIS}
+            for _ in range(ROUNDS):
+                for system in ON_REDIS:
+                    rates[system].append(on_redis(server, system, processes))
+            report(f"Valkey, {processes} × {SLOTS} slots", rates, "fairlane_redis", GOAL_ON_REDIS)
+
+
+def main() -> None:
+    """All, or those that are named: postgres, files, redis."""
+    every = {"postgres": on_postgres, "files": on_files, "redis": on_valkey}
+    for name in sys.argv[1:] or every:
+        every[name]()
 
 
 if __name__ == "__main__":
