@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from fairlane.client.store_access import SpoolState
 from fairlane.core.alerts import DEFAULT_RULES, WATCHED
 from fairlane.core.breaker import BreakerPolicy
-from fairlane.core.ops import Alert, Report, SaveAlerts
+from fairlane.core.ops import Alert, Health, Report, SaveAlerts
+from fairlane.metrics import families as metrics
 from tests.metrics.shop import Shop
 from tests.support.samples import NOON
 
@@ -95,6 +97,9 @@ def test_panels_do_not_lie_on_each_other() -> None:
 def test_the_page_on_metrics_names_every_metric_and_no_other(families: dict[str, Any]) -> None:
     page = (ROOT / "docs/operate/metrics.md").read_text()
     there_are = {name + ("_total" if family.type == "counter" else "") for name, family in families.items()}
+    on_redis = Health(now=NOON, store="redis", server="", schema_version=1, durable=True, memory_bytes=1)
+    a_spool = SpoolState(reachable=False, jobs=1, refused=0, age_s=1.0)
+    there_are |= {family.name for family in (*metrics.store(on_redis, "redis"), *metrics.spool(a_spool))}
     named = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
     assert named == there_are
 

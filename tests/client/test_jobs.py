@@ -146,7 +146,8 @@ def test_a_snapshot_has_the_documents_keys(app: Fairlane, add: SyncTask[[int, in
     add.enqueue(1, 2)
     add.using(delay=60).enqueue(1, 2)
     expected = {"depth": 2, "ready": 1, "scheduled": 1, "shutdown": False, "redis_active": False}
-    assert app.snapshot() == {**expected, "store": url.partition(":")[0]}
+    of_the_spool = {"reachable": True, "spooled": 0, "spool_age_s": 0.0}
+    assert app.snapshot() == {**expected, **of_the_spool, "store": url.partition(":")[0]}
     assert asyncio.run(app.asnapshot()) == app.snapshot()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from fairlane.errors import ConfigError, SchemaOutOfDate
 from fairlane.stores.migrations import Migration, Migrations, Phase, SchemaState, require
-from fairlane.stores.postgres.schema import functions, in_order, migrations
+from fairlane.stores.postgres.schema import CORE, in_order
 
 
 def step(version: int, phase: Phase = "expand") -> Migration:
@@ -32,8 +32,8 @@ def test_migrations_are_read_from_their_file_names(tmp_path: Path) -> None:
 
 
 def test_a_purge_empties_every_table_of_postgresql() -> None:
-    made = set(re.findall(r"^create table (\w+)", "\n".join(m.sql for m in migrations().expansions), re.MULTILINE))
-    purge = functions().partition("function purge_v1")[2].partition("end\n$$;")[0]
+    made = set(re.findall(r"^create table (\w+)", "\n".join(m.sql for m in CORE.migrations.expansions), re.MULTILINE))
+    purge = CORE.functions.partition("function purge_v1")[2].partition("end\n$$;")[0]
     assert made - set(re.findall(r"\bdelete from (\w+);", purge)) == set(re.findall(r"\bupdate (\w+) set", purge))
 
 
