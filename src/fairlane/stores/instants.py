@@ -20,11 +20,12 @@ def to_us(instant: datetime) -> int:
 
 
 def from_us(us: int) -> datetime:
-    return EPOCH + timedelta(microseconds=us)
+    """A store that counts in floating point may have made the latest instant a little later."""
+    return EPOCH + timedelta(microseconds=min(us, LATEST_US))
 
 
 def maybe_from_us(us: int | None) -> datetime | None:
-    return None if us is None else EPOCH + timedelta(microseconds=us)
+    return None if us is None else from_us(us)
 
 
 def span_us(seconds: float) -> int:

@@ -33,7 +33,7 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
         reply = yield Script("enqueue", (work.instant(), pack(header), *bodies))
         if reply[0] != b"limits":
             return _result(op, reply, too_long, header["terms"])
-        work.limits.keep(reply[1], reply[2:])
+        work.limits.keep(reply[1], reply[2])
 
 
 def _terms(

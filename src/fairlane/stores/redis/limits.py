@@ -201,7 +201,7 @@ def take_tokens(work: Work, op: TakeTokens) -> Steps[TokensTaken]:
         call = {"version": work.limits.version, "asked": asked}
         reply = yield Script("limits", (work.instant(), "tokens", pack(call)))
         if reply[0] == b"limits":
-            work.limits.keep(reply[1], reply[2:])
+            work.limits.keep(reply[1], reply[2])
             continue
         if reply[0] == b"granted":
             return TokensTaken(granted=True)
@@ -228,6 +228,6 @@ def unhold(work: Work, op: Unhold) -> Steps[Unheld]:
             call = {"version": work.limits.version, "lines": lines, "limit": limit - freed}
             reply = yield Script("limits", (work.instant(), "unhold", pack(call)))
             if reply[0] == b"limits":
-                work.limits.keep(reply[1], reply[2:])
+                work.limits.keep(reply[1], reply[2])
         freed += reply[1]
     return Unheld(count=freed)

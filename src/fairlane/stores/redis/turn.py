@@ -38,7 +38,7 @@ AGED_LOOK = 10_000
 """Ready jobs that one Age looks at."""
 
 # The leases of one claim share most of their instants.
-instant = lru_cache(maxsize=1024)(lambda us: from_us(min(us, LATEST_US)))
+instant = lru_cache(maxsize=1024)(from_us)
 
 
 def maybe_instant(text: bytes | None) -> Any:
@@ -69,7 +69,7 @@ def turn(work: Work, op: Turn) -> Steps[TurnResult]:
         reply = yield Script("turn", (work.instant(), pack(call), *results))
         if reply[0] != b"limits":
             return _result(reply)
-        work.limits.keep(reply[1], reply[2:])
+        work.limits.keep(reply[1], reply[2])
 
 
 def _outcome(outcome: Outcome, results: list[bytes]) -> dict[str, Any]:

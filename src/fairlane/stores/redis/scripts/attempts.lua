@@ -9,6 +9,7 @@ local gave_back = false -- leased jobs are ready again
 ------------------------------------------------------------------------------------------------------------------------
 
 local function rate_key(kind, name, queue) return P .. 'rate:' .. kind .. ':' .. joined(name, queue) end
+local function used_key(key) return P .. 'rate_used:' .. key:sub(#P + #'rate:' + 1) end
 
 local function uses_of(member) return tonumber(member:match(':(%d+)$')) end
 
@@ -20,10 +21,10 @@ local function rate_used(key, since)
     local number = 0
     for _, member in ipairs(over) do number = number + uses_of(member) end
     call('ZREM', key, unpack(over))
-    call('DECRBY', key .. ':used', number)
+    call('DECRBY', used_key(key), number)
   end
-  if call('EXISTS', key) == 0 then call('DEL', key .. ':used') end
-  return tonumber(call('GET', key .. ':used') or 0)
+  if call('EXISTS', key) == 0 then call('DEL', used_key(key)) end
+  return tonumber(call('GET', used_key(key)) or 0)
 end
 
 local function rate_use(key, at, number)
@@ -31,7 +32,7 @@ local function rate_use(key, at, number)
   if known then call('ZREM', key, known) end
   local total = number + (known and uses_of(known) or 0)
   if total > 0 then call('ZADD', key, at, whole(at) .. ':' .. total) end
-  call('INCRBY', key .. ':used', number)
+  call('INCRBY', used_key(key), number)
 end
 
 -- Take a claim out of the count whose attempt never started.

@@ -396,6 +396,10 @@ local function claim(op, want, nth, paused, room, marks, now)
   local seqs = {}
   for place, row in ipairs(chosen) do seqs[place] = row.seq end
   local claimed = read_jobs(seqs)
+  if #chosen > 0 and op.is_new then
+    -- Before the leases: a Turn that fails half-way and is sent again finds them.
+    call('HSET', P .. 'worker:' .. op.worker, 'claim', op.claim_no)
+  end
   for place, job in ipairs(claimed) do
     local was, starts = job.state, place <= want.start
     local span = starts and (job.timeout or want.lease) or want.start_by

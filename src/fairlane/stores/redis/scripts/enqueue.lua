@@ -1,11 +1,11 @@
 -- Puts jobs in, as far as pauses and the limits of their tenants allow.
 -- ARGV: instant or '', {jobs, capacity, notify, version, too_long, terms}, the body of each job.
--- Answers {'limits', version, limit, …}: they have changed, send it again; {'full' | 'too_long', depth};
+-- Answers {'limits', version, limits}: they have changed, send it again; {'full' | 'too_long', depth};
 -- {'paused', depth, pause}; {'refused', depth, tenant, queue, found}; or {'done', depth, receipts, over}.
 local op = unpacked(ARGV[2])
 local meta = call('HMGET', META, 'limits_version', 'refusals', 'latest')
 if tonumber(meta[1] or 0) ~= op.version then
-  return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
+  return {'limits', tonumber(meta[1] or 0), call('HVALS', P .. 'limit')}
 end
 
 local depth = false

@@ -1,8 +1,8 @@
 -- Tokens taken under rates of enqueueing, and held jobs let go. ARGV: instant or '', what, its arguments.
--- Answers {'limits', version, limit, …} where what people set has changed: send it again.
+-- Answers {'limits', version, limits} where what people set has changed: send it again.
 local what, op = ARGV[2], unpacked(ARGV[3])
 local version = tonumber(call('HGET', META, 'limits_version') or 0)
-if version ~= op.version then return {'limits', version, unpack(call('HVALS', P .. 'limit'))} end
+if version ~= op.version then return {'limits', version, call('HVALS', P .. 'limit')} end
 local now = clock(ARGV[1], true)
 
 if what == 'tokens' then

@@ -1,10 +1,10 @@
 -- A worker's Turn: starts, settles, promotes, reclaims and claims.
 -- ARGV: instant or '', {worker, claim_no, outcomes, starts, wants, limits, version, waiting, promote, reclaim}, results.
--- Answers {'limits', version, limit, …} where they have changed and something is wanted: send it again; or {'done', …}.
+-- Answers {'limits', version, limits} where they have changed and something is wanted: send it again; or {'done', …}.
 local op = unpacked(ARGV[2])
 local meta = call('HMGET', META, 'limits_version', 'leases_counted', 'latest')
 if tonumber(meta[1] or 0) ~= op.version then
-  return {'limits', tonumber(meta[1] or 0), unpack(call('HVALS', P .. 'limit'))}
+  return {'limits', tonumber(meta[1] or 0), call('HVALS', P .. 'limit')}
 end
 even_when_full()
 local now = clock(ARGV[1], true, meta[3])
@@ -34,7 +34,8 @@ local leases, marks, cursors, surveys = {}, {}, {}, {}
 if registered then
   local kept = call('HMGET', P .. 'worker:' .. worker, 'waiting', 'claim')
   if op.wants then
-    if tonumber(kept[2] or -1) >= op.claim_no then
+    op.is_new = op.claim_no > tonumber(kept[2] or -1)
+    if not op.is_new then
       -- A claim that is repeated because its reply was lost gets the leases it made.
       for _, job in ipairs(read_jobs(numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1)))) do
         if job.state.claim == op.claim_no then leases[#leases + 1] = job end
@@ -52,9 +53,6 @@ if registered then
             surveys[#surveys + 1] = {want.lane, discovered.queue, discovered.band, survey(want, discovered, paused)}
           end
         end
-      end
-      if #leases > 0 and op.claim_no > tonumber(kept[2] or -1) then
-        call('HSET', P .. 'worker:' .. worker, 'claim', op.claim_no)
       end
     end
   end

@@ -1,0 +1,80 @@
+"""Where the store on Redis meets bounds: of Lua's stack, of a script that fails half-way, of what a server may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from fairlane.errors import FairlaneError
+from fairlane.stores.redis import RedisStore
+from tests.servers.valkey import ValkeyServer
+from tests.support.limits import put, queue, rate, set_limit, tenant
+from tests.support.scene import Scene, wanting
+
+MANY_LIMITS = 9_000
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ValkeyServer]:
+    with ValkeyServer(appendfsync="everysec") as server:
+        yield server
+
+
+@pytest.fixture
+def valkey(shared: ValkeyServer) -> ValkeyServer:
+    shared.call("FLUSHALL")
+    return shared
+
+
+@pytest.fixture
+def scene(valkey: ValkeyServer) -> Iterator[Scene]:
+    store = RedisStore(valkey.url)
+    yield Scene(store)
+    store.close()
+
+
+def test_more_limits_than_lua_can_unpack_are_read(valkey: ValkeyServer, scene: Scene) -> None:
+    set_limit(scene, tenant("acme", running=1))
+    [document] = valkey.call("HVALS", "{fairlane}:limit")
+    for first in range(0, MANY_LIMITS, 1000):
+        names = [f"tenant-{number}" for number in range(first, first + 1000)]
+        fields = [part for name in names for part in (name, document.replace("acme", name))]
+        valkey.call("HSET", "{fairlane}:limit", *fields)
+    store = RedisStore(valkey.url)
+    other = Scene(store, seed=1)
+    jobs = put(other, 2, tenant="acme")
+    result = other.turn(other.hire(), wanting(2, queues=("bulk",)))
+    assert [lease.id for lease in result.leases] == jobs[:1], "what was set is in force"
+    store.close()
+
+
+def test_a_turn_that_failed_half_way_gets_its_leases_when_it_is_sent_again(valkey: ValkeyServer, scene: Scene) -> None:
+    [first, second] = put(scene, 2)
+    worker, limits = scene.hire(), (queue("bulk", rate=rate(9, 10)),)
+    got = scene.turn(worker, wanting(1, queues=("bulk",)), claim_no=1, limits=limits)
+    assert [lease.id for lease in got.leases] == [first]
+    [counter] = [key for key in valkey.call("KEYS", "*rate*") if "used" in key]
+    valkey.call("SET", counter, "0.5")
+    with pytest.raises(FairlaneError):
+        scene.turn(worker, wanting(1, queues=("bulk",)), claim_no=2, limits=limits)
+    valkey.call("SET", counter, "1")
+    got = scene.turn(worker, wanting(1, queues=("bulk",)), claim_no=2, limits=limits)
+    assert [lease.id for lease in got.leases] == [second]
+
+
+def test_a_queue_may_be_named_like_a_counter(scene: Scene) -> None:
+    """`rate:tenant:4:acme` and its counter stand beside the rate of the tenant in a queue `:used`."""
+    limits = (tenant("acme", rate=rate(9, 10)), tenant("acme", ":used", rate=rate(9, 10)))
+    jobs = put(scene, 2, queue=":used", tenant="acme")
+    result = scene.turn(scene.hire(), wanting(2, queues=(":used",)), limits=limits)
+    assert [lease.id for lease in result.leases] == jobs
+
+
+def test_a_job_for_the_end_of_time_is_read_like_any_other(scene: Scene) -> None:
+    latest = datetime.max.replace(tzinfo=UTC)
+    job = scene.put(run_at=latest)
+    assert (scene.see(job.id).scheduled_at, scene.see(job.id).run_at) == (latest, latest)
+    assert scene.list_jobs() == [job.id]
+    assert scene.promote().next_due_at == latest
