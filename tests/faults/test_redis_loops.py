@@ -1,4 +1,4 @@
-"""Connections of the Redis store: whatever loop they were opened in, closing the store ends them."""
+"""Calls of the Redis store in any event loop: closing the store ends its connections, cancelling a call is never lost."""
 
 from __future__ import annotations
 
@@ -31,3 +31,32 @@ def test_a_store_is_closed_whatever_its_loop(
         store.close()
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_cancellation_ends_a_task_whatever_its_call_is_doing(
+    ground: Ground, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """As a worker that stops cancels its duties: one that goes on would keep it from ending."""
+    store = RedisStore(ground.valkey.url)
+
+    async def call_for_ever() -> None:
+        while True:
+            await store.arun(Check())
+
+    async def cancel_at_every_step() -> None:
+        for steps in range(40):
+            task = asyncio.create_task(call_for_ever())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert task.done(), f"cancelled after {steps} steps of the loop, it goes on"
+        await store.aclose()
+
+    loop = new_loop()
+    try:
+        loop.run_until_complete(cancel_at_every_step())
+    finally:
+        loop.close()

@@ -251,7 +251,8 @@ class ConnectionPool:
         idle, slots = self._here()
         try:
             if slots.locked():
-                await asyncio.wait_for(slots.acquire(), self._wait_s)
+                async with asyncio.timeout(self._wait_s):
+                    await slots.acquire()
             else:
                 await slots.acquire()  # does not suspend: what is sent goes out before anything else runs here
         except TimeoutError:

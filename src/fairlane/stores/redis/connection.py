@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -71,7 +73,8 @@ class RedisConnector:
             retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
             conn: AsyncConnection = self._make(asynchronous, retry)
             try:
-                await conn.connect()
+                async with _limited(conn):
+                    await conn.connect()
             except (their.RedisError, OSError) as error:
                 if self._has_left(node):
                     continue
@@ -149,7 +152,8 @@ class ConnectionKeeper:
         idle, slots = self._here()
         try:
             if slots.locked():
-                await asyncio.wait_for(slots.acquire(), self._wait_s)
+                async with asyncio.timeout(self._wait_s):
+                    await slots.acquire()
             else:
                 await slots.acquire()  # does not suspend: what is sent goes out before anything else runs here
         except TimeoutError:
@@ -212,6 +216,30 @@ class ConnectionKeeper:
         await asyncio.sleep(0)  # transports of this loop end when it goes on: it may be closed after this
 
 
+async def ask(conn: AsyncConnection, *command: bytes | str | int) -> Any:
+    """What the server answers to a command."""
+    async with _limited(conn):
+        await conn.send_packed_command(conn.pack_command(*command), check_health=False)
+        return await conn.read_response()
+
+
+@asynccontextmanager
+async def _limited(conn: AsyncConnection) -> AsyncIterator[None]:
+    """Wait for the server no longer than the connection's own limit.
+
+    redis-py limits what it sends by `asyncio.wait_for`, which on Python 3.11 loses a cancellation that comes just then.
+    """
+    within_s, conn.socket_timeout = conn.socket_timeout, None
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except TimeoutError:
+        await conn.disconnect(nowait=True)
+        raise their.TimeoutError(f"no answer within {within_s:g} s") from None
+    finally:
+        conn.socket_timeout = within_s
+
+
 def _hang_up(conn: AsyncConnection, loop: asyncio.AbstractEventLoop) -> None:
     """End a connection without awaiting it, also where its loop runs in another thread or never again."""
     writer, conn._writer, conn._reader = conn._writer, None, None
@@ -254,8 +282,7 @@ def _answers(conn: Connection) -> bool:
 
 async def _aanswers(conn: AsyncConnection) -> bool:
     try:
-        await conn.send_command("PING", check_health=False)
-        await conn.read_response()
+        await ask(conn, "PING")
     except (their.RedisError, OSError):
         await conn.disconnect(nowait=True)
         return False

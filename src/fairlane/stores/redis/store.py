@@ -33,7 +33,7 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
     turn,
     workers,
 )
-from fairlane.stores.redis.connection import AsyncConnection, Connection, ConnectionKeeper, RedisConnector
+from fairlane.stores.redis.connection import AsyncConnection, Connection, ConnectionKeeper, RedisConnector, ask
 from fairlane.stores.redis.errors import SILENCES, STORE, Moved, translated
 from fairlane.stores.redis.jobs import acts, pages, records, why  # noqa: F401
 from fairlane.stores.redis.limits import KeptLimits
@@ -205,9 +205,8 @@ def _send(conn: Connection, *command: bytes | str | int, optional: bool = False)
 
 
 async def _asend(conn: AsyncConnection, *command: bytes | str | int, optional: bool = False) -> Any:
-    await conn.send_packed_command(conn.pack_command(*command), check_health=False)
     try:
-        return await conn.read_response()
+        return await ask(conn, *command)
     except their.ResponseError:
         if not optional:
             raise
