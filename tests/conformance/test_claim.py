@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec import Raw
 from fairlane.core.ops import Start, Turn
 from tests.support.samples import completed, released, retried, snoozed
 from tests.support.scene import Scene, wanting
+from tests.support.stores import Ground, open_at
 
 pytestmark = pytest.mark.requirement("W5")
 
@@ -173,6 +175,20 @@ def test_a_turn_repeated_after_a_lost_reply_returns_the_same_leases(scene: Scene
     again = scene.turn(worker, wanting(2, start=1), claim_no=7)
     assert again.leases == first.leases
     assert len(scene.turn(worker, wanting(9), claim_no=8).leases) == 3
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_late_copy_of_a_turn_claims_nothing(ground: Ground, kind: str) -> None:
+    with closing(open_at(kind, ground.address(kind))) as store:
+        scene = Scene(store)
+        scene.put_many(5)
+        worker = scene.hire()
+        [old] = scene.turn(worker, wanting(1, start=1), claim_no=1).leases
+        [new] = scene.turn(worker, wanting(1, start=1), claim_no=2, outcomes=(completed(old),)).leases
+        scene.turn(worker, claim_no=3, outcomes=(completed(new),))
+        late = scene.turn(worker, wanting(1, start=1), claim_no=1)
+        assert (late.leases, late.registered) == ((), True)
+        assert len(scene.turn(worker, wanting(9), claim_no=4).leases) == 3
 
 
 def test_a_repeated_turn_accepts_again_what_it_settled(scene: Scene) -> None:

@@ -173,6 +173,8 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
 
     Repetition: sent again with the same (worker, claim_no) after a lost reply, a Turn that wants anything claims
     nothing new while live leases of that claim are there, and returns them again, as they are now, in the same order.
+    A store behind a network takes a number below that of the last claim that gave its worker anything for a late copy,
+    which nobody waits for: it claims nothing.
     Outcomes already recorded under the same attempt, worker and kind are accepted again.
 
     Settling: each outcome is guarded by the lease (seq, attempt, worker), which is removed.

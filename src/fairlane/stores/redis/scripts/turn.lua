@@ -34,7 +34,8 @@ local leases, marks, cursors, surveys = {}, {}, {}, {}
 if registered then
   local kept = call('HMGET', P .. 'worker:' .. worker, 'waiting', 'claim')
   if op.wants then
-    op.is_new = op.claim_no > tonumber(kept[2] or -1)
+    local last = tonumber(kept[2] or -1)
+    op.is_new = op.claim_no > last
     if not op.is_new then
       -- A claim that is repeated because its reply was lost gets the leases it made.
       for _, job in ipairs(read_jobs(numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1)))) do
@@ -42,7 +43,8 @@ if registered then
       end
       table.sort(leases, function(one, other) return one.state.nth < other.state.nth end)
     end
-    if #leases == 0 then
+    -- One below the last is a late copy: nobody waits for its answer.
+    if #leases == 0 and op.claim_no >= last then
       local paused = read_pauses()
       for _, want in ipairs(op.wants) do
         local claimed, discovered = claim(op, want, #leases, paused, barring, marks, now)

@@ -188,6 +188,9 @@ begin
   if _wants is not null and _repeated then
     _all.seqs := nullif(leases_of(_worker, _claim_no), '{}');
     _all.leased_at := (select min(l.leased_at) from lease l where l.seq = any(_all.seqs));
+    if exists (select from claim_made where worker = _worker and claim_no > _claim_no) then
+      _wants := null;  -- a late copy: nobody waits for its answer
+    end if;
   end if;
   if _wants is not null and _all.seqs is null then
     _c.worker := _worker;
