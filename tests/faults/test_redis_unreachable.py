@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from redis.exceptions import ResponseError
 
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import ALL_TENANTS, Cancel, Check, GetStats
 from fairlane.errors import ConfigError, StoreUnavailable
 from fairlane.stores.redis import RedisStore
 from fairlane.stores.redis.connection import RedisConnector
+from fairlane.stores.redis.errors import translated
 from fairlane.stores.redis.listener import PROBE_EVERY_S, RedisListener
+from fairlane.stores.retries import Again
 from tests.faults.eventually import eventually
 from tests.faults.test_unreachable import both_colours, ends_within, one_job
 from tests.servers import proxy as proxies
@@ -336,3 +339,45 @@ def test_a_store_is_closed_on_a_loop_of_uvloop(valkey: ValkeyServer) -> None:
 def test_an_address_of_redis_that_means_nothing_is_refused_when_the_store_is_made(url: str) -> None:
     with pytest.raises(ConfigError, match="url = "):
         RedisStore(url)
+
+
+@pytest.mark.parametrize(
+    "password", ["s3cr/et", "s3cr#et", "s3cr?et", "[s3cr]/et", "6379/s3cr", "6379#s3cr", "6379?s3cr"]
+)
+@pytest.mark.parametrize("address", ["redis://:{}@cache:6379/0", "rediss://ada:{}@cache", "unix://:{}@/run/redis.sock"])
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(address: str, password: str) -> None:
+    with pytest.raises(ConfigError, match=r"write / # .* as %2F %23 %3F") as caught:
+        RedisStore(address.format(password))
+    assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", ["READONLY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN"])
+def test_what_redis_6_answers_to_a_command_of_a_script_means_the_same_as_outside_of_one(code: str) -> None:
+    wrapped = f"Error running script (call to f_1a2b): @user_script:9: @user_script: 9: -{code} cannot do this now."
+    for text in (wrapped, f"{code} cannot do this now."):
+        assert isinstance(translated(ResponseError(text)), Again), text
+
+
+@both_colours
+def test_a_replica_is_no_store_until_it_takes_writes(valkey: ValkeyServer, colour: str) -> None:
+    with ValkeyServer(appendfsync="everysec") as replica:
+        face = Face(RedisStore(replica.url), colour)
+        face.run(Check())
+        replica.call("REPLICAOF", "127.0.0.1", str(valkey.port))
+        with pytest.raises(StoreUnavailable, match=f"is a replica of 127.0.0.1:{valkey.port}"):
+            face.run(Check())
+        replica.call("REPLICAOF", "NO", "ONE")
+        face.run(Check())
+        face.close()
+
+
+@both_colours
+def test_a_clock_that_was_ahead_is_named_with_its_cure(valkey: ValkeyServer, colour: str) -> None:
+    face = opened(valkey.port, colour)
+    assert not any("clock" in text for text in face.run(Check()).degraded)
+    seconds, _ = valkey.call("TIME")
+    valkey.call("HSET", "{fairlane}:meta", "latest", str((int(seconds) + 3600) * 1_000_000))
+    [said] = [text for text in face.run(Check()).degraded if "clock" in text]
+    valkey.call(*said.partition("send the server: ")[2].split())
+    assert not any("clock" in text for text in face.run(Check()).degraded)
+    face.close()

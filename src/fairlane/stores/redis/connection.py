@@ -23,6 +23,10 @@ from fairlane.stores.url import redacted
 
 Connection = synchronous.AbstractConnection
 AsyncConnection = asynchronous.AbstractConnection
+NO_ADDRESS = (
+    "not a Redis address: expected redis://user:password@host:port/database. "
+    "In a password write / # ? [ ] as %2F %23 %3F %5B %5D"
+)
 
 
 class RedisConnector:
@@ -30,8 +34,14 @@ class RedisConnector:
 
     def __init__(self, url: str, *, connect_timeout_s: float, answer_within_s: float) -> None:
         try:
-            if urlsplit(url).scheme.lower() not in ("redis", "rediss", "unix"):
-                raise ValueError("expected redis://, rediss:// or unix://")
+            parts = urlsplit(url)
+            number = parts.port
+            is_cut = "@" in parts.path + parts.query.partition("=")[0] + parts.fragment
+            if is_cut and (number is not None or parts.scheme != "unix"):
+                raise ValueError
+        except ValueError:  # its text may hold a part of the password
+            raise ConfigError(f'url = "{redacted(url)}": {NO_ADDRESS}') from None
+        try:
             self._given: dict[str, Any] = dict(synchronous.parse_url(url))
         except ValueError as error:
             raise ConfigError(f'url = "{redacted(url)}": not a Redis address: {error}') from None

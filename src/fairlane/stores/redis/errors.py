@@ -57,6 +57,8 @@ def translated(error: Exception) -> StoreError | Lost | Again:
     code = getattr(error, "status_code", None) or text.partition(" ")[0]
     if code in _NOTHING_DONE or isinstance(error, their.BusyLoadingError | their.ReadOnlyError):
         return Again(text)
+    if any(f" -{name} " in text for name in _NOTHING_DONE):  # Redis 6.2 wraps what a command of a script is answered
+        return Again(text)
     for name, advice in _ADVICE.items():
         if code == name or name in text:
             return StoreUnavailable(STORE, f"{text}; {advice}", UNUSABLE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.ops import Check, Health
-from fairlane.errors import ConfigError
+from fairlane.errors import ConfigError, StoreUnavailable
 from fairlane.stores.instants import from_us
+from fairlane.stores.redis.errors import STORE, UNUSABLE
 from fairlane.stores.redis.steps import Commands, Steps, Work, handles
 
 FORMAT = 1
@@ -28,6 +29,13 @@ FSYNC_UNKNOWN = (
     "appendfsync is unknown, since the server refuses CONFIG GET: a power failure may lose the last second. "
     'Allow this user "+config|get", or see to it that appendfsync is "always"'
 )
+CLOCK_BEHIND = (
+    "the server's clock is {seconds:.0f} s behind the latest instant this installation has seen, and time stands still "
+    "here until it catches up. Correct the clock; if it was ahead once, send the server: HDEL {tag}:meta latest"
+)
+REPLICA = (
+    "the server is a replica of {primary} and takes no writes; name the primary in the url, or wait until it is one"
+)
 
 
 def facts_of(info: bytes) -> dict[str, str]:
@@ -48,10 +56,13 @@ def refuse_unsafe(facts: dict[str, str]) -> None:
 
 @handles
 def check(work: Work, op: Check) -> Steps[Health]:
-    yield from work.read(("HLEN", "meta"), watch=False)
-    [info] = yield Commands((("INFO",),))
+    [latest] = yield from work.read(("HGET", "meta", "latest"), watch=False)
+    [info, time] = yield Commands((("INFO",), ("TIME",)))
     [settings] = yield Commands((("CONFIG", "GET", "appendfsync"),), optional=True)
     facts = facts_of(info)
+    if facts.get("role") == "slave":
+        primary = f"{facts.get('master_host')}:{facts.get('master_port')}"
+        raise StoreUnavailable(STORE, REPLICA.format(primary=primary), UNUSABLE)
     appendonly = facts.get("aof_enabled") == "1"
     fsync = _setting(settings)
     degraded = []
@@ -64,6 +75,9 @@ def check(work: Work, op: Check) -> Steps[Health]:
         degraded.append(FSYNC_UNKNOWN)
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
         degraded.append(EVICTS.format(policy=facts["maxmemory_policy"]))
+    behind_us = int(latest or 0) - (int(time[0]) * 1_000_000 + int(time[1]))
+    if behind_us > 2_000_000:
+        degraded.append(CLOCK_BEHIND.format(seconds=behind_us / 1e6, tag=work.tag))
     name = f"Valkey {facts['valkey_version']}" if "valkey_version" in facts else f"Redis {facts.get('redis_version')}"
     return Health(
         now=from_us(work.now),
