@@ -32,7 +32,7 @@ class Session:
 
     def __init__(self, dsn: str) -> None:
         self.conn = psycopg.connect(dsn, autocommit=True)
-        self._claim_no = 0
+        self.claim_no = 0
         self.rows = 0
         """How many ready rows the last claim read."""
         self.entries = 0
@@ -42,7 +42,7 @@ class Session:
 
     def claim(self, limit: int = 100, *, limits: tuple[Limit, ...] = (), **want: object) -> tuple[int, int]:
         """Claim and undo it; how many jobs it gave, and how many pages it touched."""
-        self._claim_no += 1
+        self.claim_no += 1
         wants = json.dumps(
             [{"lane": "plan", "queues": ["default"], "limit": limit, "start": limit, "types": ["noop"], **want}]
         )
@@ -70,7 +70,7 @@ class Session:
         row = self.conn.execute(
             "explain (analyze, buffers, format json) select * from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, "
             "limits => %s)",
-            (WORKER, self._claim_no, wants, limits),
+            (WORKER, self.claim_no, wants, limits),
         ).fetchone()
         assert row is not None
         plan: dict[str, Any] = row[0][0]["Plan"]

@@ -98,14 +98,14 @@ def test_beneath_an_old_snapshot_a_new_job_is_claimed_without_reading_over_those
     session: Session, tenants: int
 ) -> None:
     session.load(SMALL, tenants=tenants)
-    planner, now_s, number, claimed = ClaimPlanner("plan", ("default",), ("noop",)), 100.0, 0, 0
+    planner, now_s, claimed = ClaimPlanner("plan", ("default",), ("noop",)), 100.0, 0
     with closing(psycopg.connect(session.conn.info.dsn)) as holder:
         holder.execute("set transaction isolation level repeatable read")
         holder.execute("select count(*) from fairlane.ready")
         while claimed < SMALL:
-            number += 1
+            session.claim_no += 1
             want = planner.want(500, now_s, woken=True)
-            call = call_for(Turn(worker=WorkerId(WORKER), claim_no=number, wants=(want,)))  # type: ignore[arg-type]
+            call = call_for(Turn(worker=WorkerId(WORKER), claim_no=session.claim_no, wants=(want,)))  # type: ignore[arg-type]
             rows = session.conn.execute(call.sql.replace("{schema}", "fairlane").encode(), call.params).fetchall()
             answer, took_s = call.read(rows), 0.1 if want.discover else 0.01
             claimed, now_s = claimed + len(answer.leases), now_s + took_s
