@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from fairlane import ConfigError, Fairlane, FakeClock, QueueFull
 from fairlane.client.task import SyncTask
+from fairlane.core.ops import Enqueue, Op
 from fairlane.errors import SpoolFull, StoreClosed, StoreUnavailable
 from fairlane.metrics import exposition
-from fairlane.stores.failover import Failover, Spool
+from fairlane.stores import open_store
+from fairlane.stores.failover import CameBack, Failover, News, ReplayFailed, Spool, WentAway
+from fairlane.stores.sqlite.memory import MemoryStore
 from fairlane.testing import run_due
 from tests.faults.eventually import eventually
+from tests.support.samples import Making
 
+T = TypeVar("T")
 Task = SyncTask[..., Any]
 Open = Callable[..., Fairlane]
 
@@ -351,11 +358,6 @@ def test_a_spool_on_disk_is_for_its_owner_alone(open_app: Open, tmp_path: Path) 
 
 
 def test_an_id_is_spooled_once_and_other_content_under_it_refused(app: Fairlane, file: Path) -> None:
-    from msgspec.structs import replace
-
-    from fairlane.core.ops import Enqueue
-    from tests.support.samples import Making
-
     job = Making(1).job()
     spool = Spool()
     first, second = spool.add(Enqueue(jobs=(job,))), spool.add(Enqueue(jobs=(job, replace(job, type="other"))))
@@ -366,3 +368,78 @@ def test_an_id_is_spooled_once_and_other_content_under_it_refused(app: Fairlane,
     ]
     assert spool.depth().jobs == 1
     spool.close()
+
+
+def test_a_spool_that_is_gone_leaves_a_store_that_answers_in_use(
+    open_app: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = open_app()
+    task(app).enqueue(n=1)
+    shutil.rmtree(tmp_path / "spool")
+    for _ in range(2):
+        failover(app)._step()
+        task(app).enqueue(n=2)
+    assert numbers(app) == [1, 2, 2]
+    [said] = [text for text in caplog.messages if "spool" in text or "store is" in text]
+    assert said.startswith("the spool cannot be replayed: the spool store cannot be reached: the file")
+
+
+def test_a_spool_that_is_lost_while_the_store_is_away_does_not_keep_it_away(
+    open_app: Open, file: Path, tmp_path: Path
+) -> None:
+    app = open_app()
+    app.snapshot()
+    with away(file):
+        task(app).enqueue(n=1)
+        shutil.rmtree(tmp_path / "spool")
+    eventually(lambda: not failover(app).is_away)
+    task(app).enqueue(n=2)
+    assert numbers(app) == [2]
+
+
+def read_only(spool: Spool) -> None:
+    spool._change(lambda db: db.execute("pragma query_only = on"))
+
+
+def locks_fail(spool: Spool) -> None:
+    (Path(spool.place) / "replay.lock").mkdir()
+
+
+def of_a_newer_release(spool: Spool) -> None:
+    spool._change(lambda db: db.execute("update fairlane_spool set spec = '[]'"))
+
+
+@pytest.mark.parametrize("spoil", [read_only, locks_fail, of_a_newer_release])
+def test_a_spool_that_cannot_be_replayed_is_reported_once_and_its_store_is_used(
+    tmp_path: Path, spoil: Callable[[Spool], None]
+) -> None:
+    news: list[News] = []
+    spool = Spool(tmp_path / "spool")
+    spool.add(Enqueue(jobs=(Making(1).job(),)))
+    both = Failover(open_store("memory://"), spool, on_news=news.append)
+    spoil(spool)
+    both._step()
+    both._note_away(StoreUnavailable("memory", "for this test"))
+    both._step()
+    assert [type(one) for one in news] == [ReplayFailed, WentAway, CameBack]
+    assert (both.is_away, spool.depth().jobs) == (False, 1)
+    both.close()
+
+
+class Choking(MemoryStore):
+    """Cannot put one type of job into the form in which it is sent."""
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if isinstance(op, Enqueue) and any(job.type == "poison" for job in op.jobs):
+            raise OverflowError("int too big to convert")
+        return super().run(op, on=on)
+
+
+def test_a_job_that_cannot_be_sent_holds_up_no_other() -> None:
+    making, spool = Making(1), Spool()
+    spool.add(Enqueue(jobs=(making.job(), replace(making.job(), type="poison"), making.job())))
+    both = Failover(Choking(), spool)
+    both._step()
+    depth = spool.depth()
+    assert (depth.jobs, depth.refused, depth.reason) == (1, 1, "OverflowError('int too big to convert')")
+    both.close()

@@ -17,7 +17,7 @@ from fairlane.core.ids import JobId
 from fairlane.core.ops import AddEvents, Enqueue, EnqueueResult, LimitHit
 from fairlane.core.ops.events import EventDraft
 from fairlane.core.ops.pauses import Pause
-from fairlane.errors import StoreRefused
+from fairlane.errors import FairlaneError, StoreRefused
 from fairlane.stores.base import Store
 from fairlane.stores.failover.spool import Spool, SpooledJob
 
@@ -77,9 +77,11 @@ class Replay:
             self._spool.note_sent(jobs)
             try:
                 result = self._primary.run(op)
-            except StoreRefused as error:
+            except Exception as error:
+                if isinstance(error, FairlaneError) and not isinstance(error, StoreRefused):
+                    raise
                 if len(jobs) == 1:
-                    refusals.jobs[jobs[0].seq] = error.why
+                    refusals.jobs[jobs[0].seq] = error.why if isinstance(error, StoreRefused) else repr(error)
                 half = len(jobs) // 2
                 pending += [jobs[half:], jobs[:half]]
                 continue

@@ -26,7 +26,7 @@ from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit, LimitsInForce
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
 from fairlane.core.ops.enqueue import Disposition
-from fairlane.errors import ConfigError, SpoolFull, StoreRefused
+from fairlane.errors import ConfigError, SpoolFull, StoreRefused, StoreUnavailable
 from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.connection import Database
 from fairlane.stores.sqlite.driver import Driver, Library
@@ -54,6 +54,10 @@ _TABLES = (
     # A count of its own: counting a hundred thousand rows takes longer than adding one.
     "create table if not exists fairlane_spool_state (jobs integer not null, owner text not null)",
 )
+
+
+class SpoolUnavailable(StoreUnavailable):
+    """The spool cannot be used: this says nothing about its store, which may well answer."""
 
 
 class Terms(Struct, frozen=True, omit_defaults=True):
@@ -110,16 +114,15 @@ class Spool:
         self._replay_lock: FileLock | ThreadLock
         self._local_lock: FileLock | ThreadLock
         self._database: Database | MemoryDatabase
-        self._change: Callable[[Callable[[Driver], Any]], Any]
-        self._read: Callable[[Callable[[Driver], Any]], Any]
         if self.place == MEMORY:
             self._database = memory = MemoryDatabase(library)
-            self._change, self._read = memory.change, memory.read
+            self._change, self._read = _of_the_spool(memory.change), _of_the_spool(memory.read)
             self._replay_lock, self._local_lock = ThreadLock(), ThreadLock()
         else:
             directory = _directory(Path(self.place))
             self._database = file = Database(located(directory / FILE), library, PATIENCE_S, SystemChance())
-            self._change, self._read = file.change_any_schema, file.read_any_schema
+            self._change = _of_the_spool(file.change_any_schema)
+            self._read = _of_the_spool(file.read_any_schema)
             self._replay_lock, self._local_lock = FileLock(directory / REPLAY_LOCK), FileLock(directory / LOCAL_LOCK)
         if owner is None:
             return
@@ -249,6 +252,18 @@ class Spool:
                     "a directory of its own, or start once with the other address until the spool is empty"
                 )
             db.execute("update fairlane_spool_state set owner = ?", (owner,))
+
+
+def _of_the_spool(call: Callable[[Callable[[Driver], Any]], Any]) -> Callable[[Callable[[Driver], Any]], Any]:
+    """The same, with errors that cannot be taken for those of the primary."""
+
+    def run(work: Callable[[Driver], Any]) -> Any:
+        try:
+            return call(work)
+        except StoreUnavailable as error:
+            raise SpoolUnavailable("spool", error.why, error.problem) from error
+
+    return run
 
 
 def _directory(place: Path) -> Path:

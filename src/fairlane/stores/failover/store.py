@@ -25,7 +25,7 @@ from fairlane.core.ops import Check, Enqueue, EnqueueResult, HasTenants, ListLim
 from fairlane.errors import FairlaneError, StoreClosed, StoreUnavailable
 from fairlane.stores.base import Capability, Listener, Migrator, Store
 from fairlane.stores.failover.replay import Replay, Replayed
-from fairlane.stores.failover.spool import Spool, SpoolDepth
+from fairlane.stores.failover.spool import Spool, SpoolDepth, SpoolUnavailable
 from fairlane.stores.sqlite.connection import fork_locks
 
 T = TypeVar("T")
@@ -243,27 +243,39 @@ class Failover:
         """Ask for the primary if it is away, replay what the spool holds; returns the seconds until the next step."""
         was_away = self._why is not None
         try:
-            has_jobs = self.spool.depth().jobs > 0
             if was_away:
                 self.primary.run(Check())
-            if has_jobs:
-                self._replay.run_pass()
+            failure = self._replay_failure()
             if was_away:
                 self._note_back()
-            self._failure = None
-            return LOOK_S
         except StoreClosed:
             return LOOK_S
         except StoreUnavailable as error:
             self._note_away(error)
-        except FairlaneError as error:
-            if self._failure != str(error):
-                self._failure = str(error)
-                self._on_news(ReplayFailed(self._failure))
-            return LOOK_S
-        pause_s = PROBES_S[min(self._misses, len(PROBES_S) - 1)]
-        self._misses += 1
-        return pause_s
+            pause_s = PROBES_S[min(self._misses, len(PROBES_S) - 1)]
+            self._misses += 1
+            return pause_s
+        except Exception as error:  # noqa: BLE001 - the thread goes on: without it the primary would stay away for ever
+            failure = _described(error)
+        if failure not in (None, self._failure):
+            self._on_news(ReplayFailed(failure))
+        self._failure = failure
+        return LOOK_S
+
+    def _replay_failure(self) -> str | None:
+        """Replay what the spool holds; returns why that failed, and raises if the primary cannot be reached."""
+        try:
+            if self.spool.depth().jobs > 0:
+                self._replay.run_pass()
+        except Exception as error:
+            if isinstance(error, (StoreClosed, StoreUnavailable)) and not isinstance(error, SpoolUnavailable):
+                raise
+            return _described(error)
+        return None
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, FairlaneError) else repr(error)
 
 
 class _Threads:
