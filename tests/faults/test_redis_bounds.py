@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fairlane.core.ops import RollUpEnqueued
 from fairlane.errors import FairlaneError
 from fairlane.stores.redis import RedisStore
 from tests.servers.valkey import ValkeyServer
 from tests.support.limits import put, queue, rate, set_limit, tenant
+from tests.support.samples import completed
 from tests.support.scene import Scene, wanting
+from tests.support.stores import Face
 
 MANY_LIMITS = 9_000
 
@@ -78,3 +81,27 @@ def test_a_job_for_the_end_of_time_is_read_like_any_other(scene: Scene) -> None:
     assert (scene.see(job.id).scheduled_at, scene.see(job.id).run_at) == (latest, latest)
     assert scene.list_jobs() == [job.id]
     assert scene.promote().next_due_at == latest
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_lost_job_does_not_settle_the_one_that_came_after_the_server_lost_it(colour: str) -> None:
+    with ValkeyServer(appendonly="no") as server:
+        face = Face(RedisStore(server.url), colour)
+        scene = Scene(face)
+        worker = scene.hire(3600.0)
+        server.call("SAVE")
+        scene.put()
+        [lost] = scene.claim(worker)
+        server.kill9()
+        server.start()
+        job = scene.put()
+        [lease] = scene.claim(worker)
+        assert (lease.id, lease.attempt) == (job.id, lost.attempt)
+        [refused] = scene.settle(worker, completed(lost)).refused
+        assert (refused.seq, scene.status(job.id)) == (lost.seq, "processing")
+        assert not scene.settle(worker, completed(lease)).refused
+        scene.later(3600)
+        assert scene.run(RollUpEnqueued(limit=10)).jobs == 1, "numbers left out are not looked at one by one"
+        second = scene.put()
+        assert second.seq == lease.seq + 1, "the same server goes on counting"
+        face.close()

@@ -95,6 +95,17 @@ class Proxy:
 
         asyncio.run_coroutine_threadsafe(strike(), self._loop).result()
 
+    def cut_later(self, *, how: Cut, sent: int | None = None, received: int | None = None) -> None:
+        """Cut every open connection once so many more bytes were delivered."""
+
+        async def plan() -> None:
+            for link in self._links:
+                cut_sent = None if sent is None else link.sent + sent
+                cut_received = None if received is None else link.received + received
+                link.plan = Plan(cut_sent=cut_sent, cut_received=cut_received, how=how)
+
+        asyncio.run_coroutine_threadsafe(plan(), self._loop).result()
+
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._run())

@@ -37,6 +37,9 @@ REPLICA = (
     "the server is a replica of {primary} and takes no writes; name the primary in the url, or wait until it is one"
 )
 
+SKIPPED = 1_000_000
+"""Numbers of jobs: more than are given while writes may still be lost."""
+
 
 def facts_of(info: bytes) -> dict[str, str]:
     """INFO as a table."""
@@ -52,6 +55,24 @@ def refuse_unsafe(facts: dict[str, str]) -> None:
     version = facts.get("redis_version", "0.0")
     if "valkey_version" not in facts and tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         raise ConfigError(f"the server is Redis {version}: Fairlane needs Redis 6.2 or newer, or Valkey")
+
+
+def skip_numbers(work: Work, facts: dict[str, str]) -> Steps[None]:
+    """Give no number twice: a server that was restarted or promoted may have lost the last ones it gave.
+
+    Whoever still runs a lost job holds a lease by its number, and must not settle another job by it.
+    """
+    run_id = facts.get("run_id")
+    if run_id is None or facts.get("role") != "master":
+        return
+    [[known, seq]] = yield from work.read(("HMGET", "meta", "run_id", "seq"))
+    if known is not None and known.decode() == run_id:
+        return
+    work.do("HSET", "meta", "run_id", run_id)
+    if known is not None or seq is not None:
+        last = int(seq or 0)
+        work.do("HSET", "meta", "seq", last + SKIPPED, "skipped_from", last, "skipped_to", last + SKIPPED)
+    yield from work.commit()
 
 
 @handles

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import redis.exceptions as their
 
@@ -39,10 +41,11 @@ from fairlane.stores.redis.jobs import acts, pages, records, why  # noqa: F401
 from fairlane.stores.redis.limits import KeptLimits
 from fairlane.stores.redis.listener import RedisListener
 from fairlane.stores.redis.scripts import script
-from fairlane.stores.redis.steps import HANDLERS, Changed, Commands, Script, Work
+from fairlane.stores.redis.steps import HANDLERS, Changed, Commands, Script, Steps, Work
 from fairlane.stores.retries import Again, Lost, Retries
 
 T = TypeVar("T")
+Begin = Callable[[Work], Steps[Any]]
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_CHANGES = 100
@@ -71,7 +74,8 @@ class RedisStore:
         self._connector = RedisConnector(url, connect_timeout_s=connect_timeout_s, answer_within_s=answer_within_s)
         self._connections = ConnectionKeeper(self._connector, max_connections, wait_s)
         self._limits = KeptLimits()
-        self._is_safe = False
+        self._checked: WeakSet[Connection | AsyncConnection] = WeakSet()
+        """Connections to a server that may have jobs, and gives numbers that it has not given."""
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         self._refuse(op, on)
@@ -123,21 +127,17 @@ class RedisStore:
         conn = self._connections.take(proven=not op.repeatable)
         broken = True
         try:
-            if not self._is_safe:
-                health.refuse_unsafe(health.facts_of(_send(conn, "INFO")))
-                self._is_safe = True
-            for _ in range(_MOST_CHANGES):
-                steps, reply = HANDLERS[type(op)](Work(op, self._tag, self._limits), op), None
-                try:
-                    while True:
-                        reply = self._call(conn, steps.send(reply))
-                except StopIteration as end:
-                    broken = False
-                    return cast("T", end.value)
-                except Changed:
-                    continue
+            if conn not in self._checked:
+                facts = health.facts_of(_send(conn, "INFO"))
+                health.refuse_unsafe(facts)
+                self._do(conn, op, lambda work: health.skip_numbers(work, facts))
+                self._checked.add(conn)
+            answer = self._do(conn, op, lambda work: HANDLERS[type(op)](work, op))
             broken = False
-            raise Again("others changed the same thing all the time")
+            return cast("T", answer)
+        except Again:
+            broken = False
+            raise
         except UnicodeError as error:
             broken = False
             raise StoreRefused(STORE, f"text that is no Unicode: {error}; nothing was changed") from None
@@ -151,21 +151,17 @@ class RedisStore:
         conn = await self._connections.atake(proven=not op.repeatable)
         broken = True
         try:
-            if not self._is_safe:
-                health.refuse_unsafe(health.facts_of(await _asend(conn, "INFO")))
-                self._is_safe = True
-            for _ in range(_MOST_CHANGES):
-                steps, reply = HANDLERS[type(op)](Work(op, self._tag, self._limits), op), None
-                try:
-                    while True:
-                        reply = await self._acall(conn, steps.send(reply))
-                except StopIteration as end:
-                    broken = False
-                    return cast("T", end.value)
-                except Changed:
-                    continue
+            if conn not in self._checked:
+                facts = health.facts_of(await _asend(conn, "INFO"))
+                health.refuse_unsafe(facts)
+                await self._ado(conn, op, lambda work: health.skip_numbers(work, facts))
+                self._checked.add(conn)
+            answer = await self._ado(conn, op, lambda work: HANDLERS[type(op)](work, op))
             broken = False
-            raise Again("others changed the same thing all the time")
+            return cast("T", answer)
+        except Again:
+            broken = False
+            raise
         except UnicodeError as error:
             broken = False
             raise StoreRefused(STORE, f"text that is no Unicode: {error}; nothing was changed") from None
@@ -174,6 +170,30 @@ class RedisStore:
             raise translated(error) from error
         finally:
             await self._connections.agive(conn, broken=broken)
+
+    def _do(self, conn: Connection, op: Op[Any], begin: Begin) -> Any:
+        for _ in range(_MOST_CHANGES):
+            steps, reply = begin(Work(op, self._tag, self._limits)), None
+            try:
+                while True:
+                    reply = self._call(conn, steps.send(reply))
+            except StopIteration as end:
+                return end.value
+            except Changed:
+                continue
+        raise Again("others changed the same thing all the time")
+
+    async def _ado(self, conn: AsyncConnection, op: Op[Any], begin: Begin) -> Any:
+        for _ in range(_MOST_CHANGES):
+            steps, reply = begin(Work(op, self._tag, self._limits)), None
+            try:
+                while True:
+                    reply = await self._acall(conn, steps.send(reply))
+            except StopIteration as end:
+                return end.value
+            except Changed:
+                continue
+        raise Again("others changed the same thing all the time")
 
     def _call(self, conn: Connection, request: Script | Commands) -> Any:
         if isinstance(request, Commands):

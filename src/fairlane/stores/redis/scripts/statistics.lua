@@ -3,7 +3,9 @@
 -- Answers {the last number looked at, jobs, [[minute, type, queue, tenant, jobs], …]}.
 local MINUTE_US = 60000000
 local after, most, settled = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local last = math.min(after + most, tonumber(call('HGET', META, 'seq') or 0))
+local meta = call('HMGET', META, 'seq', 'skipped_from', 'skipped_to')
+if meta[2] and after >= tonumber(meta[2]) then after = math.max(after, tonumber(meta[3])) end
+local last = math.min(after + most, tonumber(meta[1] or 0))
 local seqs, seen_to, found, counted, places = {}, after, 0, {}, {}
 for seq = after + 1, last do seqs[#seqs + 1] = seq end
 for place, body in ipairs(read_in_lots(P .. 'job:', seqs)) do
