@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from fairlane import ConfigError, Fairlane, FakeClock, QueueFull
+from fairlane.client.settings.model import Settings
+from fairlane.client.store_access import open_spool
 from fairlane.client.task import SyncTask
 from fairlane.core.ops import Enqueue, Op
 from fairlane.errors import SpoolFull, StoreClosed, StoreUnavailable
@@ -443,3 +446,35 @@ def test_a_job_that_cannot_be_sent_holds_up_no_other() -> None:
     depth = spool.depth()
     assert (depth.jobs, depth.refused, depth.reason) == (1, 1, "OverflowError('int too big to convert')")
     both.close()
+
+
+def test_two_installations_on_one_redis_do_not_share_a_spool(tmp_path: Path) -> None:
+    def opened(prefix: str) -> Spool:
+        return open_spool(Settings(url="redis://127.0.0.1/0", key_prefix=prefix, spool=str(tmp_path / "spool")))
+
+    first = opened("one")
+    first.add(Enqueue(jobs=(Making(1).job(),)))
+    first.close()
+    with pytest.raises(ConfigError, match=r"holds 1 jobs for .*key prefix one, and this store is .*key prefix two"):
+        opened("two")
+    opened("one").close()
+
+
+def test_a_page_of_large_jobs_ends_before_it_has_its_number() -> None:
+    making, spool = Making(1), Spool()
+    large = msgspec.Raw(b'"' + b"x" * 3_000_000 + b'"')
+    spool.add(Enqueue(jobs=tuple(replace(making.job(), payload=large) for _ in range(5))))
+    first = spool.page(0, 1_000)
+    assert (len(first), len(spool.page(first[-1].seq, 1_000))) == (3, 2)
+    spool.close()
+
+
+def test_jobs_left_in_memory_at_the_close_are_counted_in_a_warning(
+    open_app: Open, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = open_app(spool="memory")
+    app.snapshot()
+    with away(file):
+        app.enqueue_many([task(app).bind(n=n) for n in (1, 2)])
+        app.close()
+    assert "2 jobs in the spool in memory are lost" in caplog.text

@@ -158,9 +158,11 @@ def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
     from fairlane.stores.failover import Spool
 
     assert settings.spool is not None
+    is_redis = store_named_by(settings.url) == "redis"
+    part = f"key prefix {settings.key_prefix}" if is_redis else f"schema {settings.schema}"
     return Spool(
         settings.spool,
-        owner=f"{redacted(settings.url)}, schema {settings.schema}",
+        owner=f"{redacted(settings.url)}, {part}",
         capacity=settings.spool_capacity,
         library=settings.sqlite_library,
         clock=clock,
@@ -168,7 +170,7 @@ def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
 
 
 def _log(news: News) -> None:
-    from fairlane.stores.failover import CameBack, Replayed, ReplayFailed, WentAway
+    from fairlane.stores.failover import CameBack, Replayed, ReplayFailed, SpoolLost, WentAway
 
     match news:
         case WentAway(why=why):
@@ -177,6 +179,8 @@ def _log(news: News) -> None:
             logger.warning("the store is back after %.1f s", away_s)
         case ReplayFailed(why=why):
             logger.error("the spool cannot be replayed: %s", why)
+        case SpoolLost(jobs=jobs):
+            logger.warning("%d jobs in the spool in memory are lost: the store was away when this was closed", jobs)
         case Replayed(jobs=jobs, duplicates=duplicates, refused=refused):
             if jobs:
                 logger.info("%d spooled jobs were replayed", jobs)

@@ -7,5 +7,6 @@ from fairlane.stores.failover.store import (
     Failover as Failover,
     News as News,
     ReplayFailed as ReplayFailed,
+    SpoolLost as SpoolLost,
     WentAway as WentAway,
 )

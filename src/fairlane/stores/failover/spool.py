@@ -37,6 +37,8 @@ MEMORY = "memory"
 FILE, REPLAY_LOCK, LOCAL_LOCK = "spool.db", "replay.lock", "local.lock"
 PATIENCE_S = 5.0
 """How long an enqueue waits for other processes that write to the spool."""
+PAGE_SIZE = 8_000_000
+"""Characters after which a page of jobs ends: a call to the store carries no more than that and one job."""
 
 _TABLES = (
     """create table if not exists fairlane_spool (
@@ -160,12 +162,14 @@ class Spool:
     def page(self, after: int, limit: int) -> list[SpooledJob]:
         """The next jobs in order that no worker runs; `after` is the `seq` of the last one seen, 0 at the beginning."""
         sql = (
-            "select seq, spooled_at, terms, spec, sent, refused from fairlane_spool "
-            "where seq > ? and local = 0 order by seq limit ?"
+            "select seq, spooled_at, terms, spec, sent, refused from "
+            "(select *, sum(length(spec)) over (order by seq) - length(spec) as ahead from "
+            "(select * from fairlane_spool where seq > ? and local = 0 order by seq limit ?)) "
+            "where ahead < ? order by seq"
         )
         return [
             SpooledJob(seq, from_us(at), _read_terms(terms), _read_spec(spec), bool(sent), refused)
-            for seq, at, terms, spec, sent, refused in self._read(lambda db: db.execute(sql, (after, limit)))
+            for seq, at, terms, spec, sent, refused in self._read(lambda db: db.execute(sql, (after, limit, PAGE_SIZE)))
         ]
 
     def remove(self, jobs: Iterable[SpooledJob]) -> None:
@@ -190,12 +194,14 @@ class Spool:
         def work(db: Driver) -> SpoolDepth:
             [(jobs,)] = db.execute("select jobs from fairlane_spool_state")
             oldest = db.execute("select spooled_at from fairlane_spool order by seq limit 1") if jobs else []
-            refused = db.execute("select refused from fairlane_spool where refused is not null") if jobs else []
+            [(refused,)] = db.execute("select count(*) from fairlane_spool where refused is not null")
+            first = "select refused from fairlane_spool where refused is not null order by seq limit 1"
+            reasons = db.execute(first) if refused else []
             return SpoolDepth(
                 jobs=jobs,
-                refused=len(refused),
+                refused=refused,
                 oldest_at=from_us(oldest[0][0]) if oldest else None,
-                reason=refused[0][0] if refused else None,
+                reason=reasons[0][0] if reasons else None,
             )
 
         found: SpoolDepth = self._read(work)

@@ -25,7 +25,7 @@ from fairlane.core.ops import Check, Enqueue, EnqueueResult, HasTenants, ListLim
 from fairlane.errors import FairlaneError, StoreClosed, StoreUnavailable
 from fairlane.stores.base import Capability, Listener, Migrator, Store
 from fairlane.stores.failover.replay import Replay, Replayed
-from fairlane.stores.failover.spool import Spool, SpoolDepth, SpoolUnavailable
+from fairlane.stores.failover.spool import MEMORY, Spool, SpoolDepth, SpoolUnavailable
 from fairlane.stores.sqlite.connection import fork_locks
 
 T = TypeVar("T")
@@ -55,7 +55,12 @@ class ReplayFailed(Struct, frozen=True):
     why: str
 
 
-News = WentAway | CameBack | Replayed | ReplayFailed
+class SpoolLost(Struct, frozen=True):
+    jobs: int
+    """In memory, when the store was closed."""
+
+
+News = WentAway | CameBack | Replayed | ReplayFailed | SpoolLost
 
 
 class FailoverState(Struct, frozen=True, kw_only=True):
@@ -157,6 +162,8 @@ class Failover:
             threads, self._threads = self._threads, None
         if threads is not None and threads.pid == os.getpid():
             threads.end()
+            if self.spool.place == MEMORY and (jobs := self.spool.depth().jobs):
+                self._on_news(SpoolLost(jobs))
 
     def _started(self) -> _Threads:
         threads = self._threads
