@@ -176,13 +176,21 @@ class ValkeyCluster:
             node.start()
             slots = range(SLOTS * number // len(self.nodes), SLOTS * (number + 1) // len(self.nodes))
             node.call("CLUSTER", "ADDSLOTS", *map(str, slots))
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))  # none is to be told apart by chance
         for node in others:
             first.call("CLUSTER", "MEET", "127.0.0.1", str(node.port), node.settings["cluster-port"])
         give_up_at = time.monotonic() + START_TIMEOUT_S
-        while not all(f"cluster_slots_ok:{SLOTS}" in node.call("CLUSTER", "INFO") for node in self.nodes):
+        while not self._agree():
             if time.monotonic() > give_up_at:
                 raise RuntimeError("the nodes did not become one cluster")
             time.sleep(0.05)
+
+    def _agree(self) -> bool:
+        """Whether every node serves and knows the same address for each part of the slots."""
+        if not all("cluster_state:ok" in node.call("CLUSTER", "INFO") for node in self.nodes):
+            return False  # also for a moment after each of them knows who serves which slots
+        served = {(SLOTS * number // len(self.nodes), node.port) for number, node in enumerate(self.nodes)}
+        return all({(part[0], part[2][1]) for part in node.call("CLUSTER", "SLOTS")} == served for node in self.nodes)
 
     def close(self) -> None:
         for node in self.nodes:

@@ -61,6 +61,7 @@ def run(*deliveries: Coroutine[Any, Any, T], closing: Any) -> list[T]:
             return [await each for each in deliveries]
         finally:
             await closing.close()
+            await asyncio.sleep(0.05)  # a connection whose TLS failed is closed once its last bytes are out
 
     return asyncio.run(all_())
 
