@@ -39,10 +39,10 @@ def dev(application: str | None, app: str | None, processes: int, dashboard: boo
     """
     reference = one_application(application, app) or load().app or _usual()
     with Interrupts() as interrupts, Programs() as programs:
-        _migrate(reference)
+        is_usable = _migrate(reference)
         worker = programs.fairlane("worker", None, "worker", reference, "--reload", "--processes", str(processes))
         serving: Program | None = None
-        if dashboard and not lacks_dashboard(lambda text: click.echo(f"fairlane: {text}", err=True)):
+        if dashboard and is_usable and not lacks_dashboard(lambda text: click.echo(f"fairlane: {text}", err=True)):
             # The port is kept when code is reloaded, so that an open page goes on.
             port = free_port(DEFAULT_PORT) if port is None else port
             serving = programs.fairlane("dashboard", None, "dashboard", reference, "--port", str(port))
@@ -64,14 +64,15 @@ def _usual() -> str:
     return f"{found}:app"
 
 
-def _migrate(reference: str) -> None:
-    """Bring the schema up to date. An application that cannot be used is left for the worker to explain."""
+def _migrate(reference: str) -> bool:
+    """Bring the schema up to date; False: the application cannot be used, which the worker explains."""
     with TemporaryDirectory() as place:
         command = [sys.executable, "-m", "fairlane", "migrate", "up", "--app", reference]
         migrator = Program("migration", command, log=Path(place) / "log")
         code, said = migrator.wait(), migrator.last_words()
     if code not in (0, USAGE):
         raise Failed(said.removeprefix("fairlane: "), code)
+    return code == 0
 
 
 def _watch(interrupts: Interrupts, worker: Program, serving: Program | None) -> None:
