@@ -72,7 +72,7 @@ class HandlerInvoker:
             await self._ask(context, _FAIL, (task_id, message.replace("\0", "")))
 
     async def close(self) -> None:
-        await self._pool.aclose()
+        self._pool.close()
 
     async def _ask(self, context: TaskContext, query: bytes, params: tuple[Any, ...]) -> str | None:
         """One answer from one transaction, asked for again where that is of use; raises psycopg's errors otherwise."""

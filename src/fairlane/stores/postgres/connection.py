@@ -50,6 +50,9 @@ class Connection(psycopg.Connection[Any]):
         except psycopg.Error:
             self.close()
             return False
+        except BaseException:
+            self.close()
+            raise
         return True
 
 
@@ -73,6 +76,9 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
         except psycopg.Error:
             await self.close()
             return False
+        except BaseException:
+            self.pgconn.finish()  # cancelled: nobody else has it to close it
+            raise
         return True
 
 
@@ -297,15 +303,17 @@ class ConnectionPool:
         """Nobody can await the end of a connection whose loop is closed: hang up."""
         for loop in [known for known in self._loops if known.is_closed()]:
             idle, _ = self._loops.pop(loop)
-            for conn in idle:
-                conn.pgconn.finish()
+            _hang_up(idle)
 
     def close(self) -> None:
+        """Close every idle connection, those of event loops too; one in use closes when it is given back."""
         self.closed = True
         self.forget_idle()
-        self._leave_ended_loops()
+        for idle, _ in self._loops.values():
+            _hang_up(idle)
 
-    async def aclose(self) -> None:
-        self.close()
-        await self.aforget_idle()
-        self._loops.pop(asyncio.get_running_loop())
+
+def _hang_up(idle: list[AsyncConnection]) -> None:
+    """Close without awaiting: their loop may be closed, or run elsewhere. An idle connection is nobody else's."""
+    while idle:
+        idle.pop().pgconn.finish()

@@ -103,7 +103,7 @@ class PostgresStore:
         self._pool.close()
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        self._pool.close()  # hangs up; there is nothing to await
 
     def _call(self, op: Op[T]) -> Call[T]:
         if isinstance(op, Check):
