@@ -13,13 +13,14 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Check, ListWorkers, ReadEvents
 from fairlane.worker.foreman.link import BROKEN, UNTRUSTED
+from fairlane.worker.host_workers import SHARED
 from tests.faults.places import Place
 from tests.servers.proxy import BLACKHOLE, PASS, Proxy
 from tests.support.stores import Ground
-from tests.worker.foreman.conftest import crew, ground, postgres_crew
+from tests.worker.foreman.conftest import crew, every_crew, ground, postgres_crew
 from tests.worker.foreman.crew import Crew
 
-__all__ = ["crew", "ground", "postgres_crew"]
+__all__ = ["crew", "every_crew", "ground", "postgres_crew"]
 
 SLOTS = 4
 
@@ -65,6 +66,8 @@ def test_workers_die_with_their_foreman_and_another_host_takes_over(postgres_cre
     killed_s = time.monotonic()
     foreman.signal(signal.SIGKILL)
     crew.eventually(lambda: is_gone(entry.pid), 2)
+    [lost] = crew.app.runtime.store.run(ListWorkers()).workers
+    (SHARED / f"fairlane-{os.getuid()}" / lost.id.hex).unlink()  # another host would not have it
     other = crew.start("-p", "1", "-s", "2", "--lease", "3s")
     again = crew.began(handle, times=2)[1]
     assert again.at_s - killed_s < 3 + 2 + 2, (
@@ -74,6 +77,40 @@ def test_workers_die_with_their_foreman_and_another_host_takes_over(postgres_cre
     # A suspect that is claimed while others run is given back unrun until there is a process for it alone.
     charged = [attempt for attempt in crew.attempts(handle) if attempt[0] != "released"]
     assert charged == [("lost", "WorkerLost"), ("completed", None)]
+    assert other.stop() == 0
+
+
+@pytest.mark.requirement("Q17")
+def test_jobs_of_a_killed_foreman_run_again_as_soon_as_another_starts_on_its_host(every_crew: Crew) -> None:
+    crew = every_crew
+    handle = crew.task("work_once").enqueue(60.0)
+    foreman = crew.start("-p", "1", "-s", "1")
+    [entry] = crew.began(handle)
+    foreman.signal(signal.SIGKILL)  # not collected: a zombie, as under an init that reaps nobody
+    crew.eventually(lambda: is_gone(entry.pid), 2)
+    other = crew.start("-p", "1", "-s", "1")
+    crew.eventually(lambda: "is ready" in other.log(), 30)
+    ready_s = time.monotonic()
+    again = crew.began(handle, times=2)[1]
+    assert again.at_s - ready_s < 3, "long before the 15 s after which its heartbeat lapses"
+    crew.eventually(lambda: handle.status() == "completed")
+    charged = [attempt for attempt in crew.attempts(handle) if attempt[0] != "released"]
+    assert charged == [("lost", "WorkerLost"), ("completed", None)]
+    assert "of this host is gone: its 1 jobs are returned" in other.log()
+    assert other.stop() == 0
+
+
+def test_a_halted_worker_of_a_killed_foreman_keeps_its_jobs_until_it_is_dead(crew: Crew) -> None:
+    handle = crew.task("work_once").enqueue(60.0)
+    foreman = crew.start("-p", "1", "-s", "1")
+    [entry] = crew.began(handle)
+    foreman.signal(signal.SIGSTOP)
+    other = crew.start("-p", "1", "-s", "1")
+    crew.eventually(lambda: "is ready" in other.log(), 30)
+    assert "of this host is gone" not in other.log(), "its foreman is halted and may go on"
+    foreman.signal(signal.SIGKILL)
+    crew.eventually(lambda: is_gone(entry.pid), 2)
+    assert crew.began(handle, times=2)[1].attempt > 1, "the new foreman looks more than once"
     assert other.stop() == 0
 
 

@@ -16,6 +16,7 @@ from fairlane.stores.base import Migrator
 from fairlane.worker.config import known_queues
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.health import trusted_s
+from fairlane.worker.host_workers import HostWorkers
 from fairlane.worker.process_memory import own_memory_mb
 
 log = GuardedLogger("fairlane.worker")
@@ -72,12 +73,20 @@ class HeartbeatThread:
     def __init__(self, app: Fairlane, engine: Engine, figures: WorkerFigures, lost: Callable[[], None]) -> None:
         self._app, self._engine, self._figures, self._lost = app, engine, figures, lost
         self._config, self._worker = engine.state.config, engine.state.worker
+        settings = app.runtime.settings
+        self._host = (
+            None
+            if settings.url.startswith("memory:")
+            else HostWorkers(app.runtime.clock, settings.url, settings.schema, settings.key_prefix)
+        )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="fairlane-heartbeat", daemon=True)
         self._renewed_s = 0.0
 
     def start(self) -> None:
         """Register; raises the store's error if it does not answer."""
+        if self._host is not None:
+            self._host.add(self._worker, os.getpid())
         self._renew()
         self._thread.start()
 
@@ -87,11 +96,15 @@ class HeartbeatThread:
         self._thread.join()
         try:
             self._app.runtime.store.run(Retire(worker=self._worker))
+            if self._host is not None:
+                self._host.remove(self._worker)
         except FairlaneError as error:
             log.warning("this worker could not be retired, its jobs wait for the heartbeat to lapse: %s", error)
 
     def _beat(self) -> None:
         every_s, monotonic = self._config.lease_s / 3, self._app.runtime.clock.monotonic
+        if self._host is not None:
+            self._host.lapse_gone(self._app.runtime.store)
         pause_s = min(RETRY_S, every_s)  # soon again: the wake address is known by then
         while not self._ended.wait(pause_s):
             try:

@@ -24,9 +24,11 @@ from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.code_changes import FileWatcher
 from fairlane.worker.foreman.crashes import Crashes, culprits_of
+from fairlane.worker.foreman.heartbeat import lapse_gone
 from fairlane.worker.foreman.messages import ChildCrash, Dump, Hello, JobKind, Setup, StartRefusal, Successes, ToWorker
 from fairlane.worker.foreman.probes import ProbeServer
 from fairlane.worker.foreman.supervisor import Supervisor
+from fairlane.worker.host_workers import HostWorkers
 from fairlane.worker.services import keep
 
 log = GuardedLogger("fairlane.foreman")
@@ -79,6 +81,7 @@ class Foreman:
         self._opening = asyncio.Lock()
         self._refusal: StartRefusal | None = None
         self._unfinished: set[asyncio.Task[None]] = set()
+        self._helpers: list[asyncio.Task[None]] = []
         self._watcher = FileWatcher()
 
     async def run(self, *, handles_signals: bool = True) -> None:
@@ -90,7 +93,6 @@ class Foreman:
         signals = self._signals() if handles_signals else {}
         for number, act in signals.items():
             loop.add_signal_handler(number, act)
-        helpers: list[asyncio.Task[None]] = []
         try:
             serving = self.probes.serving(self.settings.probe_host, self.settings.probe_port)
             async with serving, asyncio.TaskGroup() as group:
@@ -98,12 +100,12 @@ class Foreman:
                     group.create_task(supervisor.run())
                 for name, run in (("checks", self._check), ("replacements", partial(self._replace_outdated, group))):
                     kept = keep(f"the foreman's loop of {name}", run, is_ending=lambda: self.is_stopping, log=log)
-                    helpers.append(loop.create_task(kept, name=name))
+                    self._helpers.append(loop.create_task(kept, name=name))
         finally:
             self.is_stopping = True
-            for helper in helpers:
+            for helper in self._helpers:
                 helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await asyncio.gather(*self._helpers, return_exceptions=True)
             await self._retire_workers()
             for number in signals:
                 loop.remove_signal_handler(number)
@@ -184,7 +186,12 @@ class Foreman:
                         health_check_timeout_s=place.health_check_timeout_s,
                     )
                 )
+                lapsing = lapse_gone(self._store, self.host_workers(hello))
+                self._helpers.append(asyncio.create_task(lapsing, name="gone-workers"))
             return self._store
+
+    def host_workers(self, hello: Hello) -> HostWorkers:
+        return HostWorkers(self.clock, hello.store.url, hello.store.schema, hello.store.key_prefix)
 
     async def store_answers(self) -> None:
         """Returns when the store answers."""

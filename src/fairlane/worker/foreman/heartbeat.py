@@ -17,10 +17,13 @@ from fairlane.worker.foreman.crashes import Crashes
 from fairlane.worker.foreman.health import Ending, stuck
 from fairlane.worker.foreman.messages import JobKind
 from fairlane.worker.foreman.process import WorkerProcess
+from fairlane.worker.host_workers import HostWorkers
 
 log = GuardedLogger("fairlane.foreman")
 
 RETRY_S = 0.5
+LOOKS_S = (0.0, 1.0, 2.0, 4.0)
+"""Pauses before each look for workers of this host that are gone."""
 CRASHES: frozenset[Ending] = frozenset({"crashed", "silent", "broken"})
 """Endings reported as `worker_crashed`: unexpected ones. A stuck attempt has an event of its own."""
 
@@ -88,9 +91,9 @@ class HeartbeatSender:
 
 async def return_leases(
     store: Store, clock: Clock, worker: WorkerId, ending: Ending, running: tuple[RunningAttempt, ...], within_s: float
-) -> tuple[JobKind, ...]:
+) -> tuple[JobKind, ...] | None:
     """Return an ended worker's leases, so that its jobs run again at once; retried for `within_s` until the store
-    answers. Returns the kinds of jobs that ran in a process that crashed.
+    answers. Returns the kinds of jobs that ran in a process that crashed; None: the store did not answer.
 
     The process must have ended: its jobs may run elsewhere from here on.
     """
@@ -115,8 +118,19 @@ async def return_leases(
                 log.warning(
                     "worker %s could not be retired, its jobs wait for its heartbeat to lapse: %s", worker, error
                 )
-                return tuple(kinds)
+                return None
         await asyncio.sleep(RETRY_S)
+
+
+async def lapse_gone(store: Store, host: HostWorkers) -> None:
+    """Take back the leases of workers of this host that died together with their foremen.
+
+    More than one look: what a killed foreman leaves may take a moment to die.
+    """
+    for pause_s in LOOKS_S:
+        await asyncio.sleep(pause_s)
+        if host.gone():
+            await asyncio.to_thread(host.lapse_gone, store)
 
 
 async def bury_stuck(store: Store, worker: WorkerId, attempts: tuple[RunningAttempt, ...]) -> None:

@@ -149,7 +149,10 @@ class Supervisor:
         foreman, lease_s = self._foreman, process.setup.config.lease_s
         store = await foreman.store_for(process.hello)
         running = process.board.running()
-        if kinds := await return_leases(store, foreman.clock, process.worker, ending, running, lease_s):
+        kinds = await return_leases(store, foreman.clock, process.worker, ending, running, lease_s)
+        if kinds is not None:
+            foreman.host_workers(process.hello).remove(process.worker)
+        if kinds:
             await foreman.crashed_together(kinds, process.process.returncode)
 
     async def _send_heartbeats(self, process: WorkerProcess) -> None:
@@ -157,6 +160,7 @@ class Supervisor:
             await process.news.wait()
             process.news.clear()
         store = await self._foreman.store_for(process.hello)
+        self._foreman.host_workers(process.hello).add(process.worker, process.pid)
         self._heartbeat = HeartbeatSender(store, self._foreman.clock, process, self._foreman.crashes)
         await self._heartbeat.run()
 
