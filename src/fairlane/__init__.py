@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
+    from fairlane.client.logs import JobLogFilter as JobLogFilter
     from fairlane.client.resources import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings.model import Settings as Settings
     from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
@@ -85,6 +86,7 @@ _HOMES = {
     "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
     "fairlane.client.enqueue.prepare": "Draft",
     "fairlane.client.handle": "Handle",
+    "fairlane.client.logs": "JobLogFilter",
     "fairlane.client.resources": "AsyncResource SyncResource",
     "fairlane.client.settings.model": "Settings",
     "fairlane.client.task": "AsyncTask Bound SyncTask Task",

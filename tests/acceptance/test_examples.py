@@ -90,7 +90,7 @@ def test_the_first_steps_of_the_readme_work_line_by_line(tmp_path: Path) -> None
 
     typed("fairlane init")
     with Terminal("fairlane", "dev", cwd=tmp_path) as dev:
-        dev.wrote("is ready: 1 tasks")
+        dev.wrote("is ready: 1 task")
         enqueue, listing, top = [line.partition("#")[0].strip() for line in second.splitlines()]
         assert typed(enqueue) == '"welcome, user 7"\n'
         assert "jobs.send_welcome" in typed(listing)

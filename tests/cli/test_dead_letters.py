@@ -30,7 +30,7 @@ def test_a_dead_letter_is_shown_with_payload_and_attempts(run: Run, answer: Answ
     assert shown["dead_letter"]["job"]["payload"] == {"invoice": 42}
     assert [attempt["outcome"] for attempt in shown["attempts"]] == ["dead"]
     said = run("dead-letters", "show", scene.letter, "--url", scene.url).stdout
-    for part in ("pending_review", "NonRetryable (non_retryable)", "order 9", '"invoice": 42'):
+    for part in ("pending_review", "NonRetryable (non_retryable)", "order 9", '"invoice": 42', "attempt 1:\nTraceback"):
         assert part in said
 
 

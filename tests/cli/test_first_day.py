@@ -189,7 +189,7 @@ def test_dev_runs_reloads_and_ends_with_one_ctrl_c(run: Run, command: Command, t
     [enqueue] = re.findall(r"fairlane (enqueue .*--wait)", said)
     with Terminal("fairlane", "dev", "--port", "0", cwd=tmp_path, FAIRLANE_BY="olga") as terminal:
         terminal.wrote("/login?link=")
-        terminal.wrote("is ready: 1 tasks")
+        terminal.wrote("is ready: 1 task")
         assert command(*enqueue.split()).stdout == '"welcome, user 7"\n'
         file = tmp_path / "jobs.py"
         file.write_text(file.read_text().replace("welcome, user", "hello, user"))
@@ -207,10 +207,10 @@ def test_dev_goes_on_with_broken_code_until_it_is_mended(run: Run, command: Comm
     file = tmp_path / "jobs.py"
     good = file.read_text()
     with Terminal("fairlane", "dev", "--no-dashboard", cwd=tmp_path) as terminal:
-        terminal.wrote("is ready: 1 tasks")
+        terminal.wrote("is ready: 1 task")
         file.write_text(good + "\nraise RuntimeError('not yet')\n")
         terminal.wrote("not yet")
         file.write_text(good)
-        eventually(lambda: terminal.reads_within(0.2, "is ready: 1 tasks", times=2))
+        eventually(lambda: terminal.reads_within(0.2, "is ready: 1 task", times=2))
         terminal.press("\x03")
         assert terminal.ended() == 0

@@ -117,6 +117,8 @@ def test_a_job_is_shown_with_its_attempts(run: Run, answer: Answer, scene: Scene
     shown = answer("jobs", "show", scene.failed, "--url", scene.url)
     assert shown["job"]["payload"] == {"account": 1}
     assert [attempt["outcome"] for attempt in shown["attempts"]] == ["failed"]
+    assert "\nattempt 1:\nTraceback (most recent call last):\n  … 1 frame of Fairlane\n" in said
+    assert 'raise ConnectionError("the CRM did not answer")' in said
 
 
 def test_a_job_of_another_tenant_is_not_found(run: Run, scene: Scene) -> None:

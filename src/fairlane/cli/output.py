@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from fairlane.core.text import one_line, printable, printable_json
+from fairlane.core.text import one_line, plural as plural, printable, printable_json
 from fairlane.errors import (
     BadInput,
     CredentialNotFound,
@@ -74,10 +74,6 @@ def distance(at: datetime, now: datetime) -> str:
 def count(number: int, cap: int) -> str:
     """A count that stops at `cap`; the cap means that many or more."""
     return f"{number}+" if number >= cap else str(number)
-
-
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 STYLES = {

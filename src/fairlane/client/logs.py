@@ -1,6 +1,6 @@
-"""Loggers that never raise into the code that logs, and whose lines no data can forge.
+"""Loggers that never raise into the code that logs, and whose lines no data can forge; the running job on other lines.
 
-Handlers, filters and formatters belong to the application.
+Handlers, filters and formatters belong to the application: a worker adds `JobLogFilter` to its handlers, by setting.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ import logging
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from fairlane.core.payload.storable import safe_str
-from fairlane.core.text import log_line
+from fairlane.client.context import CurrentJob, job_in_force
+from fairlane.core.payload.storable import safe_str, traceback_of
+from fairlane.core.text import INDENT, log_line
+from fairlane.core.tracebacks import folded
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
+"""Used where the application does not configure logging itself."""
+JOB_FIELDS = ("job_id", "task", "tenant", "attempt", "correlation_id")
+"""What a log record made in a job says of it."""
 
 
 class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
@@ -38,6 +46,37 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
             if is_ctrl_c(error):
                 raise
             self._report(error)
+
+    def failure(
+        self,
+        level: int,
+        msg: str,
+        *args: object,
+        error: BaseException | None,
+        traceback: str | None,
+        extra: Mapping[str, object],
+    ) -> None:
+        """Log a failure of the application's code with its traceback.
+
+        The record has the exception itself (`exc_info`), for collectors of errors. What formatters print is our own
+        text of it: without secrets, with Fairlane's frames folded, and indented, so that no line of it looks like one
+        that the log began.
+        """
+        if not self.logger.isEnabledFor(level):
+            return
+        try:
+            file, line, function, _ = self.logger.findCaller(stacklevel=2)
+            shown = tuple(_shown(value) for value in args)
+            fields = {name: _shown(value) for name, value in extra.items()}
+            caught = None if error is None else (type(error), error, traceback_of(error))
+            record = self.logger.makeRecord(self.logger.name, level, file, line, msg, shown, caught, function, fields)
+            if traceback is not None:
+                record.exc_text = INDENT + log_line(folded(traceback), has_lines=True)
+            self.logger.handle(record)
+        except BaseException as raised:  # as in `log`
+            if is_ctrl_c(raised):
+                raise
+            self._report(raised)
 
     def _report(self, error: BaseException) -> None:
         if self._has_failed:
@@ -64,3 +103,78 @@ def _shown(value: object, *, has_lines: bool = False) -> object:
         return value
     text = value if isinstance(value, str) else safe_str(value)
     return log_line(text, has_lines=has_lines)
+
+
+class JobLogFilter(logging.Filter):
+    """Adds the running job to every record that passes: `job_id`, `task`, `tenant`, `attempt`, `correlation_id`.
+
+    Outside a job they are empty, so that a format may name them. Fields that the line itself gives stay as they are.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        job, fields = job_in_force.get(), record.__dict__
+        for name, value in zip(JOB_FIELDS, ("",) * len(JOB_FIELDS) if job is None else _fields(job), strict=True):
+            fields.setdefault(name, value)
+        return True
+
+
+class JobLogFormatter(logging.Formatter):
+    """The format of a worker whose application configures no logging: lines of a job end with its id and tenant."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        line = super().formatMessage(record)
+        if record.name.startswith("fairlane.") or not getattr(record, "job_id", ""):
+            return line
+        fields = {name: getattr(record, name, "") for name in ("job_id", "tenant", "correlation_id")}
+        if fields["correlation_id"] == fields["job_id"]:
+            del fields["correlation_id"]
+        return f"{line} [{' '.join(f'{name}={_shown(value)}' for name, value in fields.items())}]"
+
+
+def configure_logging(level: int) -> None:
+    """Log to standard error, unless the application has configured logging itself."""
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JobLogFormatter(LOG_FORMAT))
+    logging.basicConfig(handlers=[handler], level=level)
+
+
+@contextmanager
+def job_on_log_lines(*, is_wanted: bool) -> Iterator[None]:
+    """Inside, the handlers there are now add the running job to each record, whichever logger it is from."""
+    added = [(handler, JobLogFilter()) for handler in _handlers()] if is_wanted else []
+    for handler, job_filter in added:
+        handler.addFilter(job_filter)
+    try:
+        yield
+    finally:
+        for handler, job_filter in added:
+            handler.removeFilter(job_filter)
+
+
+Unbind = Callable[[], None]
+
+
+def structlog_binder(*, is_wanted: bool) -> Callable[[CurrentJob], Unbind] | None:
+    """What binds a job to structlog's context variables, until the answer is called; None: structlog is not loaded."""
+    structlog = sys.modules.get("structlog.contextvars")
+    if structlog is None or not is_wanted:
+        return None
+
+    def bind(job: CurrentJob) -> Unbind:
+        tokens = structlog.bind_contextvars(**dict(zip(JOB_FIELDS, _fields(job), strict=True)))
+        return lambda: structlog.reset_contextvars(**tokens)
+
+    return bind
+
+
+def _fields(job: CurrentJob) -> tuple[object, ...]:
+    return str(job.id), job.type, job.tenant, job.attempt, job.correlation_id
+
+
+def _handlers() -> list[logging.Handler]:
+    """The handlers of all loggers, each once, that add no job yet."""
+    loggers = [logging.getLogger(), *logging.getLogger().manager.loggerDict.values()]
+    found = dict.fromkeys(handler for logger in loggers for handler in getattr(logger, "handlers", ()))
+    return [handler for handler in found if not any(isinstance(one, JobLogFilter) for one in handler.filters)]

@@ -21,6 +21,9 @@ from fairlane.errors import ConfigError, InvalidOption
 
 ProfileName = Literal["development", "production", "isolation"]
 
+LogJobs = Literal["off", "debug", "info"]
+"""At which level workers log the start and the end of jobs."""
+
 ANY = "*"
 """In a lane's queues: every queue this application knows."""
 
@@ -64,6 +67,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """For breakers without figures of their own."""
     queues: Mapping[str, QueuePolicy]
     """What each queue grants its jobs."""
+    log_jobs: LogJobs = "debug"
+    """The level at which workers log the start and the end of jobs."""
 
 
 def lanes_of(lanes: tuple[Lane, ...], queues: Mapping[str, QueuePolicy], known: tuple[str, ...]) -> tuple[Lane, ...]:
@@ -112,6 +117,7 @@ PROFILES: Mapping[ProfileName, Profile] = {
         retry=Retry(max_attempts=5, base_s=2.0, cap_s=60.0, jitter=0.2),
         breaker=BreakerPolicy(threshold=3, cooldown_s=30.0),
         queues=_UNLIMITED,
+        log_jobs="info",
     ),
     "production": Profile(
         lanes=(Lane("fast", 3, ("critical",), prompt=True), Lane("general", 5)),

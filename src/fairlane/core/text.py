@@ -1,4 +1,4 @@
-"""Text from outside as it may stand in a log line, on a terminal or in the header of a mail.
+"""Text for people, and text from outside as it may stand in a log line, on a terminal or in the header of a mail.
 
 A tenant's name, an exception's message or a note may hold escape sequences, marks that turn the direction of writing,
 line breaks and words that mail programs decode: shown as they are, they would forge lines, colours and headers.
@@ -33,6 +33,11 @@ def log_line(text: str, *, has_lines: bool = False) -> str:
     No line of it can be taken for one that the log itself began.
     """
     return printable(text.replace("\n", f"\n{INDENT}"), keep="\n\t") if has_lines else printable(text)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def header_text(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,16 @@ from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in
 from fairlane.client.app import Fairlane
 from fairlane.client.context import NoteTaker, running
 from fairlane.client.enqueue.prepare import JobRules
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, structlog_binder
 from fairlane.client.resources import scoped
 from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.ops.workers import CaughtException
-from fairlane.core.outcome import Completed, Died, Failure, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.storable import type_name
+from fairlane.core.profiles import LogJobs
 from fairlane.core.retry import completed, decide, max_attempts_of
 from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, NeedsNewerCode
 
@@ -105,7 +107,13 @@ def run_directly(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) ->
     began_s = app.runtime.clock.monotonic()
     try:
         until_s = began_s + task.timeout_s(lease)
-        with running(task.shown(lease), notes, app.runtime.clock, until_s), around_by_caller(task.breaker):
+        with (
+            running(task.shown(lease), notes, app.runtime.clock, until_s) as job,
+            around_by_caller(task.breaker),
+            ExitStack() as unbinding,
+        ):
+            if (bind := structlog_binder(is_wanted=app.runtime.settings.log_context)) is not None:
+                unbinding.callback(bind(job))
             arguments = task.decode(lease)
             result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
     except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a runner: as in a slot
@@ -132,28 +140,76 @@ def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None
     app.runtime.last_exceptions.add(caught)
 
 
-def log_failure(lease: Lease, outcome: Retried | Died) -> None:
+def log_failure(lease: Lease, outcome: Retried | Died, error: BaseException | None = None) -> None:
+    """Log a failed attempt with its traceback; `error` is what it raised, if that was in this process."""
     failure = outcome.failure
     next_step = "dead" if isinstance(outcome, Died) else f"runs again in {outcome.delay_s:.1f} s"
-    log.log(
+    log.failure(
         logging.ERROR if isinstance(outcome, Died) else logging.WARNING,
-        "job %s (%s) failed: %s: %s; %s",
+        "job %s (%s) of %s failed at attempt %d after %.3f s: %s: %s; %s",
         lease.id,
         lease.type,
+        lease.tenant,
+        lease.attempt,
+        outcome.ran_s or 0.0,
         failure.error_type,
         failure.message,
         next_step,
+        error=error,
+        traceback=failure.traceback,
         extra={
-            "job_id": str(lease.id),
-            "task": lease.type,
-            "tenant": lease.tenant,
-            "attempt": lease.attempt,
-            "correlation_id": lease.correlation_id,
+            **_described(lease),
+            "ran_s": outcome.ran_s,
             "error_type": failure.error_type,
             "error_class": failure.error_class,
             "fingerprint": failure.fingerprint,
         },
     )
+
+
+class JobLog:
+    """Logs the start and the end of each job that does not fail; failures are always logged."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+
+    @classmethod
+    def of(cls, setting: LogJobs) -> JobLog | None:
+        """None: nothing would be logged. Decided once for a worker, so that its jobs pay nothing for it."""
+        level = {"off": logging.NOTSET, "debug": logging.DEBUG, "info": logging.INFO}[setting]
+        return cls(level) if level and log.isEnabledFor(level) else None
+
+    def started(self, lease: Lease) -> None:
+        said = "job %s (%s) of %s starts, attempt %d, in queue %s"
+        about = (lease.id, lease.type, lease.tenant, lease.attempt, lease.queue)
+        log.log(self._level, said, *about, extra=_described(lease))
+
+    def ended(self, lease: Lease, outcome: Outcome | None, ran_s: float) -> None:
+        """None: this worker lost its lease."""
+        about = (lease.id, lease.type, lease.tenant, lease.attempt)
+        how = "lost its lease" if outcome is None else _ENDS[type(outcome)]
+        extra = {**_described(lease), "ran_s": round(ran_s, 6)}
+        log.log(self._level, "job %s (%s) of %s, attempt %d, %s after %.3f s", *about, how, ran_s, extra=extra)
+
+
+_ENDS: dict[type[Outcome], str] = {
+    Completed: "completed",
+    Cancelled: "was cancelled",
+    Snoozed: "is put off",
+    Released: "was released",
+    Crashed: "crashed its process",
+}
+
+
+def _described(lease: Lease) -> dict[str, object]:
+    return {
+        "job_id": str(lease.id),
+        "task": lease.type,
+        "tenant": lease.tenant,
+        "queue": lease.queue,
+        "attempt": lease.attempt,
+        "correlation_id": lease.correlation_id or str(lease.id),
+    }
 
 
 class PutOffs:

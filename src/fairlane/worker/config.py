@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.core.profiles import ANY, Lane, lanes_of
+from fairlane.core.text import plural
 from fairlane.errors import ConfigError, InvalidOption
+from fairlane.stores.url import redacted
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
+    from fairlane.client.settings.model import Settings
 
 
 class WorkerConfig(Struct, frozen=True, kw_only=True):
@@ -99,3 +104,34 @@ def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:
             *(task.definition.queue for task in app.tasks.values()),
         ]
     return tuple(dict.fromkeys(named))
+
+
+MOST_NAMES = 12
+
+
+def introduction(app: Fairlane, config: WorkerConfig) -> tuple[str, ...]:
+    """What a worker is, in lines for its log: version, store, profile, lanes, tasks, and the tenants of jobs."""
+    settings = app.runtime.settings
+    names = sorted(config.types or app.tasks)
+    more = "" if len(names) <= MOST_NAMES else f" and {len(names) - MOST_NAMES} more"
+    lanes = [f"{lane.name} with {plural(lane.slots, 'slot')} for {_served(lane)}" for lane in config.lanes]
+    return (
+        f"Fairlane {version('fairlane')} on Python {platform.python_version()}, profile {settings.profile}"
+        + ("" if config.app is None else f", application {config.app}"),
+        f"store: {app.runtime.store.name}, {redacted(settings.url)} ({settings.source('url')})",
+        f"lanes of each process: {'; '.join(lanes)}",
+        f"{plural(len(names), 'task')}: {', '.join(names[:MOST_NAMES])}{more}",
+        f"tenants: {_tenant_mode(settings)}",
+    )
+
+
+def _served(lane: Lane) -> str:
+    return ", ".join("all queues" if queue == ANY else queue for queue in lane.queues)
+
+
+def _tenant_mode(settings: Settings) -> str:
+    if settings.require_tenant:
+        return "a job without one is refused"
+    if settings.require_tenant is None:
+        return f'jobs without one belong to "{settings.default_tenant}"; tenant=None is refused once others are in use'
+    return f'jobs without one belong to "{settings.default_tenant}"'

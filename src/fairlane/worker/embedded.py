@@ -26,7 +26,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetJob
 from fairlane.errors import StoreClosed
 from fairlane.stores import open_store
-from fairlane.worker.config import WorkerConfig
+from fairlane.worker.config import WorkerConfig, introduction
 from fairlane.worker.engine import Engine
 from fairlane.worker.heartbeat import FIGURES_S, HeartbeatThread, WorkerFigures
 from fairlane.worker.services import keep
@@ -147,6 +147,8 @@ class EmbeddedWorker:
         self._heartbeat = HeartbeatThread(self._app, engine, figures, lambda: self._on_loop(abandon))
         await asyncio.to_thread(self._heartbeat.start)
         self._engine = engine
+        for line in introduction(self._app, engine.state.config):
+            log.debug("%s", line)
         self._measuring = engine.keep("fairlane-figures", partial(self._measure, figures))
 
     async def _measure(self, figures: WorkerFigures) -> None:

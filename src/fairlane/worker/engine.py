@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, job_on_log_lines
 from fairlane.core.ids import WorkerId
 from fairlane.errors import StoreClosed
 from fairlane.worker.attempts import BreakerGuard
@@ -62,6 +62,10 @@ class Engine:
         Raises what ended the turn loop, if that ended otherwise, after everything that can be settled is settled:
         then the engine is to be replaced.
         """
+        with job_on_log_lines(is_wanted=self.state.app.runtime.settings.log_context):
+            await self._run()
+
+    async def _run(self) -> None:
         state = self.state
         failure: BaseException | None = None
         await self.wakeups.start()

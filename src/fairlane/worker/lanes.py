@@ -133,6 +133,7 @@ class Slot:
 
     __slots__ = (
         "began_s",
+        "error",
         "job",
         "lease",
         "line",
@@ -151,6 +152,8 @@ class Slot:
         self.lease: Lease | None = None
         self.job: CurrentJob | None = None
         """The attempt's own view of its job, from which it also learns that it should stop."""
+        self.error: BaseException | None = None
+        """What the attempt that has failed here raised, until that is logged."""
         self.began_s = 0.0
         self.timeout_s = 0.0
         self.stopping: Reason | None = None

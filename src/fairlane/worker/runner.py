@@ -16,12 +16,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
-from fairlane.client.logs import GuardedLogger, is_ctrl_c
+from fairlane.client.logs import GuardedLogger, is_ctrl_c, structlog_binder
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.errors import AttemptInterrupted
-from fairlane.worker.attempts import FAILED, BreakerGuard, PreparedTask, log_failure, record_failure
+from fairlane.worker.attempts import FAILED, BreakerGuard, JobLog, PreparedTask, log_failure, record_failure
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.progress import ProgressWriter
@@ -125,10 +125,13 @@ class SlotRunner:
     ) -> None:
         self._state, self._lane, self._threads, self._children = state, lane, threads, children
         self._breakers, self._progress, self._clock = breakers, progress, state.app.runtime.clock
+        settings = state.app.runtime.settings
+        self._job_log = JobLog.of(settings.log_jobs)
+        self._bind = structlog_binder(is_wanted=settings.log_context)
 
     async def run(self, slot: Slot) -> None:
         """Until the engine stops and nothing is held."""
-        state, lane, held = self._state, self._lane, self._lane.held
+        state, lane, held, job_log = self._state, self._lane, self._lane.held, self._job_log
         if slot.unsettled is not None:
             self._settle_unknown(slot, slot.unsettled)
         yielded_s = state.monotonic()
@@ -146,6 +149,8 @@ class SlotRunner:
             lane.begin(lease, began_s)
             state.started += 1
             slot.unsettled = lease
+            if job_log is not None:
+                job_log.started(lease)
             try:
                 outcome = await self._outcome(slot, lease, began_s)
             finally:
@@ -155,8 +160,11 @@ class SlotRunner:
                 state.put_offs.add(lease, outcome.failure)
             state.put(outcome, lease, now_s - began_s)
             if isinstance(outcome, FAILED):
+                error, slot.error = slot.error, None
                 record_failure(state.app, lease, outcome)
-                log_failure(lease, outcome)
+                log_failure(lease, outcome, error)
+            elif job_log is not None:
+                job_log.ended(lease, outcome, now_s - began_s)
             slot.unsettled = None
             if now_s - yielded_s > YIELD_S:
                 await asyncio.sleep(0)
@@ -200,6 +208,7 @@ class SlotRunner:
         slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
         slot.job = current = CurrentJob(task.shown(lease), self._progress, self._clock, began_s + slot.timeout_s)
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
+        unbind = None if self._bind is None else self._bind(current)
         is_context_lost = False
         try:
             isolated = self._state.isolated
@@ -216,8 +225,8 @@ class SlotRunner:
             if slot.stopping is None:
                 if self._state.closing:
                     raise
-                return task.raised(lease, error, self._state.monotonic() - began_s)
-            return self._stopped(slot, task, lease)
+                return self._raised(slot, task, lease, error)
+            return self._stopped(slot, task, lease, error)
         except ChildNotStarted as reason:
             return _put_off(lease, str(reason))
         except ChildDied as died:
@@ -231,11 +240,13 @@ class SlotRunner:
             if is_ctrl_c(error):
                 raise
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
-                return self._stopped(slot, task, lease)
-            return task.raised(lease, error, self._state.monotonic() - began_s)
+                return self._stopped(slot, task, lease, error)
+            return self._raised(slot, task, lease, error)
         finally:
             slot.end()
             if not is_context_lost:
+                if unbind is not None:
+                    unbind()
                 tenant_in_force.reset(tenant)
                 job_in_force.reset(job)
         return task.returned(lease, result, self._state.monotonic() - began_s)
@@ -246,7 +257,13 @@ class SlotRunner:
         slot.begin(lease, self._state.monotonic(), slot.timeout_s, self._lane.timeout_s)
         slot.stopping, slot.reported = stopping, False
 
-    def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease) -> Outcome | None:
+    def _raised(self, slot: Slot, task: PreparedTask, lease: Lease, error: BaseException) -> Outcome:
+        outcome = task.raised(lease, error, self._state.monotonic() - slot.began_s)
+        if isinstance(outcome, FAILED):
+            slot.error = error
+        return outcome
+
+    def _stopped(self, slot: Slot, task: PreparedTask, lease: Lease, interrupted: BaseException) -> Outcome | None:
         ran_s = self._state.monotonic() - slot.began_s
         if slot.stopping == "lease_lost":
             return None
@@ -256,7 +273,9 @@ class SlotRunner:
             return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
         if slot.waits:
             return _put_off(lease, f"no process was free for it within its timeout of {slot.timeout_s:g} s")
-        return task.raised(lease, TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s"), ran_s)
+        timeout = TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s")
+        timeout.__cause__ = interrupted  # its traceback shows where the attempt was
+        return self._raised(slot, task, lease, timeout)
 
 
 def _put_off(lease: Lease, reason: str) -> Outcome:

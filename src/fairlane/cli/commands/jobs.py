@@ -29,6 +29,7 @@ from fairlane.cli.target import At
 from fairlane.core.job import FINAL
 from fairlane.core.ops import MAX_PAGE
 from fairlane.core.text import one_line
+from fairlane.core.tracebacks import folded
 from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:
@@ -340,6 +341,11 @@ def _show_notes(out: Printer, detail: JobDetail) -> None:
 
 
 def show_attempts(out: Printer, attempts: Sequence[Attempt]) -> None:
+    """The attempts, and the traceback of the newest that has one."""
     if attempts:
         out.line("")
         out.records(ATTEMPT_COLUMNS, attempts)
+    for attempt in reversed(attempts):
+        if attempt.traceback is not None:
+            out.line(f"\nattempt {attempt.attempt}:\n{folded(attempt.traceback)}")
+            return

@@ -128,16 +128,16 @@ def worker(application: str | None, app: str | None, processes: int | None, log_
     import asyncio
     import logging
 
+    from fairlane.client.logs import configure_logging
     from fairlane.client.settings.load import load
     from fairlane.worker.foreman.foreman import CannotRun, Foreman, ForemanConfig
-    from fairlane.worker.foreman.messages import LOG_FORMAT
 
     settings = load()
     reference = one_application(application, app) or settings.app
     if reference is None:
         raise Failed("no application: give it as module:name, or set FAIRLANE_APP or app in fairlane.toml", USAGE)
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    logging.basicConfig(format=LOG_FORMAT, level=level, stream=sys.stderr)
+    configure_logging(level)
     config = ForemanConfig(
         app=reference,
         worker=chosen(reference, options),

@@ -22,7 +22,7 @@ from fairlane.core.job import DEFAULT_LABELS, ErrorClass
 from fairlane.core.ops.enqueue import Notify
 from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.secrets import SensitivePolicy
-from fairlane.core.profiles import PROFILES, Profile, ProfileName
+from fairlane.core.profiles import PROFILES, LogJobs, Profile, ProfileName
 from fairlane.core.queues import CATEGORIES, QueuePolicy
 from fairlane.core.retry import Retry
 from fairlane.stores import SqliteLibrary
@@ -42,7 +42,7 @@ _Name = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,57}$")]
 
 _OF_PROFILE: Any = None
 """Stands for the profile's figure until the settings are made."""
-FROM_PROFILE = ("retry", "fast_timeout_s", "slow_timeout_s", "breaker", "queues")
+FROM_PROFILE = ("retry", "fast_timeout_s", "slow_timeout_s", "breaker", "queues", "log_jobs")
 """Settings whose default is a figure of the profile."""
 
 
@@ -154,6 +154,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     prune_schedules: bool = False
     """A starting worker removes schedules its code no longer declares: only where all workers run the same code."""
 
+    log_jobs: LogJobs = _OF_PROFILE
+    """Workers log the start and the end of each job at this level, `info` or `debug`; `off`: only failures."""
+    log_context: bool = True
+    """While a job runs, the application's own log lines carry its id, task, tenant, attempt and correlation id."""
     alerts: AlertSettings = AlertSettings()
     """Rules changed or added, and where alerts are sent: mail, webhooks."""
     metrics_tenants: Annotated[int, Meta(ge=0, le=200)] = 20
@@ -265,6 +269,8 @@ class SettingArguments(TypedDict, total=False):
     retain_stats_days: float
     retain_between: str | None
     prune_schedules: bool
+    log_jobs: LogJobs
+    log_context: bool
     alerts: AlertSettings | Mapping[str, Any]
     metrics_tenants: int
     api_tenant_priority: int

@@ -112,7 +112,7 @@ def encode_result(result: object, *, limits: ScanLimits = LIMITS) -> Raw:
 
 
 # Read past whatever a subclass puts in their place: properties that raise, return no exception, or never end.
-_cause, _context, _is_context_suppressed, _traceback = (
+_cause, _context, _is_context_suppressed, traceback_of = (
     vars(BaseException)[name].__get__ for name in ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 )
 _type_name = vars(type)["__name__"].__get__
@@ -141,7 +141,7 @@ def _format_one(exc: BaseException) -> str:
             lines += [f"  | {type_name(member)}: {safe_str(member, 500)}\n" for member in exc.exceptions[:_MOST_LINKS]]
     # Source lines come from files that may have changed or gone since; a traceback without them is still one.
     with suppress(BaseException):
-        frames = traceback.StackSummary.extract(traceback.walk_tb(_traceback(exc)), limit=-_FRAMES_PER_EXCEPTION)
+        frames = traceback.StackSummary.extract(traceback.walk_tb(traceback_of(exc)), limit=-_FRAMES_PER_EXCEPTION)
         if frames:
             lines = ["Traceback (most recent call last):\n", *frames.format(), *lines]
     return "".join(lines)

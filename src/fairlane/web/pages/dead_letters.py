@@ -15,12 +15,12 @@ from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, Dead
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import DeadLetterFilter
+from fairlane.core.tracebacks import parts_of
 from fairlane.errors import DeadLetterNotFound
 from fairlane.web.form import Form
 from fairlane.web.formats import indented_json
 from fairlane.web.page import CurrentPage, Done, Page, Pages, Values
 from fairlane.web.search import Search, search
-from fairlane.web.tracebacks import parts_of
 
 pages = Pages("dead_letters", "/failures", title="Failures", key="f")
 

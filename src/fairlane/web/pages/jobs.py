@@ -18,11 +18,11 @@ from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
 from fairlane.client.rights import Right
 from fairlane.core.job import FINAL, STATUSES, Attempt, Job, Status
 from fairlane.core.ops import MAX_PAGE, JobDetail, JobFilter, JobPage
+from fairlane.core.tracebacks import parts_of
 from fairlane.errors import JobNotFound
 from fairlane.web.form import Form
 from fairlane.web.page import CurrentPage, Done, Page, Pages, Values
 from fairlane.web.search import Search, search
-from fairlane.web.tracebacks import parts_of
 
 pages = Pages("jobs", "/jobs", title="Jobs", key="j")
 

@@ -175,6 +175,8 @@ class Foreman:
         async with self._opening:
             self._watcher.follow(hello.files)
             if self._store is None:
+                for line in hello.introduction:
+                    log.info("%s", line)
                 place = hello.store
                 self._store = await asyncio.to_thread(
                     lambda: open_store(

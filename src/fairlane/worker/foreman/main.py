@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import socket
 import sys
@@ -17,7 +16,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from fairlane.client.app import Fairlane
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, configure_logging
 from fairlane.client.settings.load import use_profile
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Check
@@ -27,12 +26,11 @@ from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, Unknow
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
 from fairlane.worker.board import Board
-from fairlane.worker.config import WorkerConfig, known_queues
+from fairlane.worker.config import WorkerConfig, introduction, known_queues
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.code_changes import loaded_files
 from fairlane.worker.foreman.link import BROKEN, ForemanLink
 from fairlane.worker.foreman.messages import (
-    LOG_FORMAT,
     ChildCrash,
     Dump,
     Hello,
@@ -120,7 +118,10 @@ class Ticker:
             abandoned=engine.threads.abandoned if engine.threads is not None else 0,
             answered_ago_s=now_s - engine.turns.answered_s,
             stepped_ago_s=now_s - engine.turns.stepped_s,
-            ended_slots=sum(slot.task is not None and slot.task.done() for slot in engine.state.slots),
+            # Slots of an engine that stops end by themselves.
+            ended_slots=sum(slot.task is not None and slot.task.done() for slot in engine.state.slots)
+            if not engine.state.stopping
+            else 0,
             figures=self._figures.latest,
         )
 
@@ -182,8 +183,7 @@ class WorkerMain:
         app = load_application(self._setup.app)
         gc.collect()
         gc.freeze()  # loaded code stays: collections need not scan it again
-        if not logging.getLogger().handlers:
-            logging.basicConfig(format=LOG_FORMAT, level=self._setup.log_level)
+        configure_logging(self._setup.log_level)
         return app
 
     async def _run(self, app: Fairlane) -> None:
@@ -202,6 +202,7 @@ class WorkerMain:
                 types=tuple(sorted(state.tasks)),
                 slots=sum(lane.slots for lane in config.lanes),
                 poll_s=state.poll_s,
+                introduction=introduction(app, config),
                 files=loaded_files() if setup.reports_files else (),
             )
         )

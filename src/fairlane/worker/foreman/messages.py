@@ -13,9 +13,6 @@ from fairlane.core.profiles import ProfileName
 from fairlane.stores import SqliteLibrary
 from fairlane.worker.config import WorkerConfig
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
-"""Used where the application does not configure logging itself."""
-
 
 class JobKind(NamedTuple):
     """The jobs of one task for one tenant."""
@@ -79,6 +76,8 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     slots: int
     """Of all lanes together."""
     poll_s: float
+    introduction: tuple[str, ...] = ()
+    """What this worker is, in lines for the log."""
     files: tuple[str, ...] = ()
 
 

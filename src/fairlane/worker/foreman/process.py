@@ -14,6 +14,7 @@ from pathlib import Path
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
+from fairlane.core.text import plural
 from fairlane.worker.board import Board, board_file
 from fairlane.worker.foreman.health import Ending, WorkerHealth
 from fairlane.worker.foreman.messages import (
@@ -161,9 +162,8 @@ class WorkerProcess:
         self.renewed_s = self.board.renewed_s = sent_s
         if is_first:
             assert self.hello is not None
-            log.info(
-                "worker %d is ready: %d tasks, queues %s", self.pid, len(self.hello.types), ", ".join(self.hello.queues)
-            )
+            tasks = plural(len(self.hello.types), "task")
+            log.info("worker %d is ready: %s, queues %s", self.pid, tasks, ", ".join(self.hello.queues))
             self.ticked_s = self._clock.monotonic()
             self.send(Registered())
 

@@ -1,6 +1,6 @@
 """The main program of a child: imports the application, then runs the attempts it receives, one at a time.
 
-`python -m fairlane.worker.isolated.child APP MEMORY_MB PARENT`
+`python -m fairlane.worker.isolated.child APP MEMORY_MB PARENT LOG_LEVEL`
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import BinaryIO
 
+from fairlane.client.logs import configure_logging, job_on_log_lines
 from fairlane.core.job import Lease
 from fairlane.worker.application import load_application
 from fairlane.worker.attempts import run_directly
@@ -30,20 +31,22 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    spec, memory_mb, parent = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    spec, memory_mb, parent, log_level = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     die_with(parent)
     # Frames are written to the original standard output; what the task prints goes to standard error.
     answers, calls = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     app = load_application(spec)
+    configure_logging(log_level)
     if memory_mb > 0:
         cap = int(memory_mb * 2**20)
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     write_frame(answers, READY)
     sender = FrameSender(answers)
-    while (body := read_frame(calls)) is not None:
-        sender.send(write_answer(run_directly(app, read_call(body), sender)))
+    with job_on_log_lines(is_wanted=app.runtime.settings.log_context):
+        while (body := read_frame(calls)) is not None:
+            sender.send(write_answer(run_directly(app, read_call(body), sender)))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -159,6 +160,7 @@ class Children:
                 self._spec,
                 str(self._memory_mb),
                 str(os.getpid()),
+                str(logging.getLogger().getEffectiveLevel()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,
