@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
+    from fairlane.client.hooks import FailedAttempt as FailedAttempt
     from fairlane.client.logs import JobLogFilter as JobLogFilter
     from fairlane.client.resources import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings.model import Settings as Settings
@@ -86,6 +87,7 @@ _HOMES = {
     "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
     "fairlane.client.enqueue.prepare": "Draft",
     "fairlane.client.handle": "Handle",
+    "fairlane.client.hooks": "FailedAttempt",
     "fairlane.client.logs": "JobLogFilter",
     "fairlane.client.resources": "AsyncResource SyncResource",
     "fairlane.client.settings.model": "Settings",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Draft, Fairlane, FakeClock, InvalidOption
+from fairlane import Draft, Fairlane, FakeClock, InvalidOption, InvalidPayload
 
 
 @pytest.mark.requirement("Q13")
@@ -53,6 +53,30 @@ def test_hooks_follow_each_other_and_a_delay_replaces_a_schedule(app: Fairlane, 
     assert job.run_at == clock.now() + timedelta(seconds=10)
 
 
+def test_a_hook_sends_headers_along(app: Fairlane) -> None:
+    seen: list[Draft] = []
+
+    @app.jobs.on_enqueue
+    def traced(draft: Draft) -> Draft:
+        seen.append(draft)
+        return draft.change(headers={"traceparent": f"00-{draft.id.hex}", "mine": "hook"})
+
+    task = app.task(name="t")(lambda: None)
+    job = task.using(headers={"mine": "call", "other": "x"}, priority="high").enqueue().job()
+    assert job.headers == {
+        "mine": "hook",
+        "other": "x",
+        "traceparent": f"00-{job.id.hex}",
+        "fairlane-priority": "high",
+    }
+    assert (seen[0].id, seen[0].correlation_id, dict(seen[0].headers)) == (
+        job.id,
+        str(job.id),
+        {"mine": "call", "other": "x"},
+    )
+    assert task.using(correlation_id="c").enqueue().job().correlation_id == seen[1].correlation_id == "c"
+
+
 def raising(draft: Draft) -> Draft:
     raise ZeroDivisionError("no score")
 
@@ -63,6 +87,9 @@ BAD_HOOKS: list[tuple[Any, type[Exception], str]] = [
     (lambda draft: draft.change(priority="urgent"), ValueError, "no priority named"),
     (lambda draft: draft.change(priority=-1), InvalidOption, "priority"),
     (lambda draft: draft.change(delay=-1), InvalidOption, "delay"),
+    (lambda draft: draft.change(headers={"fairlane-priority": "x"}), InvalidOption, "Fairlane sets those"),
+    (lambda draft: draft.change(headers={"n": 1}), InvalidOption, "headers"),
+    (lambda draft: draft.change(headers={"password": "hunter2"}), InvalidPayload, r"headers\.password"),
 ]
 
 

@@ -11,7 +11,9 @@ from fairlane import (
     AsyncTask,
     Bound,
     Breaker,
+    CurrentJob,
     Draft,
+    FailedAttempt,
     Fairlane,
     Handle,
     Job,
@@ -93,7 +95,32 @@ async def use() -> None:
 
 @app.jobs.on_enqueue
 def score(draft: Draft) -> Draft | None:
-    return draft.change(priority="high", delay=1.5)
+    return draft.change(priority="high", delay=1.5, headers={"traceparent": "00-1"})
+
+
+@app.before_job
+async def announce(job: CurrentJob) -> None:
+    assert_type(job.arguments, dict[str, Any])
+
+
+@app.around_job
+def span(job: CurrentJob) -> Iterator[None]:
+    yield
+
+
+@send.around_job
+async def async_span(job: CurrentJob) -> AsyncIterator[None]:
+    yield
+
+
+@send.after_job
+def sent(job: CurrentJob, result: list[str]) -> None: ...
+
+
+@app.on_failure
+def failed(job: CurrentJob, failed: FailedAttempt) -> None:
+    assert_type(failed.exception, BaseException)
+    assert_type(failed.retry_in_s, float | None)
 
 
 @add.upcast(1)

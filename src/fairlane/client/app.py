@@ -25,6 +25,7 @@ from fairlane.client.admin.workers import WorkerAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle
+from fairlane.client.hooks import HookDecorators, Hooks
 from fairlane.client.resources import AsyncResource, ResourceDecorator, ResourceScope, SyncResource
 from fairlane.client.runtime import Runtime
 from fairlane.client.settings.load import load
@@ -75,7 +76,7 @@ class RunningWorker(Protocol):
     def stop(self) -> None: ...
 
 
-class Fairlane(Verbs):
+class Fairlane(HookDecorators, Verbs):
     """Jobs for one application: register tasks, enqueue them, inspect jobs and act on them.
 
     Nothing is connected until the first operation. Safe to share between threads and event loops. Every method has
@@ -135,6 +136,10 @@ class Fairlane(Verbs):
     def runtime(self) -> Runtime:
         """Settings, clock, store and the rest: for workers, servers and tests."""
         return self._runtime
+
+    @property
+    def _hooks(self) -> Hooks:
+        return self._runtime.hooks
 
     @overload
     def task(  # type: ignore[overload-overlap]  # an async function is the narrower case, and comes first

@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, SystemTenant
 from fairlane.core.job import Lease
@@ -148,6 +150,12 @@ class CurrentJob:
     @property
     def headers(self) -> dict[str, str]:
         return dict(self._lease.headers)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The job's arguments as they are stored: plain JSON values, of the version they were enqueued in."""
+        found: dict[str, Any] = msgspec.json.decode(self._lease.payload)
+        return found
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.type} of {self.tenant}, attempt {self.attempt}>"

@@ -10,6 +10,7 @@ from fairlane.client.admin.breakers import Circuits
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.enqueue.quotas import CodeLimits
+from fairlane.client.hooks import Hooks
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper, SystemSleeper
 from fairlane.client.store_access import StoreAccess
@@ -83,6 +84,7 @@ class Runtime:
         self.enqueuer = Enqueuer(self)
         self.last_exceptions = LastExceptions()
         self.has_resources = False
+        self.hooks = Hooks()
 
     @property
     def store(self) -> Store:

@@ -18,6 +18,7 @@ from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.handle import Handle
+from fairlane.client.hooks import HookDecorators, Hooks
 from fairlane.client.signature import Signature
 from fairlane.core.error_classes import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
@@ -126,6 +127,7 @@ class Definition(Generic[R]):
         self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
 
         self.upcasters = Upcasters()
+        self.hooks = Hooks()
         self.is_large = False
         """Whether its last payload was above the recommended size: a warning is logged once per crossing."""
         self._payload_limits = settings.limits
@@ -212,7 +214,7 @@ class Bound(Generic[R]):
         return self.definition.name, bytes(self.payload), self.options
 
 
-class Task(Generic[P, R]):
+class Task(HookDecorators, Generic[P, R]):
     """A registered function: `enqueue` turns a call into a job, `using` sets its options.
 
     Arguments are stored as JSON under their parameter names and checked against the annotations, at the call and again
@@ -233,6 +235,10 @@ class Task(Generic[P, R]):
     def name(self) -> str:
         """The type of its jobs."""
         return self.definition.name
+
+    @property
+    def _hooks(self) -> Hooks:
+        return self.definition.hooks
 
     def using(self, **options: Unpack[EnqueueOptions]) -> Self:
         """The same task with enqueue options; further `using` calls add to them, None removes one."""

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in_force
 from fairlane.client.app import Fairlane
-from fairlane.client.context import NoteTaker, running
+from fairlane.client.context import CurrentJob, NoteTaker, running
 from fairlane.client.enqueue.prepare import JobRules
+from fairlane.client.hooks import HOOKS_S, FailedAttempt, Hook, Hooks
 from fairlane.client.logs import GuardedLogger, structlog_binder
 from fairlane.client.resources import scoped
 from fairlane.client.task import Task
@@ -26,7 +27,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import Report
 from fairlane.core.ops.workers import CaughtException
 from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Outcome, Released, Retried, Snoozed
-from fairlane.core.payload.storable import type_name
+from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.core.profiles import LogJobs
 from fairlane.core.retry import completed, decide, max_attempts_of
 from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, NeedsNewerCode
@@ -51,8 +52,17 @@ class PreparedTask:
         definition = task.definition
         self.name = definition.name
         self.function: Callable[..., Any] = definition.function
+        self.outer: Hooks | None = None
+        """Async hooks around a plain function: they run on the loop, it runs in a thread."""
+        hooks = app.runtime.hooks.with_task(definition.hooks)
+        if (inner := hooks if definition.is_async else hooks.only(is_async=False)).is_inside:
+            self.function = inner.wrap(self.function, is_async=definition.is_async)
+        if not definition.is_async and (outer := hooks.only(is_async=True)).is_inside:
+            self.outer = outer
         if app.runtime.has_resources:
-            self.function = scoped(definition.function, is_async=definition.is_async)
+            self.function = scoped(self.function, is_async=definition.is_async)
+            hooks = hooks.scoped()
+        self.after, self.on_failure = hooks.after, hooks.failure
         self.breaker = None if definition.breaker is None else definition.breaker.name
         self.decode = definition.decode
         self.is_async = definition.is_async
@@ -83,6 +93,19 @@ class PreparedTask:
             what = f"the task raised {type_name(error)}, which raised {type_name(hostile)} when it was examined"
             return self._decided(lease, RuntimeError(what), ran_s)
 
+    def ended(
+        self, outcome: Outcome | None, result: object, raised: BaseException | None
+    ) -> tuple[tuple[Hook, ...], Any]:
+        """The hooks that learn of this outcome, and what they get beside the job."""
+        if self.after and isinstance(outcome, Completed):
+            return self.after, result
+        if self.on_failure and isinstance(outcome, FAILED):
+            what, retry_in_s = outcome.failure, outcome.delay_s if isinstance(outcome, Retried) else None
+            if raised is None:
+                raised = ValueError(what.message)
+            return self.on_failure, FailedAttempt(raised, what.error_class, retry_in_s)
+        return (), None
+
     def _decided(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
         return decide(
             lease,
@@ -101,24 +124,53 @@ class PreparedTask:
         return found
 
 
-def run_directly(app: Fairlane, lease: Lease, notes: NoteTaker | None = None) -> Outcome:
-    """Run one leased attempt in this thread, an `async def` on a loop of its own, and return its outcome unsettled."""
+def run_directly(
+    app: Fairlane,
+    lease: Lease,
+    notes: NoteTaker | None = None,
+    before_hooks: Callable[[Outcome], None] = lambda _: None,
+) -> Outcome:
+    """Run one leased attempt in this thread, an `async def` on a loop of its own, and return its outcome unsettled.
+
+    `before_hooks` gets the outcome before the hooks that learn of it are called, if there are any.
+    """
     task = PreparedTask(app, app.tasks.require(lease.type))
-    began_s = app.runtime.clock.monotonic()
+    monotonic = app.runtime.clock.monotonic
+    began_s, shown = monotonic(), task.shown(lease)
+    until_s = began_s + task.timeout_s(lease)
+    raised, result = None, None
     try:
-        until_s = began_s + task.timeout_s(lease)
         with (
-            running(task.shown(lease), notes, app.runtime.clock, until_s) as job,
+            running(shown, notes, app.runtime.clock, until_s) as job,
             around_by_caller(task.breaker),
             ExitStack() as unbinding,
         ):
             if (bind := structlog_binder(is_wanted=app.runtime.settings.log_context)) is not None:
                 unbinding.callback(bind(job))
-            arguments = task.decode(lease)
-            result = asyncio.run(task.function(**arguments)) if task.is_async else task.function(**arguments)
+            result = _call(task, job, task.decode(lease))
     except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a runner: as in a slot
-        return task.raised(lease, error, app.runtime.clock.monotonic() - began_s)
-    return task.returned(lease, result, app.runtime.clock.monotonic() - began_s)
+        raised, outcome = error, task.raised(lease, error, monotonic() - began_s)
+    else:
+        outcome = task.returned(lease, result, monotonic() - began_s)
+    hooks, ended = task.ended(outcome, result, raised)
+    if hooks:
+        before_hooks(outcome)
+        with running(shown, notes, app.runtime.clock, monotonic() + HOOKS_S) as job:
+            for hook in hooks:
+                try:
+                    asyncio.run(hook.call(job, ended)) if hook.is_async else hook.call(job, ended)
+                except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as in a slot
+                    log_hook(lease, hook, error)
+    return outcome
+
+
+def _call(task: PreparedTask, job: CurrentJob, arguments: dict[str, Any]) -> Any:
+    if task.is_async:
+        return asyncio.run(task.function(**arguments))
+    if task.outer is None:
+        return task.function(**arguments)
+    # In a thread, as in a worker: on the thread of the hooks' loop a plain function could start no loop of its own.
+    return asyncio.run(task.outer.arun(job, partial(asyncio.to_thread, task.function, **arguments)))
 
 
 def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None:
@@ -164,6 +216,16 @@ def log_failure(lease: Lease, outcome: Retried | Died, error: BaseException | No
             "error_class": failure.error_class,
             "fingerprint": failure.fingerprint,
         },
+    )
+
+
+def log_hook(lease: Lease, hook: Hook, error: BaseException) -> None:
+    log.error(
+        "hook %s of job %s (%s) failed; its outcome stands\n%s",
+        hook.name,
+        lease.id,
+        lease.type,
+        format_traceback(error),
     )
 
 

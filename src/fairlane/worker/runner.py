@@ -16,12 +16,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
+from fairlane.client.hooks import HOOKS_S
 from fairlane.client.logs import GuardedLogger, is_ctrl_c, structlog_binder
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.errors import AttemptInterrupted
-from fairlane.worker.attempts import FAILED, BreakerGuard, JobLog, PreparedTask, log_failure, record_failure
+from fairlane.worker.attempts import FAILED, BreakerGuard, JobLog, PreparedTask, log_failure, log_hook, record_failure
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.progress import ProgressWriter
@@ -215,18 +216,25 @@ class SlotRunner:
             is_alone = task.isolated or lease.suspect or (isolated and (lease.type, lease.tenant) in isolated)
             if is_alone and self._children is not None:
                 slot.waits = True
-                return await self._children.run(lease, self._progress, partial(self._begin_isolated, slot, lease))
+                begin, decided = partial(self._restart, slot, lease), partial(self._restart, slot, lease, HOOKS_S)
+                return await self._children.run(lease, self._progress, begin, decided)
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)
-            else:
+            elif task.outer is None:
                 result = await self._threads.run(task.function, arguments)
+            else:
+                result = await task.outer.arun(current, partial(self._threads.run, task.function, arguments))
         except asyncio.CancelledError as error:
-            if slot.stopping is None:
-                if self._state.closing:
-                    raise
-                return self._raised(slot, task, lease, error)
-            return self._stopped(slot, task, lease, error)
+            if slot.stopping is not None:
+                outcome = self._stopped(slot, task, lease, error)
+            elif self._state.closing:
+                raise
+            else:
+                outcome = self._raised(slot, task, lease, error)
+            if task.on_failure:
+                await self._call_hooks(slot, task, lease, outcome)
+            return outcome
         except ChildNotStarted as reason:
             return _put_off(lease, str(reason))
         except ChildDied as died:
@@ -240,8 +248,17 @@ class SlotRunner:
             if is_ctrl_c(error):
                 raise
             if isinstance(error, AttemptInterrupted) and slot.stopping is not None:
-                return self._stopped(slot, task, lease, error)
-            return self._raised(slot, task, lease, error)
+                outcome = self._stopped(slot, task, lease, error)
+            else:
+                outcome = self._raised(slot, task, lease, error)
+            if task.on_failure:
+                await self._call_hooks(slot, task, lease, outcome)
+            return outcome
+        else:
+            if task.after or task.on_failure:
+                outcome = task.returned(lease, result, self._state.monotonic() - began_s)
+                await self._call_hooks(slot, task, lease, outcome, result)
+                return outcome
         finally:
             slot.end()
             if not is_context_lost:
@@ -251,11 +268,42 @@ class SlotRunner:
                 job_in_force.reset(job)
         return task.returned(lease, result, self._state.monotonic() - began_s)
 
-    def _begin_isolated(self, slot: Slot, lease: Lease) -> None:
-        """Restart the clock of an attempt that waited for its process, and report the start to the store anew."""
+    def _restart(self, slot: Slot, lease: Lease, timeout_s: float | None = None) -> None:
+        """Restart the clock of an attempt that waited for its process, or whose hooks begin, and report it anew."""
         stopping = slot.stopping
-        slot.begin(lease, self._state.monotonic(), slot.timeout_s, self._lane.timeout_s)
+        slot.begin(lease, self._state.monotonic(), timeout_s or slot.timeout_s, self._lane.timeout_s)
         slot.stopping, slot.reported = stopping, False
+
+    async def _call_hooks(
+        self, slot: Slot, task: PreparedTask, lease: Lease, outcome: Outcome | None, result: object = None
+    ) -> None:
+        """Call the hooks that learn of an outcome, in a span of their own; none of them can change it."""
+        hooks, ended = task.ended(outcome, result, slot.error)
+        if not hooks:
+            return
+        slot.end()  # consumes the cancellation by which the attempt was stopped
+        slot.begin(lease, self._state.monotonic(), HOOKS_S, self._lane.timeout_s)
+        slot.reported = False
+        # A job of its own: the attempt's says that it should stop, and its thread may still look at it.
+        until_s = slot.began_s + slot.timeout_s
+        slot.job = job = CurrentJob(task.shown(lease), self._progress, self._clock, until_s)
+        token = job_in_force.set(job)
+        try:
+            for hook in hooks:
+                try:
+                    if hook.is_async:
+                        await hook.call(job, ended)
+                    else:
+                        await self._threads.run(partial(hook.call, job, ended), {})
+                except BaseException as error:
+                    if (slot.task is not None and not is_current(slot.task)) or is_ctrl_c(error):
+                        raise
+                    log_hook(lease, hook, error)
+                    if slot.stopping is not None or self._state.closing:
+                        return
+        finally:
+            with suppress(ValueError):  # collected in another context
+                job_in_force.reset(token)
 
     def _raised(self, slot: Slot, task: PreparedTask, lease: Lease, error: BaseException) -> Outcome:
         outcome = task.raised(lease, error, self._state.monotonic() - slot.began_s)

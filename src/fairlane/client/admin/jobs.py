@@ -295,7 +295,7 @@ class JobAdmin(Verbs):
         return Handle(job_id("job", job), self._runtime, in_scope(tenant), read_result=msgspec.json.decode)
 
     def on_enqueue(self, hook: Hook) -> Hook:
-        """Register a hook that receives each job before it is enqueued and may change its priority and delay."""
+        """Register a hook that receives each job before it is enqueued; it may change priority, delay and headers."""
         self._runtime.preparer.hooks.append(hook)
         return hook
 

@@ -178,7 +178,7 @@ def _refs(value: object) -> dict[str, int | str]:
     return dict(value)
 
 
-def _headers(value: object) -> dict[str, str]:
+def checked_headers(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidOption("headers", value, "a mapping of text to text")
     for name, text in value.items():
@@ -214,7 +214,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeout": timeout_s,
     "queue": check_queue_name,
     "refs": _refs,
-    "headers": _headers,
+    "headers": checked_headers,
     "conn": lambda value: value,
     "on_duplicate": _on_duplicate,
     "id": lambda value: job_id("id", value),

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
-from fairlane.client.enqueue.options import NO_TENANT, Options, seconds
+from fairlane.client.enqueue.options import NO_TENANT, Options, checked_headers, seconds
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
@@ -102,10 +102,24 @@ class Draft(Struct, frozen=True, kw_only=True):
     priority: int
     delay_s: float | None = None
     run_at: datetime | None = None
+    id: JobId
+    correlation_id: str
+    headers: Mapping[str, str] = {}
 
-    def change(self, *, priority: int | str | None = None, delay: float | None = None) -> Draft:
-        """A copy with another priority (number or label) or delay in seconds; a delay replaces `run_at`."""
+    def change(
+        self,
+        *,
+        priority: int | str | None = None,
+        delay: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Draft:
+        """A copy with another priority (number or label) or delay in seconds, or with further headers.
+
+        A delay replaces `run_at`; a header replaces one of the same name.
+        """
         changes: dict[str, Any] = {}
+        if headers is not None:
+            changes["headers"] = {**self.headers, **checked_headers(headers)}
         if priority is not None:
             changes["priority"] = priority
         if delay is not None:
@@ -114,7 +128,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 
 EnqueueHook = Callable[[Draft], Draft | None]
-"""Receives each job before it is enqueued and may change its priority and delay; None leaves it unchanged."""
+"""Receives each job before it is enqueued and may change its priority, delay and headers; None leaves it unchanged."""
 
 
 class JobRules(NamedTuple):
@@ -219,10 +233,15 @@ class Preparer:
             priority, label = task.priority, task.priority_label
         else:
             priority, label = options.priority, options.priority_label
-        delay_s, run_at = options.delay, options.run_at
+        delay_s, run_at, given_headers = options.delay, options.run_at, options.headers
+        job_id = options.id or self.new_id()
+        correlation_id = options.correlation_id or (around.correlation_id if around else None)
         if self.hooks:
             draft = self._hooked(
                 Draft(
+                    id=job_id,
+                    correlation_id=correlation_id or str(job_id),
+                    headers=given_headers,
                     type=task.name,
                     tenant=tenant or self.settings.default_tenant,
                     queue=queue,
@@ -236,11 +255,12 @@ class Preparer:
             if asked != priority:
                 label = asked if isinstance(asked, str) else None
             priority, delay_s, run_at = self.priorities.resolve(draft.priority), draft.delay_s, draft.run_at
-        headers = self._headers(task, options.headers) if options.headers else {}
+            given_headers = dict(draft.headers)
+        headers = self._headers(task, given_headers) if given_headers else {}
         if label is not None:
             headers = {**headers, PRIORITY_HEADER: label}
         return JobSpec(
-            id=options.id or self.new_id(),
+            id=job_id,
             type=task.name,
             payload=payload,
             payload_version=task.version,
@@ -251,7 +271,7 @@ class Preparer:
             category=task.category,
             idempotency_key=options.idempotency_key,
             dedup_key=options.dedup_key,
-            correlation_id=options.correlation_id or (around.correlation_id if around else None),
+            correlation_id=correlation_id,
             parent_id=options.parent or (around.id if around else None),
             created_by=options.created_by,
             refs=refs_of(task, options, args),

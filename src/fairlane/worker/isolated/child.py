@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from fairlane.client.logs import configure_logging, job_on_log_lines
 from fairlane.core.job import Lease
+from fairlane.core.outcome import Outcome
 from fairlane.worker.application import load_application
 from fairlane.worker.attempts import run_directly
 from fairlane.worker.isolated.frames import (
@@ -46,7 +47,9 @@ def main() -> int:
     sender = FrameSender(answers)
     with job_on_log_lines(is_wanted=app.runtime.settings.log_context):
         while (body := read_frame(calls)) is not None:
-            sender.send(write_answer(run_directly(app, read_call(body), sender)))
+            # The outcome goes ahead of the hooks that learn of it: one that hangs, or kills this process, changes
+            # nothing.
+            sender.send(write_answer(run_directly(app, read_call(body), sender, before_hooks=sender.send_decided)))
     return 0
 
 
@@ -58,6 +61,9 @@ class FrameSender:
 
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None:
         self.send(write_note(ProgressNote(progress, line)))
+
+    def send_decided(self, outcome: Outcome) -> None:
+        self.send(write_answer(outcome, is_last=False))
 
     def send(self, body: bytes) -> None:
         with self._lock:

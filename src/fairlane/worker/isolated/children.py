@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable
 
 from fairlane.client.context import NoteTaker
+from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
 from fairlane.worker.isolated.frames import READY, ProgressNote, aread_frame, frame, read_answer, write_call
+
+log = GuardedLogger("fairlane.worker")
 
 START_S = 60.0
 KILL_AFTER_S = 2.0
@@ -46,19 +49,32 @@ class Child:
         self.process = process
         self.jobs = 0
 
-    async def run(self, lease: Lease, notes: NoteTaker) -> Outcome:
+    async def run(self, lease: Lease, notes: NoteTaker, decided: Callable[[], None]) -> Outcome:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.jobs += 1
+        outcome: Outcome | None = None
         with contextlib.suppress(ConnectionError):
             self.process.stdin.write(frame(write_call(lease)))
             await self.process.stdin.drain()
-        while (body := await aread_frame(self.process.stdout)) is not None:
-            answer = read_answer(body)
-            if not isinstance(answer, ProgressNote):
-                return answer
-            notes.take(lease, progress=answer.progress, line=answer.line)
-        raise ChildDied(await self.process.wait())
+        try:
+            while (body := await aread_frame(self.process.stdout)) is not None:
+                answer = read_answer(body)
+                if isinstance(answer, ProgressNote):
+                    notes.take(lease, progress=answer.progress, line=answer.line)
+                    continue
+                outcome, is_last = answer
+                if is_last:
+                    return outcome
+                decided()
+        except asyncio.CancelledError:
+            if outcome is None:
+                raise
+        if outcome is None:
+            raise ChildDied(await self.process.wait())
+        log.error("job %s (%s): its hooks did not end; its outcome stands", lease.id, lease.type)
+        self.jobs = JOBS_EACH
+        return outcome
 
     async def kill(self) -> None:
         """SIGTERM, then SIGKILL, to its whole process group."""
@@ -89,16 +105,19 @@ class Children:
         """Errors of failed starts, each for one waiting attempt."""
         self._changed = asyncio.Condition()
 
-    async def run(self, lease: Lease, notes: NoteTaker, begin: Callable[[], None]) -> Outcome:
+    async def run(
+        self, lease: Lease, notes: NoteTaker, begin: Callable[[], None], decided: Callable[[], None]
+    ) -> Outcome:
         """Return the child's outcome; raises `ChildDied` if its process ended. A cancellation kills the child first.
 
-        `begin` is called when a child is ready: waiting for one does not count as run time.
+        `begin` is called when a child is ready: waiting for one does not count as run time. `decided` is called when
+        the outcome is there and its hooks begin: from then on neither a cancellation nor a dead child changes it.
         """
         child = await self._acquire()
         kept = False
         try:
             begin()
-            outcome = await child.run(lease, notes)
+            outcome = await child.run(lease, notes, decided)
             kept = child.jobs < JOBS_EACH
             return outcome
         finally:

@@ -1,6 +1,7 @@
 """The messages between a worker and its children, in frames of four bytes of length, then JSON.
 
-A call, then progress of the attempt, then the answer. Raw JSON travels as text: msgspec reads no `Raw | None`.
+A call, then progress of the attempt, then the answer: twice, before and after its hooks, if it has any. Raw JSON
+travels as text: msgspec reads no `Raw | None`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class _CallFrame(Struct, frozen=True):
 class _AnswerFrame(Struct, frozen=True, tag="answer"):
     outcome: Outcome
     result: str | None
+    is_last: bool = True
 
 
 class ProgressNote(Struct, frozen=True, omit_defaults=True, tag="progress"):
@@ -80,20 +82,22 @@ def read_call(body: bytes) -> Lease:
     return call.lease if call.retry is None else replace(call.lease, retry=Raw(call.retry.encode()))
 
 
-def write_answer(outcome: Outcome) -> bytes:
+def write_answer(outcome: Outcome, *, is_last: bool = True) -> bytes:
     if isinstance(outcome, Completed) and outcome.result is not None:
-        return msgspec.json.encode(_AnswerFrame(replace(outcome, result=None), bytes(outcome.result).decode()))
-    return msgspec.json.encode(_AnswerFrame(outcome, None))
+        result = bytes(outcome.result).decode()
+        return msgspec.json.encode(_AnswerFrame(replace(outcome, result=None), result, is_last))
+    return msgspec.json.encode(_AnswerFrame(outcome, None, is_last))
 
 
 def write_note(note: ProgressNote) -> bytes:
     return msgspec.json.encode(note)
 
 
-def read_answer(body: bytes) -> Outcome | ProgressNote:
+def read_answer(body: bytes) -> tuple[Outcome, bool] | ProgressNote:
+    """An outcome, and whether nothing comes after it."""
     answer: _AnswerFrame | ProgressNote = _read_answer(body)
     if isinstance(answer, ProgressNote):
         return answer
     if isinstance(answer.outcome, Completed) and answer.result is not None:
-        return replace(answer.outcome, result=Raw(answer.result.encode()))
-    return answer.outcome
+        return replace(answer.outcome, result=Raw(answer.result.encode())), answer.is_last
+    return answer.outcome, answer.is_last
