@@ -220,12 +220,15 @@ def log_failure(lease: Lease, outcome: Retried | Died, error: BaseException | No
 
 
 def log_hook(lease: Lease, hook: Hook, error: BaseException) -> None:
-    log.error(
-        "hook %s of job %s (%s) failed; its outcome stands\n%s",
+    log.failure(
+        logging.ERROR,
+        "hook %s of job %s (%s) failed; the outcome of the job stands",
         hook.name,
         lease.id,
         lease.type,
-        format_traceback(error),
+        error=error,
+        traceback=format_traceback(error),
+        extra=_described(lease),
     )
 
 
