@@ -22,6 +22,7 @@
         JobNotFound  DeadLetterNotFound  ScheduleNotFound  BreakerNotFound  CredentialNotFound
       InvalidState               the thing is not in a state this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
+      BlocksEventLoop            a call that waits, on the thread of an event loop; its async twin does not
       NoCurrentJob               asked for the running job where none runs
       BreakerOpen                a guarded call may not begin now; inside a job it is a Snooze, too
       StillRunning               drained, but not in time
@@ -277,11 +278,21 @@ class JobFailed(FairlaneError):
 
 
 class ResultTimeout(FairlaneError, TimeoutError):
-    def __init__(self, job_id: object, status: str, waited_s: float) -> None:
-        self.job_id, self.status, self.waited_s = job_id, status, waited_s
-        super().__init__(
-            f"job {job_id} is still {status} after {waited_s:g} s; is a worker running that knows its task?"
-        )
+    def __init__(
+        self, job_id: object, status: str, waited_s: float, *, next_at: datetime | None = None, error: str | None = None
+    ) -> None:
+        self.job_id, self.status, self.waited_s, self.next_at = job_id, status, waited_s, next_at
+        if next_at is None:
+            why = "is a worker running that knows its task?"
+        else:
+            last = f"its last attempt failed ({error})" if error else "it is scheduled"
+            why = f"{last} and it runs next at {next_at.isoformat(timespec='seconds')}"
+        super().__init__(f"job {job_id} is still {status} after {waited_s:g} s; {why}")
+
+
+class BlocksEventLoop(FairlaneError, RuntimeError):
+    def __init__(self, blocking: str, instead: str) -> None:
+        super().__init__(f"{blocking} would block the event loop that runs in this thread; use await {instead}")
 
 
 class NoCurrentJob(FairlaneError, LookupError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidState, JobFailed, JobNotFound, ResultTimeout, SyncTask
+from fairlane import Fairlane, FakeClock, InvalidState, JobFailed, JobNotFound, ResultTimeout, Retry, SyncTask
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.testing import run_due
@@ -149,3 +150,37 @@ def test_what_ran_is_told(app: Fairlane, add: SyncTask[[int, int], int]) -> None
     kinds: tuple[Lease, Outcome] = (lease, outcome)
     assert (kinds[0].type, type(kinds[1])) == ("add", Completed)
     assert run_due(app) == ()
+
+
+def test_waiting_for_a_result_on_an_event_loop_is_refused(app: Fairlane) -> None:
+    handle = app.task(name="t")(lambda: None).enqueue()
+
+    async def story() -> None:
+        with pytest.raises(RuntimeError, match=r"would block the event loop .* use await handle\.aresult\(\)"):
+            handle.result(timeout=1)
+        with pytest.raises(ResultTimeout):
+            handle.result(timeout=0)  # does not wait
+        await asyncio.to_thread(run_due, app)
+        await handle.aresult(timeout=1)
+        await asyncio.to_thread(handle.result, 1)
+
+    asyncio.run(story())
+
+
+def test_a_timeout_says_when_a_job_that_waits_runs_next(app: Fairlane, clock: FakeClock) -> None:
+    @app.task(name="t", retry=Retry(delays=(90.0,)))
+    def task() -> None:
+        raise ConnectionError("no line")
+
+    handle, later = task.enqueue(), task.using(delay=60).enqueue()
+    with pytest.raises(ResultTimeout, match="is a worker running that knows its task"):
+        handle.result(timeout=0)
+    run_due(app)
+    next_at = clock.now() + timedelta(seconds=90)
+    with pytest.raises(
+        ResultTimeout, match=r"last attempt failed \(ConnectionError: no line\) and it runs next at"
+    ) as told:
+        handle.result(timeout=0)
+    assert told.value.next_at == next_at
+    with pytest.raises(ResultTimeout, match="it is scheduled and it runs next at"):
+        later.result(timeout=0)

@@ -262,3 +262,22 @@ def test_all_jobs_that_have_run_for_too_long_are_reset_at_once(app: Fairlane, se
     assert acme.status() == "pending"
     with pytest.raises(InvalidOption, match="running_longer_than"):
         app.jobs.reset_many(running_longer_than=-1)
+
+
+def test_a_pause_of_what_nothing_knows_is_made_with_a_warning(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
+    task = app.task(name="mail.send", queue="mailing")(lambda: None)
+    task.using(queue="elsewhere").enqueue()
+    caplog.clear()
+    app.queues.pause("mailing")
+    app.queues.pause("elsewhere")
+    app.tasks.pause("mail.send")
+    app.tenants.pause("nobody")
+    assert caplog.messages == []
+    app.queues.pause("mailng")
+    app.tasks.pause("mail.sent")
+    assert [message.partition("which")[0] for message in caplog.messages] == [
+        'paused queue "mailng", ',
+        'paused task "mail.sent", ',
+    ]
+    assert ['Nearest: "mailing".' in caplog.messages[0], 'Nearest: "mail.send".' in caplog.messages[1]] == [True, True]
+    assert app.queues.is_paused("mailng")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fairlane import AsyncTask, Fairlane, InvalidOption, QueuePolicy, Retry, SyncTask, UnknownTask
+from fairlane.stores.sqlite import MemoryStore
+from fairlane.testing import run_due
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -189,3 +192,57 @@ def test_attempts_come_from_the_call_the_task_the_queue(make_app: Callable[..., 
     assert stubborn.enqueue().job().max_attempts == 2
     assert stubborn.using(retry=Retry(max_attempts=7)).enqueue().job().max_attempts == 7
     assert stubborn.using(retry=Retry(max_attempts=7), max_attempts=3).enqueue().job().max_attempts == 3
+
+
+def test_a_renamed_task_runs_the_jobs_of_its_old_names() -> None:
+    store = MemoryStore()
+    old, app = Fairlane(store=store), Fairlane(store=store)
+    before = old.task(name="mail.send")(lambda to: None).enqueue(to="ann")
+
+    @app.task(name="mail.deliver", aliases=["mail.send", "mail.post"])
+    def deliver(to: str) -> str:
+        return f"to {to}"
+
+    after, by_old_name = deliver.enqueue("ben"), app.tasks.enqueue("mail.post", {"to": "cy"})
+    assert len(run_due(app)) == 3
+    assert [app.jobs.handle(job.id).result(timeout=0) for job in (before, after, by_old_name)] == [
+        "to ann",
+        "to ben",
+        "to cy",
+    ]
+    assert [job.job().type for job in (before, after)] == ["mail.send", "mail.deliver"]
+
+
+def test_an_alias_that_is_taken_or_repeated_is_refused_and_nothing_registered(app: Fairlane) -> None:
+    app.task(name="a")(lambda: None)
+    app.task(name="b", aliases=["old-b"])(lambda: None)
+    for name, aliases, problem in [
+        ("c", ["a"], "an alias of task \"c\" = 'a': expected a name of its own"),
+        ("c", ["old-b"], "is registered under it"),
+        ("old-b", [], "is registered under it"),
+        ("c", ["c"], "each name once"),
+        ("c", ["d", "d"], "each name once"),
+        ("c", "d", "a list of the names"),
+        ("c", [""], "task name"),
+    ]:
+        with pytest.raises(InvalidOption, match=re.escape(problem)):
+            app.task(name=name, aliases=aliases)(lambda: None)
+    assert set(app.tasks) == {"a", "b", "old-b"}
+
+
+def test_limits_of_a_task_hold_for_the_jobs_of_all_its_names(app: Fairlane) -> None:
+    app.task(name="new", aliases=["old"], running=1, limit="shared")(lambda: None)
+    found = {(limit.kind, limit.name): limit for limit in app.limits.declared}
+    assert found["named", "new"].running == 1
+    assert found["named", "new"].types == found["named", "shared"].types == ("new", "old")
+
+
+def test_an_unknown_queue_is_warned_of_once_with_the_nearest(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
+    task = app.task(name="t", queue="mailing")(lambda: None)
+    task.using(queue="mailing").enqueue()
+    assert caplog.messages == []
+    for _ in range(2):
+        task.using(queue="mailng").enqueue()
+    [said] = caplog.messages
+    assert said.startswith('queue "mailng" for "t" is unknown here')
+    assert said.endswith('Nearest: "mailing".')

@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 
 from fairlane.client.context import in_scope
-from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
+from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps, is_on_event_loop
 from fairlane.core.ids import JobId
 from fairlane.core.job import FINAL, Job, Status
 from fairlane.core.names import check_key
 from fairlane.core.ops import Cancel, GetJob, JobAct, Scope
-from fairlane.errors import InvalidState, JobFailed, JobNotFound, ResultTimeout
+from fairlane.errors import BlocksEventLoop, InvalidState, JobFailed, JobNotFound, ResultTimeout
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
@@ -95,7 +95,7 @@ class Handle(Verbs, Generic[R]):
                 return self._result_of(job)
             left_s = sleep.seconds if timeout is None else began_s + timeout - monotonic()
             if left_s <= 0:
-                raise ResultTimeout(self.id, job.status, timeout or 0.0)
+                raise self._timeout(job, timeout or 0.0)
             yield Sleep(min(sleep.seconds, left_s))
         raise AssertionError
 
@@ -106,11 +106,28 @@ class Handle(Verbs, Generic[R]):
 
     job, ajob = both(_job)
     status, astatus = both(_status)
-    result, aresult = both(_result)
+    _wait, aresult = both(_result)
     cancel, acancel = both(_cancel)
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait until the job has ended and return what its task returned.
+
+        Raises `JobFailed` for one that ended dead or cancelled, `ResultTimeout` after `timeout` seconds; None waits
+        as long as it takes. On the thread of an event loop it would stop everything that runs there and is refused,
+        unless `timeout` is 0: use `aresult`. Polls: notices the end within half a second.
+        """
+        if timeout != 0 and is_on_event_loop():
+            raise BlocksEventLoop("handle.result()", "handle.aresult()")
+        return self._wait(timeout)
 
     def __repr__(self) -> str:
         return f"<Handle {self._type or 'job'} {self.id}{' (duplicate)' if self.duplicate else ''}>"
+
+    def _timeout(self, job: Job, waited_s: float) -> ResultTimeout:
+        if job.status not in ("pending", "failed") or job.run_at <= self._runtime.clock.now():
+            return ResultTimeout(self.id, job.status, waited_s)
+        error = None if job.error_type is None else f"{job.error_type}: {job.last_error}"
+        return ResultTimeout(self.id, job.status, waited_s, next_at=job.run_at, error=error)
 
     def _result_of(self, job: Job) -> R:
         if job.status != "completed":

@@ -12,6 +12,7 @@ operation `Through` a connection of the caller.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import partial, wraps
@@ -200,6 +201,18 @@ def _gated(
     setattr(gated, DECLARED, right)
     setattr(agated, DECLARED, right)
     return gated, agated
+
+
+def is_on_event_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    asyncio = sys.modules.get("asyncio")  # Not imported: where it is not loaded, no loop runs.
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def growing_sleeps() -> Iterator[Sleep]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
@@ -41,6 +41,8 @@ R = TypeVar("R")
 class TaskOptions(TypedDict, total=False):
     name: str
     """Default: module and function, as in `mail.send_welcome`."""
+    aliases: Sequence[str]
+    """Names it had before: jobs that were enqueued under one of them run as this task."""
     queue: str
     category: str
     fast: bool
@@ -79,6 +81,8 @@ class TaskOptions(TypedDict, total=False):
 class Definition(Generic[R]):
     """A registered function and the policies of its jobs."""
 
+    is_registered = True
+
     def __init__(
         self, function: Callable[..., Any], given: Mapping[str, Any], preparer: Preparer, classifier: Classifier
     ) -> None:
@@ -91,6 +95,7 @@ class Definition(Generic[R]):
         given = {option: value for option, value in given.items() if value is not None}
         self.function = function
         self.name = check_task_name(given["name"]) if "name" in given else name_of(function)
+        self.aliases = _aliases(self.name, given.get("aliases", ()))
         self.signature: Signature[R] = Signature(self.name, function)
         self.is_async = inspect.iscoroutinefunction(function)
 
@@ -101,6 +106,7 @@ class Definition(Generic[R]):
             if "queue" in given
             else router.queue_for(self.name, is_fast=self.fast is True)
         )
+        preparer.queues.add(self.queue)
         settings = preparer.settings
         self.category = given.get("category") or preparer.router.category_for(self.name) or settings.default_category
         if self.category is not None and self.category not in settings.categories:
@@ -168,6 +174,15 @@ class Definition(Generic[R]):
             expected = f"a tuple of argument names out of {', '.join(self.signature.names) or 'none'}"
             raise InvalidOption(f'{option} of task "{self.name}"', names, expected)
         return tuple(names)
+
+
+def _aliases(task: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidOption(f'aliases of task "{task}"', given, "a list of the names it had before")
+    aliases = tuple(check_task_name(name) for name in given)
+    if len({task, *aliases}) <= len(aliases):
+        raise InvalidOption(f'aliases of task "{task}"', given, "each name once, and not the task's own")
+    return aliases
 
 
 def _truth(task: str, given: object) -> bool:

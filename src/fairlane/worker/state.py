@@ -36,7 +36,7 @@ class WorkerState:
         self.tasks = {
             name: PreparedTask(app, task)
             for name, task in app.tasks.items()
-            if not config.types or name in config.types
+            if not config.types or name in config.types or task.name in config.types
         }
         self.lanes = tuple(
             LaneState(

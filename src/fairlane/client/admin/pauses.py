@@ -12,14 +12,17 @@ from typing import ClassVar, Unpack
 from fairlane.client.context import in_scope, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both, growing_sleeps
-from fairlane.core.names import check_queue_name, check_task_name, check_tenant
+from fairlane.core.names import BUILT_IN_TASKS, check_queue_name, check_task_name, check_tenant
 from fairlane.core.ops import (
     ALL_TENANTS,
     MAX_PAGE,
+    GetStats,
     JobFilter,
     ListPauses,
+    ListWorkers,
     PageJobs,
     Pause,
     PauseClaims,
@@ -27,7 +30,9 @@ from fairlane.core.ops import (
     ResumeClaims,
     only,
 )
-from fairlane.errors import StillRunning
+from fairlane.errors import StillRunning, StoreError, nearest
+
+logger = GuardedLogger("fairlane.client")
 
 QUIET_S = 3.0
 """How long no job may run before it counts as drained: workers release prefetched jobs within two seconds."""
@@ -59,10 +64,13 @@ class PausingVerbs(Verbs):
     def _pause(self, name: str | int, *, refuse: bool = False, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
         """Stop claiming its jobs; running jobs continue. Returns all pauses in force.
 
-        With `refuse`, whoever enqueues such a job gets `QueuePaused` with the notes, until it is resumed.
+        With `refuse`, whoever enqueues such a job gets `QueuePaused` with the notes, until it is resumed. A queue or
+        task that neither this application nor the store knows is paused all the same, with a warning.
         """
         op = PauseClaims(kind=self._kind, name=self._named(name), refuse=refuse, **audited(about))
-        return (yield from ask(op)).pauses
+        pauses = (yield from ask(op)).pauses
+        yield from self._warn_if_unknown(op.name)
+        return pauses
 
     def _resume(self, name: str | int, **about: Unpack[ActOptions]) -> Steps[tuple[Pause, ...]]:
         """Lift a pause; waiting workers are woken.
@@ -116,6 +124,25 @@ class PausingVerbs(Verbs):
     is_paused, ais_paused = both(_is_paused, Right.READ)
     running, arunning = both(_running, Right.READ)
     drain, adrain = both(_drain, Right.ACT)
+
+    def _warn_if_unknown(self, name: str) -> Steps[None]:
+        """Only read what the store knows if this application does not know the name."""
+        known = set(self._runtime.preparer.queues if self._kind == "queue" else self._runtime.tasks)
+        if self._kind == "tenant" or name in known:
+            return
+        try:
+            for worker in (yield from ask(ListWorkers())).workers:
+                known.update(worker.queues if self._kind == "queue" else worker.types)
+            if self._kind == "queue":
+                stats = yield from ask(GetStats(scope=ALL_TENANTS, cap=1, parts=("queues",)))
+                known.update(each.queue for each in stats.queues)
+            elif (yield from ask(PageJobs(scope=ALL_TENANTS, where=JobFilter(type=name), limit=1))).jobs:
+                return
+        except StoreError:
+            return  # It is paused; that the name cannot be compared changes nothing.
+        if name not in known:
+            said = 'paused %s "%s", which nothing here knows: no task, worker, job or setting has that name.%s'
+            logger.warning(said, _WORDS[self._kind], name, nearest(name, known - BUILT_IN_TASKS))
 
     def _named(self, name: str | int) -> str:
         checked = _CHECKS[self._kind](name)

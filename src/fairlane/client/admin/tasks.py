@@ -50,6 +50,8 @@ class AnyPayload(Signature[Any]):
 class TaskByName(Definition[Any]):
     """The settings' own rules for a type: its queue, category, payload limits and sensitive names."""
 
+    is_registered = False
+
     def __init__(self, name: str, preparer: Preparer) -> None:
         settings = preparer.settings
         self.name = check_task_name(name)
@@ -59,7 +61,7 @@ class TaskByName(Definition[Any]):
         self.priority, self.priority_label = DEFAULT_PRIORITY, None
         self.version = 1
         self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
-        self.required = self.refs = ()
+        self.required = self.refs = self.aliases = ()
         self.is_large = False
 
 
@@ -85,7 +87,7 @@ def call_by_name(
 
 
 class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
-    """The registered tasks by name, and methods for tasks. Only registered tasks run."""
+    """The registered tasks by name, also by those of `aliases`, and methods for tasks. Only registered tasks run."""
 
     __slots__ = ()
     _kind: ClassVar[PauseKind] = "type"
@@ -146,10 +148,12 @@ def register(
 ) -> Task[..., Any]:
     """Register a function as a task and declare its breaker, limits and schedule."""
     definition = kind(function, options, runtime.preparer, runtime.classifier)
-    if definition.name in runtime.tasks:
-        first = runtime.tasks[definition.name].definition.function
-        where = f"{first.__module__}.{first.__qualname__}"
-        raise InvalidOption("task name", definition.name, f"a name of its own: {where} is registered under it")
+    for name in (definition.name, *definition.aliases):
+        if name in runtime.tasks:
+            first = runtime.tasks[name].definition.function
+            where = f"{first.__module__}.{first.__qualname__}"
+            option = "task name" if name == definition.name else f'an alias of task "{definition.name}"'
+            raise InvalidOption(option, name, f"a name of its own: {where} is registered under it")
     if definition.breaker is not None:
         runtime.circuits.declare(definition.breaker)
     runtime.limits.add_task(definition)
@@ -158,5 +162,5 @@ def register(
     timetable = {option: options[option] for option in TIMETABLE_OPTIONS if options.get(option) is not None}
     if timetable:
         declare_schedule(runtime, definition.name, task.bind(), timetable)
-    runtime.tasks[definition.name] = task
+    runtime.tasks |= dict.fromkeys((definition.name, *definition.aliases), task)
     return task

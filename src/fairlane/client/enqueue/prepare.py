@@ -24,7 +24,7 @@ from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import Router
 from fairlane.core.retry import Policy
-from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied
+from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.task import Definition
@@ -150,6 +150,8 @@ class Preparer:
         self.priorities = Priorities(settings.priorities)
         self.router = Router(settings.routes, settings.queues, settings.category_routes)
         self.hooks: list[EnqueueHook] = []
+        self.queues = {*settings.queues, *settings.routes.values()}
+        """The queues of settings and tasks, and those that were warned of."""
         self.uses_tenants = False
         """Whether a job was given to a tenant here: `using(tenant=None)` is a mistake from then on."""
         self._limits = settings.limits
@@ -228,6 +230,8 @@ class Preparer:
         around = job_in_force.get()
         tenant = self._tenant(options.tenant, around)
         queue = options.queue or task.queue
+        if queue not in self.queues and task.is_registered:
+            self._warn_of_queue(queue, task)
         rules = self.rules(task, queue)
         if options.priority is None:
             priority, label = task.priority, task.priority_label
@@ -339,6 +343,11 @@ class Preparer:
         if policy == "refuse" and (found := secrets.find(headers)):
             raise InvalidPayload(task.name, [f"headers.{path}: {why}" for path, why in found])
         return headers
+
+    def _warn_of_queue(self, queue: str, task: Definition[Any]) -> None:
+        said = 'queue "%s" for "%s" is unknown here: no task or setting names it. Does a worker serve it?%s'
+        logger.warning(said, queue, task.name, nearest(queue, self.queues))
+        self.queues.add(queue)
 
     def _warn_of_size(self, task: Definition[Any], text: bytes) -> None:
         is_large = len(text) > self._limits.warn_bytes

@@ -70,8 +70,12 @@ class CodeLimits:
     def add_task(self, task: Definition[Any]) -> None:
         for name in task.limits:
             self.declare(name, None, None)
-            self._shared.setdefault(name, []).append(task.name)
+            self._shared.setdefault(name, []).extend((task.name, *task.aliases))
         if task.running is not None or task.rate is not None:
+            if task.aliases:
+                # The same figures for its jobs of all names together, until those of the old ones have run.
+                self.declare(task.name, task.running, task.rate)
+                self._shared.setdefault(task.name, []).extend((task.name, *task.aliases))
             self._tasks.append(check_limit(Limit(kind="type", name=task.name, running=task.running, rate=task.rate)))
         self._all = None
 
