@@ -9,6 +9,7 @@ NAMES = (
     "startup",
     "memory",
     "sqlite",
+    "enqueue",
     "postgres_enqueue",
     "postgres_turn",
     "postgres_backlog",

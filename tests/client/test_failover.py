@@ -111,12 +111,13 @@ def test_asynchronous_enqueues_are_spooled_too(app: Fairlane, file: Path) -> Non
     async def enqueue() -> None:
         await task(app).aenqueue(n=1)
         await app.aenqueue_many([task(app).bind(n=2)])
+        await asyncio.gather(*(task(app).aenqueue(n=n) for n in range(3, 9)))
 
     with away(file):
         asyncio.run(enqueue())
-        assert app.snapshot()["spooled"] == 2
+        assert app.snapshot()["spooled"] == 8
     wait_until_replayed(app)
-    assert numbers(app) == [1, 2]
+    assert numbers(app) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_everything_but_an_enqueue_raises_while_the_store_is_away(app: Fairlane, file: Path) -> None:

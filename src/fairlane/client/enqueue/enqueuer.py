@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fairlane.client.context import tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options
 from fairlane.client.enqueue.quotas import LOOK_EVERY_S, DepthWarning, TenantQuotas
+from fairlane.client.enqueue.round_trips import SharedRoundTrips
 from fairlane.client.handle import Handle
-from fairlane.client.steps import Steps, Through, Verbs, ask, both
+from fairlane.client.steps import Steps, Through, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
@@ -27,7 +28,7 @@ class Enqueuer(Verbs):
     connection nothing is repeated, committed or counted.
     """
 
-    __slots__ = ("_capacity", "_depth", "_look_at_s", "_notify", "_quotas", "preparer")
+    __slots__ = ("_capacity", "_depth", "_look_at_s", "_notify", "_quotas", "_round_trips", "preparer")
 
     def __init__(self, runtime: Runtime, rules: Runtime | None = None) -> None:
         """`rules` are those of another application, whose jobs go to this one's store."""
@@ -38,6 +39,7 @@ class Enqueuer(Verbs):
         self._notify: Notify = settings.notify
         self._depth = None if settings.warn_depth is None else DepthWarning(settings.warn_depth, runtime.clock)
         self._quotas = TenantQuotas((rules or runtime).limits, runtime.clock)
+        self._round_trips = SharedRoundTrips(runtime.access)
         self._look_at_s = float("-inf")
 
     def _one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Steps[Handle[Any]]:
@@ -62,7 +64,12 @@ class Enqueuer(Verbs):
         given, specs, conn = self._prepared(bounds, conn)
         return self._handles(given, specs, (yield from self._put(specs, conn))) if specs else []
 
-    one, aone = both(_one)
+    def one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
+        return run_steps(self._round_trips, self._one(task, options, args))
+
+    async def aone(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
+        return await arun_steps(self._round_trips, self._one(task, options, args))
+
     many, amany = both(_many)
 
     def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[EnqueueResult]:
