@@ -72,17 +72,21 @@ types: $(READY) ## Check types, strictly
 contracts: $(READY) ## Check that imports point downwards
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-docs: $(READY) ## Generate the generated parts of docs/
+docs: $(READY) ## Generate the generated parts of docs/, and build the site of the documentation into site/
 	@$(BIN)/python tools/lifecycle.py
 	@$(BIN)/python tools/cli_reference.py
 	@$(BIN)/python tools/rights.py
 	@$(BIN)/python tools/settings_reference.py
+	@$(BIN)/python tools/python_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open site/index.html"
 
 docs-check: $(READY) ## Check that docs/ matches the code and every link leads somewhere
 	@$(BIN)/python tools/lifecycle.py --check
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/rights.py --check
 	@$(BIN)/python tools/settings_reference.py --check
+	@$(BIN)/python tools/python_reference.py --check
 	@$(BIN)/python tools/documents.py
 	@$(BIN)/python tools/links.py
 
@@ -114,7 +118,7 @@ programs: ## Install PgBouncer and Chromium for the tests that need them, where 
 	@tools/ensure_package chromium chromium "the tests in a browser"
 
 clean: ## Remove environments, caches and built files
-	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-* site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 outdated:
