@@ -23,7 +23,7 @@ from tests.chaos.feeder import MAY_DIE, Feeder
 from tests.chaos.hosts import Host, halt, send, writer_of
 from tests.chaos.recorder import LIMITED_TYPE, PLACES, Records
 from tests.chaos.verdict import Halt, State, Stretch, longest_stops, meetings
-from tests.faults.places import Place
+from tests.faults.places import Place, ValkeyPlace
 from tests.servers.proxy import Proxy
 from tests.worker.foreman.crew import Crew
 
@@ -66,12 +66,12 @@ class Figures:
 class Chaos:
     """Runs hosts on a store and lets everything go wrong; `run` returns the figures and what was wrong.
 
-    On PostgreSQL the place's server is the run's own: it is killed. On SQLite the url is that of a file.
+    The server of a place is the run's own: it is killed. On SQLite the store is a file.
     """
 
-    def __init__(self, store: Place | Path, directory: Path, seed: int, processes: int = 2) -> None:
+    def __init__(self, store: Place | ValkeyPlace | Path, directory: Path, seed: int, processes: int = 2) -> None:
         self._chance, self._seed, self._processes = random.Random(seed), seed, str(processes)
-        self._place = store if isinstance(store, Place) else None
+        self._place = None if isinstance(store, Path) else store
         self._file = store if isinstance(store, Path) else None
         self._open = ExitStack()
         self._feeding_line = self._line()

@@ -11,7 +11,8 @@ import pytest
 
 from tests.chaos.chaos import Chaos
 from tests.faults.conftest import own_place, own_server
-from tests.faults.places import Place
+from tests.faults.places import Place, ValkeyPlace
+from tests.servers.valkey import ValkeyServer
 
 __all__ = ["own_place", "own_server"]
 
@@ -24,10 +25,13 @@ SPANS = [
 """Seconds, and worker processes of each of the two hosts."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | Path]:
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | ValkeyPlace | Path]:
     if request.param == "postgres":
         yield request.getfixturevalue("own_place")
+    elif request.param == "redis":
+        with ValkeyServer() as server:
+            yield ValkeyPlace(server)
     else:
         yield tmp_path / "jobs.db"
 
@@ -35,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | Pa
 @pytest.mark.requirement("Q17", "I5")
 @pytest.mark.parametrize("span", SPANS, ids=["quick", "long"])
 def test_whatever_fails_nothing_is_lost_nothing_overlaps_and_progress_goes_on(
-    store: Place | Path, tmp_path: Path, span: tuple[float, int], record_property: Callable[[str, object], None]
+    store: Place | ValkeyPlace | Path, tmp_path: Path, span: tuple[float, int], record_property: Callable[[str, object], None]
 ) -> None:
     seconds, processes = span
     with closing(Chaos(store, tmp_path, SEED, processes)) as chaos:

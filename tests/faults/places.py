@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 
 class Place:
@@ -45,3 +46,16 @@ class Place:
             "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
         )
+
+
+class ValkeyPlace:
+    """A server of the test's own that keeps what it acknowledged."""
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self.server = server
+
+    def through(self, port: int) -> str:
+        return f"redis://127.0.0.1:{port}/0"
+
+    def end_sessions(self) -> int:
+        return int(self.server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
