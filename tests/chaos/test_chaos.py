@@ -39,7 +39,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place | Va
 @pytest.mark.requirement("Q17", "I5")
 @pytest.mark.parametrize("span", SPANS, ids=["quick", "long"])
 def test_whatever_fails_nothing_is_lost_nothing_overlaps_and_progress_goes_on(
-    store: Place | ValkeyPlace | Path, tmp_path: Path, span: tuple[float, int], record_property: Callable[[str, object], None]
+    store: Place | ValkeyPlace | Path,
+    tmp_path: Path,
+    span: tuple[float, int],
+    record_property: Callable[[str, object], None],
 ) -> None:
     seconds, processes = span
     with closing(Chaos(store, tmp_path, SEED, processes)) as chaos:
