@@ -7,6 +7,7 @@ import json
 import pytest
 
 from fairlane.core.limits import Limit, Rate
+from fairlane.stores.postgres.turn import claim_limits
 from tests.plans.conftest import WORKER, Session
 from tests.plans.test_pauses_and_schedules import rename
 
@@ -99,6 +100,36 @@ def test_a_type_without_room_in_front_is_passed_within_what_a_claim_looks_at(ses
     given, touched = session.claim(limits=none, types=["noop", "free"], look=1000)
     assert given == 0
     assert touched < 10_000
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_limits_of_types_that_no_job_at_hand_has_are_neither_counted_nor_locked(session: Session) -> None:
+    """Otherwise Turns for e-mail wait for each other because SMS have a rate."""
+    session.load(CROWD, type="mail")
+    session.load(100, type="sms", first=CROWD)
+    limits = claim_limits((Limit(kind="type", name="sms", queue="default", running=3, rate=Rate(20, 1.0)),))
+
+    def locks(limit: int) -> tuple[int, int]:
+        """Jobs claimed, and locks on the limit of SMS held then."""
+        want = {"lane": "plan", "queues": ["default"], "limit": limit, "types": ["mail", "sms"]}
+        with session.conn.transaction(force_rollback=True):
+            given = session.conn.execute(
+                "select count(seq) from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)",
+                (WORKER, 900_000 + limit, json.dumps([want]), limits),
+            ).fetchone()
+            held = session.conn.execute(
+                "select count(*) from pg_locks where locktype = 'advisory' and objid::bigint = "
+                "hashtextextended('fairlane:type:sms', 4) & 4294967295"
+            ).fetchone()
+        assert given is not None
+        assert held is not None
+        return given[0], held[0]
+
+    assert locks(100) == (100, 0)
+    assert locks(CROWD + 100) == (1000, 0)  # as far as a claim looks
+    session.conn.execute("delete from fairlane.ready where type = 'mail' and seq > 50")
+    assert locks(10) == (10, 0)
+    assert locks(100) == (53, 1)
 
 
 @pytest.mark.requirement("I2", "Q15")

@@ -17,6 +17,7 @@ from fairlane import Fairlane, NonRetryable
 from fairlane.errors import ConfigError, InvalidOption
 from fairlane.supervisors.channels import Channels
 from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
+from fairlane.worker.config import WorkerConfig
 from tests.faults.eventually import eventually
 from tests.supervisors.conftest import Database
 
@@ -109,6 +110,20 @@ def office(db: Database) -> Iterator[Office]:
 def mail(office: Office) -> Office:
     office.channels.add("email", office.postbox, timeout=5)
     return office
+
+
+def test_tasks_have_a_lane_of_their_own_unless_the_settings_say_otherwise() -> None:
+    def slots(**settings: Any) -> dict[str, tuple[int, tuple[str, ...]]]:
+        app = Fairlane("postgresql://nobody@127.0.0.1:1/nothing", **settings)
+        Channels(app)
+        return {lane.name: (lane.slots, lane.queues) for lane in WorkerConfig().completed(app).lanes}
+
+    assert slots()["supervisors"] == (20, ("supervisors",))
+    assert "supervisors" not in slots()["general"][1]
+    assert slots(queues={"supervisors": {"slots": 7}})["supervisors"][0] == 7
+    assert slots(queues={"supervisors": {"timeout_s": 9.0}})["supervisors"][0] == 20
+    with pytest.raises(InvalidOption, match="slots of the channels"):
+        Channels(Fairlane("postgresql://nobody@127.0.0.1:1/nothing"), slots=0)
 
 
 @pytest.mark.requirement("S4", "S5")

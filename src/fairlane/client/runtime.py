@@ -80,6 +80,8 @@ class Runtime:
         self.limits = CodeLimits(settings)
         self.schedules: dict[str, ScheduleSpec] = {}
         """Schedules declared by code; workers write them to the store when they start."""
+        self.queue_slots: dict[str, int] = {}
+        """Queues to which the code gives a lane of this many slots, unless the settings give them slots."""
         self.circuits = Circuits(self.access, self.clock, self.chance, self.classifier, settings.breaker)
         self.enqueuer = Enqueuer(self)
         self.last_exceptions = LastExceptions()

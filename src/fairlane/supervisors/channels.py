@@ -83,10 +83,18 @@ class ChannelDefinition(Definition[Any]):
 
 
 class Channels:
-    """The channels of one application. `db_function` is one from the start."""
+    """The channels of one application. `db_function` is one from the start.
 
-    def __init__(self, app: Fairlane, *, url: str | None = None, connections: int = 10) -> None:
-        """`url`: where handlers are called, as a role that may become `worker_service_user`; the store's by default."""
+    In each worker process their tasks have a lane of their own: they wait for providers and the database most of the
+    time, and need more slots than tasks that compute.
+    """
+
+    def __init__(self, app: Fairlane, *, url: str | None = None, connections: int = 10, slots: int = 20) -> None:
+        """`url`: where handlers are called, as a role that may become `worker_service_user`; the store's by default.
+
+        `connections`: at most, for handlers, of one process; `slots`: of its lane, unless the settings give the queue
+        `supervisors` slots.
+        """
         self._app = app
         address = url or app.runtime.settings.url
         if not store_named_by(address).startswith("postgres"):
@@ -103,6 +111,9 @@ class Channels:
                     if hasattr(provider, "close"):
                         await provider.close()
 
+        if not 1 <= slots <= 10_000:
+            raise InvalidOption("slots of the channels", slots, "1 to 10,000")
+        app.runtime.queue_slots[QUEUE] = slots
         self._handlers = handlers
         self._providers: list[Provider] = []
         self._register("db_function", self._run_function, {})

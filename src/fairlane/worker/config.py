@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlane.core.profiles import ANY, Lane, lanes_of
+from fairlane.core.queues import QueuePolicy
 from fairlane.core.text import plural
 from fairlane.errors import ConfigError, InvalidOption
 from fairlane.stores.url import redacted
@@ -69,7 +71,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
         poll_s = figures.poll_s if self.poll_s is None else self.poll_s
         if self.lanes:
             return replace(self, poll_s=poll_s)
-        lanes = lanes_of(figures.lanes, settings.queues, known_queues(app, (ANY,)))
+        queues = _with_slots(settings.queues, app.runtime.queue_slots)
+        lanes = lanes_of(figures.lanes, queues, known_queues(app, (ANY,)))
         if self.slots is not None or self.queues:
             slots = self.slots or sum(lane.slots for lane in lanes)
             return replace(self, lanes=(Lane("general", slots, self.queues or (ANY,)),), poll_s=poll_s)
@@ -92,6 +95,12 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
             for lane in lanes
             if sizes.get(lane.name) != 0
         )
+
+
+def _with_slots(queues: Mapping[str, QueuePolicy], slots: Mapping[str, int]) -> Mapping[str, QueuePolicy]:
+    """The same queues, with the slots that the code asks for where the settings give none."""
+    asked = {name: replace(queues.get(name) or QueuePolicy(name=name), slots=count) for name, count in slots.items()}
+    return {**asked, **{name: policy for name, policy in queues.items() if policy.slots or name not in asked}}
 
 
 def known_queues(app: Fairlane, queues: tuple[str, ...]) -> tuple[str, ...]:

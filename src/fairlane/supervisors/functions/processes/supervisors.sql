@@ -30,10 +30,15 @@ begin
   if coalesce(_payload->>'{foo}_task_id', '') !~ '^[0-9]{1,18}$' then
     return '{"status": "missing_task_id"}';
   end if;
+  -- Facts stay: a process that has succeeded needs no lock, and its last check writes nothing.
+  if has_{foo}_succeeded_attempt((_payload->>'{foo}_task_id')::bigint) then
+    return '{"status": "succeeded"}';
+  end if;
   select * into _task from {foo}_task where {foo}_task_id = (_payload->>'{foo}_task_id')::bigint for update;
   if not found then
     return '{"status": "task_not_found"}';
   end if;
+  -- Again: it may have succeeded while this waited for the row.
   if has_{foo}_succeeded_attempt(_task.{foo}_task_id) then
     return '{"status": "succeeded"}';
   end if;

@@ -1,6 +1,6 @@
 -- enqueue: schedule a task, in the transaction of the caller.
 -- moves:  enqueue new -> ready | scheduled
--- guard:  see enqueue_v1
+-- guard:  see enqueue_one_v1, which takes a third of the time of enqueue_v1
 --
 -- For supervisors, handlers and kickoff functions; workers never enqueue. The tenant, the correlation id and the parent
 -- are those of the task that is just processed, which a channel worker sets for its transaction.
@@ -27,12 +27,15 @@ begin
     raise exception 'scheduled at %: expected an instant of the years 2 to 9998', _at
       using errcode = 'invalid_parameter_value';
   end if;
-  _answer := enqueue_v1(json_build_array(json_build_object(
-    'type', _task_type, 'queue', 'supervisors', 'payload', _payload, 'run_at', _at, 'timeout_s', 300,
-    'tenant', nullif(current_setting('fairlane.tenant', true), ''),
-    'correlation_id', nullif(current_setting('fairlane.correlation_id', true), ''),
-    'parent_id', nullif(current_setting('fairlane.parent_id', true), ''))));
-  if json_array_length(_answer->'receipts') is distinct from 1 then
+  _answer := enqueue_one_v1(
+    _id => gen_random_uuid(), _type => _task_type, _queue => 'supervisors', _payload => _payload::text, _run_at => _at,
+    _tenant => coalesce(nullif(current_setting('fairlane.tenant', true), ''), 'system'),
+    _correlation_id => nullif(current_setting('fairlane.correlation_id', true), ''),
+    _parent_id => nullif(current_setting('fairlane.parent_id', true), '')::uuid,
+    _timeout_s => 300, _max_attempts => 5, _retry => '{"by_policy":true}', _priority => 5::smallint,
+    _priority_scope => null, _payload_version => 1, _category => null, _created_by => null, _refs => null,
+    _headers => null, _delay_s => null, _at => null, _notify => 'if_waiting', _limits => null, _waiting => null);
+  if json_typeof(_answer) <> 'number' and json_array_length(_answer->'receipts') is distinct from 1 then
     raise exception 'task of type % is refused: %', _task_type, _answer
       using errcode = 'object_not_in_prerequisite_state',
             hint = 'A limit is reached, or a pause that refuses new jobs is in force.';

@@ -79,9 +79,6 @@ begin
     p.limits.until := least((p.limits).until, _got.until);
   end if;
   if (p.limits).types is not null then
-    select * into _got from count_limits((p.limits).types, _c.types, _c.now, (p.limits).idle);
-    p.limits.types := _got.rules;
-    p.limits.until := least((p.limits).until, _got.until);
     _c.by_type := exists (select from unnest((p.limits).types) r where _c.types is null or r.types && _c.types);
   end if;
 
