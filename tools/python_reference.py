@@ -34,10 +34,10 @@ parameters: `app.jobs.cancel(…)` and `await app.jobs.acancel(…)`; twins are 
 """
 
 SECTIONS = {
-    "Tasks and handles": "Task SyncTask AsyncTask Bound Handle Draft Schedule",
+    "Tasks and handles": "Task SyncTask AsyncTask Bound Handle Draft Schedule TaskOptions EnqueueOptions",
     "Inside a job": "current_job CurrentJob tenant all_tenants timeout SyncResource AsyncResource",
     "Policies": "Retry Limit NamedLimit Rate Cron QueuePolicy Breaker PayloadValidator",
-    "What is read": "Job Attempt DeadLetter Snapshot",
+    "What is read": "Job JobDetail Attempt DeadLetter Snapshot",
     "For tests": "FakeClock SYSTEM",
 }
 """Names by what they are for; those in none of them stand under "More", errors in a table."""

@@ -28,18 +28,26 @@ if TYPE_CHECKING:
         current_job as current_job,
         tenant as tenant,
     )
+    from fairlane.client.enqueue.options import EnqueueOptions as EnqueueOptions
     from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
     from fairlane.client.hooks import FailedAttempt as FailedAttempt
     from fairlane.client.logs import JobLogFilter as JobLogFilter
     from fairlane.client.resources import AsyncResource as AsyncResource, SyncResource as SyncResource
     from fairlane.client.settings.model import Settings as Settings
-    from fairlane.client.task import AsyncTask as AsyncTask, Bound as Bound, SyncTask as SyncTask, Task as Task
+    from fairlane.client.task import (
+        AsyncTask as AsyncTask,
+        Bound as Bound,
+        SyncTask as SyncTask,
+        Task as Task,
+        TaskOptions as TaskOptions,
+    )
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
     from fairlane.core.limits import Limit as Limit, Rate as Rate
+    from fairlane.core.ops.jobs import JobDetail as JobDetail
     from fairlane.core.payload.validator import PayloadValidator as PayloadValidator
     from fairlane.core.queues import QueuePolicy as QueuePolicy
     from fairlane.core.retry import Retry as Retry
@@ -85,18 +93,20 @@ _HOMES = {
     "fairlane.client.admin.limits": "NamedLimit",
     "fairlane.client.app": "Fairlane Snapshot",
     "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
+    "fairlane.client.enqueue.options": "EnqueueOptions",
     "fairlane.client.enqueue.prepare": "Draft",
     "fairlane.client.handle": "Handle",
     "fairlane.client.hooks": "FailedAttempt",
     "fairlane.client.logs": "JobLogFilter",
     "fairlane.client.resources": "AsyncResource SyncResource",
     "fairlane.client.settings.model": "Settings",
-    "fairlane.client.task": "AsyncTask Bound SyncTask Task",
+    "fairlane.client.task": "AsyncTask Bound SyncTask Task TaskOptions",
     "fairlane.client.timeouts": "timeout",
     "fairlane.core.clock": "FakeClock",
     "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",
     "fairlane.core.limits": "Limit Rate",
+    "fairlane.core.ops.jobs": "JobDetail",
     "fairlane.core.payload.validator": "PayloadValidator",
     "fairlane.core.queues": "QueuePolicy",
     "fairlane.core.retry": "Retry",

@@ -12,7 +12,9 @@ from typing import Literal
 
 from fairlane.errors import MissingExtra
 
-Extra = Literal["postgres", "redis", "dashboard", "alerts", "uvloop"]
+Extra = Literal[
+    "postgres", "redis", "dashboard", "alerts", "uvloop", "django", "fastapi", "flask", "opentelemetry", "sentry"
+]
 
 PACKAGES: dict[Extra, tuple[str, ...]] = {
     "postgres": ("psycopg",),
@@ -30,6 +32,11 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
     ),
     "alerts": ("aiosmtplib", "httpx"),
     "uvloop": ("uvloop",),
+    "django": ("django", "django_tasks"),
+    "fastapi": ("fastapi",),
+    "flask": ("flask",),
+    "opentelemetry": ("opentelemetry",),
+    "sentry": ("sentry_sdk",),
 }
 """By the name they are imported under. (tests/acceptance/test_extras.py compares them with pyproject.toml.)"""
 

@@ -26,13 +26,24 @@ MOST_BYTES = 35_000_000
 
 CALLERS_OWN = {"asyncpg", "sqlalchemy"}
 """Imported only to recognise what a caller passed in, so they are there."""
+IMPORTED_AS = {"opentelemetry_api": "opentelemetry"}
+"""Packages that are imported under another name than they are installed by."""
+COMES_WITH = {"asgiref": "django"}
+"""Packages that another one brings along."""
+INTEGRATIONS = {"django", "fastapi", "flask", "opentelemetry", "sentry"}
+"""Extras that `all` leaves out: whoever integrates Fairlane with something has it."""
 
 PLACES = {
-    "postgres": ("stores/postgres/", "supervisors/"),
+    "postgres": ("stores/postgres/", "supervisors/", "contrib/django/project.py"),
     "redis": ("stores/redis/",),
     "dashboard": ("api/", "metrics/", "web/", "cli/server.py"),
     "alerts": ("alerts/", "supervisors/providers/"),
     "uvloop": ("worker/foreman/",),
+    "django": ("contrib/django/",),
+    "fastapi": ("contrib/fastapi.py",),
+    "flask": ("contrib/flask.py",),
+    "opentelemetry": ("contrib/opentelemetry.py",),
+    "sentry": ("contrib/sentry.py",),
 }
 """Where in src/fairlane the packages of an extra are imported."""
 
@@ -69,7 +80,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 def name_of(requirement: str) -> str:
     found = re.match(r"[\w.-]+", requirement)
     assert found is not None
-    return found[0].lower().replace("-", "_")
+    name = found[0].lower().replace("-", "_")
+    return IMPORTED_AS.get(name, name)
 
 
 def base_install() -> dict[str, Distribution]:
@@ -108,17 +120,18 @@ def test_extras_declare_the_packages_that_are_asked_for() -> None:
     assert {extra: sorted(map(name_of, packages)) for extra, packages in declared.items()} == {
         extra: sorted(packages) for extra, packages in PACKAGES.items()
     }
-    assert everything == f"fairlane[{','.join(sorted(declared))}]"
+    assert everything == f"fairlane[{','.join(sorted(declared.keys() - INTEGRATIONS))}]"
 
 
 def test_every_import_is_declared_and_those_of_an_extra_stand_where_it_is_needed() -> None:
     base = {name_of(requirement) for requirement in PROJECT["dependencies"]}
-    extra_of = {package: extra for extra, packages in PACKAGES.items() for package in packages}
-    found = set(third_party_imports())
-    undeclared = {pair for pair in found if pair[1] not in base | CALLERS_OWN and pair[1] not in extra_of}
-    misplaced = {
-        (file, name) for file, name in found if name in extra_of and not file.startswith(PLACES[extra_of[name]])
-    }
+    places: dict[str, tuple[str, ...]] = {}
+    for extra, packages in PACKAGES.items():
+        for package in packages:
+            places[package] = places.get(package, ()) + PLACES[extra]
+    found = {(file, COMES_WITH.get(name, name)) for file, name in third_party_imports()}
+    undeclared = {pair for pair in found if pair[1] not in base | CALLERS_OWN and pair[1] not in places}
+    misplaced = {(file, name) for file, name in found if name in places and not file.startswith(places[name])}
     assert (undeclared, misplaced) == (set(), set())
     assert base - {name for _, name in found} == {"tzdata"}, "what nothing imports; zoneinfo reads tzdata by itself"
 

@@ -39,6 +39,8 @@ R = TypeVar("R")
 
 
 class TaskOptions(TypedDict, total=False):
+    """The options of `@app.task(…)`, for code that passes them on."""
+
     name: str
     """Default: module and function, as in `mail.send_welcome`."""
     aliases: Sequence[str]

@@ -27,6 +27,8 @@ LONGEST_TIMEOUT_S = 7 * 86_400.0
 
 
 class EnqueueOptions(TypedDict, total=False):
+    """The options of `task.using(…)`, for code that passes them on."""
+
     tenant: str | int | SystemTenant
     """`SYSTEM` is the application itself, which no text names."""
     priority: str | int

@@ -105,6 +105,8 @@ class Note(Op[Noted], frozen=True, kw_only=True):
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
+    """A job with its attempts, its progress and its log lines."""
+
     job: Job
     attempts: tuple[Attempt, ...]
     """By attempt number, oldest first."""
