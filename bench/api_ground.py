@@ -59,6 +59,12 @@ select date_trunc('minute', now()) - m * interval '1 minute', 'task.' || k %% 20
        '{"7":9}', '{"8":6,"12":3}'
 from generate_series(0, 1439) m cross join generate_series(0, 19) k
 """
+HALF_HOURS = """
+insert into fairlane.stat_half_hour
+select date_bin('30 minutes', minute, 'epoch'), type, queue, tenant, sum(enqueued), sum(completed), sum(failed), sum(dead), sum(cancelled),
+       sum(wait_us), sum(run_us), jsonb_build_object('7', 9 * count(*)), jsonb_build_object('8', 6 * count(*), '12', 3 * count(*))
+from fairlane.stat_minute group by 1, 2, 3, 4
+"""
 TENANTS = """
 insert into fairlane.tenant (name, seen_at) select 'tenant-' || n, now() from generate_series(0, 199) n on conflict do nothing
 """
@@ -70,12 +76,15 @@ select now(), 'ada', 'job_cancel', 'tenant-' || n %% 200, 'job:' || gen_random_u
 
 def load(ground: Bench, finished: int, waiting: int | None = None) -> None:
     """So many finished jobs over the last week, a tenth as many waiting (or `waiting`), and a day of figures for each minute."""
-    ground.raw.execute("truncate fairlane.dead_letter, fairlane.stat_minute, fairlane.idempotency_key")
+    ground.raw.execute(
+        "truncate fairlane.dead_letter, fairlane.stat_minute, fairlane.stat_half_hour, fairlane.idempotency_key"
+    )
     ground.empty()
     for first in range(0, finished, 100_000):
         ground.raw.execute(FINISHED, {"count": min(100_000, finished - first)})
     add_waiting(ground, finished // 10 if waiting is None else waiting)
     ground.raw.execute(MINUTES, {})
+    ground.raw.execute(HALF_HOURS)
     ground.raw.execute(TENANTS)
     ground.raw.execute(AUDIT, {"count": 10_000})
     ground.raw.execute("vacuum analyze")

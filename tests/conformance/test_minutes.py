@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
 from typing import Any
 
 import pytest
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ListWorkers, ReadStats, Renew, StatRow, WorkerRecord
+from fairlane.core.statistics import summed
 from tests.support.samples import NOON, completed
 from tests.support.scene import Scene, wanting
 
@@ -239,6 +241,42 @@ def test_minutes_are_summed_by_steps_and_by_what_is_told_apart(scene: Scene) -> 
     assert [row.queue for row in read(scene, step_s=60, by="queue", limit=2)] == ["default", "default"]
     assert read(scene, step_s=60, limit=0) == ()
     assert read(scene, NOON - timedelta(hours=2), NOON, step_s=60) == ()
+
+
+@pytest.mark.requirement("W10")
+@pytest.mark.parametrize("step_s", [1800, 5400, 86_400])
+def test_steps_of_half_hours_are_the_sums_of_their_minutes_whatever_is_added_and_removed(
+    scene: Scene, step_s: int
+) -> None:
+    worker, begin = scene.hire(), NOON.replace(hour=0)
+    for batch, spread in enumerate((7, 11, 1), start=1):
+        rows = [
+            a_row(
+                begin + timedelta(minutes=97 + nth * spread),
+                type=f"t{nth % 3}",
+                tenant=f"n{nth % 2}",
+                completed=nth,
+                run_buckets={nth % 5: nth + 1},
+                wait_buckets={batch: 1},
+            )
+            for nth in range(40)
+        ]
+        add(scene, worker, batch, *rows)
+
+    def check() -> int:
+        ends = [begin + timedelta(minutes=minute) for minute in (130, 270, 271, 1440)]
+        starts = [begin, begin + timedelta(minutes=90), begin + timedelta(minutes=100)]
+        for since, until in product(starts, ends):
+            for by, of_type in product((None, "type", "tenant"), (None, "t1")):
+                plain = read(scene, since, until, type=of_type)
+                assert read(scene, since, until, step_s=step_s, by=by, type=of_type) == tuple(
+                    summed(plain, since, step_s, by)
+                )
+        return len(read(scene, begin, begin + timedelta(days=1)))
+
+    whole = check()
+    scene.retain(stats_before=begin + timedelta(minutes=130), finished_before=scene.at(60), limit=1)
+    assert 0 < check() < whole
 
 
 def total(minute: datetime, **figures: Any) -> StatRow:

@@ -16,7 +16,17 @@ pytestmark = pytest.mark.requirement("I10")
 
 READABLE = {
     *("job", "ready", "scheduled", "held", "lease", "attempt", "done", "dead_letter", "note", "log_line"),
-    *("stat_minute", "idempotency_key", "dedup_key", "audit", "event", "tenant", "pause", "limit_rule"),
+    *(
+        "stat_minute",
+        "stat_half_hour",
+        "idempotency_key",
+        "dedup_key",
+        "audit",
+        "event",
+        "tenant",
+        "pause",
+        "limit_rule",
+    ),
 }
 VIEWS = (
     *("jobs", "job_record", "attempt_record", "dead_letter_record", "dead_letter_jobs", "job_metrics"),

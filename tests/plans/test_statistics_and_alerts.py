@@ -9,14 +9,17 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from fairlane.core.audit_chain import seal
 from fairlane.core.ops import (
     ALL_TENANTS,
     DeadLetterFilter,
+    GetStats,
     GroupDeadLetters,
     Op,
     ReadEvents,
+    ReadStats,
     ReadUnsealed,
     Retain,
     RollUpEnqueued,
@@ -71,6 +74,41 @@ def test_grouping_reads_the_newest_dead_letters_and_no_more(session: Session, an
         session.conn.execute("vacuum analyze fairlane.dead_letter")
         session.conn.execute("vacuum analyze fairlane.job")
     assert pages_of(session.conn, op) <= 1.3 * few
+
+
+@pytest.mark.requirement("W10")
+def test_a_day_in_half_hours_is_not_read_by_its_minutes(session: Session) -> None:
+    names = "type, queue, tenant, 1, 1, 0, 0, 0, 5, 5, '{\"7\": 1}'::jsonb, '{\"8\": 1}'::jsonb"
+    figures = (
+        f"select %s, {names} from generate_series(0, 19) k cross join lateral (select 'task.' || k, 'default', 'n' || k) "
+        "as n (type, queue, tenant) cross join generate_series(%s::timestamptz - interval '1 day', %s, %s::interval) at"
+    )
+    for table, step in (("stat_minute", "1 minute"), ("stat_half_hour", "30 minutes")):
+        insert = f"insert into fairlane.{table} {figures}".replace("%s", "at", 1)
+        session.conn.execute(insert.encode(), (NOON, NOON, step))
+    session.conn.execute("vacuum analyze fairlane.stat_minute, fairlane.stat_half_hour")
+    day = ReadStats(since=NOON - timedelta(hours=23), until=NOON + timedelta(minutes=5), step_s=1800, by="type")
+    pages_of(session.conn, day)
+    halves = pages_of(session.conn, day)
+    minutes = pages_of(session.conn, replace(day, since=day.since + timedelta(minutes=1)))
+    assert halves * 8 < minutes  # the last minutes are read one by one
+
+
+@pytest.mark.requirement("W10")
+def test_the_dead_letters_of_a_tenant_with_few_jobs_cost_its_jobs_not_all_letters(session: Session) -> None:
+    bury(session, GROUPED)
+    bury(session, GROUPED, first=GROUPED, status="resolved")
+    session.conn.execute("update fairlane.job set tenant = 'small' where mod(seq, 100) = 7")
+    session.conn.execute("vacuum analyze fairlane.job, fairlane.dead_letter")
+    rough = GetStats(scope=only("small"), cap=GROUPED - 50, rough=True, parts=("dead_letters",))
+    pages_of(session.conn, rough)
+    assert pages_of(session.conn, rough) < 3_000  # by all letters: 80,000
+    by_jobs, by_letters = (
+        session.conn.execute("select fairlane.count_newest_letters('small', %s)", (newest,)).fetchone()
+        for newest in (GROUPED - 50, 100)
+    )
+    assert by_jobs == ({"pending_review": 99, "resolved": 99},)
+    assert by_letters == ({"pending_review": 1, "resolved": 1},)
 
 
 @pytest.mark.requirement("W10")

@@ -100,6 +100,7 @@ begin
     left join (values
       ('job', 'tenant = ' || _tenant), ('ready', 'tenant = ' || _tenant), ('scheduled', 'tenant = ' || _tenant),
       ('held', 'tenant = ' || _tenant), ('lease', 'tenant = ' || _tenant), ('stat_minute', 'tenant = ' || _tenant),
+      ('stat_half_hour', 'tenant = ' || _tenant),
       ('idempotency_key', 'tenant = ' || _tenant), ('dedup_key', 'tenant = ' || _tenant),
       ('audit', 'tenant = ' || _tenant), ('event', 'tenant = ' || _tenant),
       ('attempt', _of_job), ('done', _of_job), ('dead_letter', _of_job), ('note', _of_job), ('log_line', _of_job),

@@ -2,7 +2,7 @@
 -- role:   worker
 -- moves:  retain completed | cancelled | dead -> removed
 -- guard:  a dead job goes only with its closed dead letter
--- uses:   done_finished, dead_letter_closed, stat_minute_pkey
+-- uses:   done_finished, dead_letter_closed, stat_minute_pkey, stat_half_hour_pkey
 create or replace function retain_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -36,6 +36,11 @@ begin
   delete from job where seq = any(_seqs);
   delete from stat_minute where ctid = any(array(
     select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
+  -- Half hours before the oldest minute left are read by nobody.
+  delete from stat_half_hour where ctid = any(array(
+    select ctid from stat_half_hour
+    where half_hour < half_hour_of(least((select min(m.minute) from stat_minute m), _stats_before))
+    order by half_hour limit 10000));
   return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to);
 end
 $$;
@@ -51,7 +56,7 @@ begin
   delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done;
   delete from dead_letter; delete from idempotency_key; delete from dedup_key; delete from job; delete from note;
   delete from log_line; delete from worker; delete from claim_made;
-  delete from stat_minute; delete from breaker; delete from schedule; delete from pause;
+  delete from stat_minute; delete from stat_half_hour; delete from breaker; delete from schedule; delete from pause;
   delete from refusal;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;

@@ -267,22 +267,49 @@ begin atomic
 end;
 
 -- count_newest_letters: those of a tenant that are among the newest `_newest` of their status.
--- uses:   dead_letter_status from its newest end, job_pkey
+-- uses:   dead_letter_status from its newest end; then job_tenant and dead_letter_pkey, or job_pkey for each of those
+--         letters, whichever are fewer
 create or replace function count_newest_letters(_tenant text, _newest integer) returns json
-language sql stable
+language plpgsql stable
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set enable_sort = off
 set jit = off
-begin atomic
-  select json_object_agg(kind, n) from unnest(array['pending_review', 'retried', 'resolved', 'discarded']) kind
-  cross join lateral (
-    select count(*) as n
-    from (select d.seq from dead_letter d where d.status = kind order by d.seq desc limit _newest) d
-    cross join lateral (select j.tenant from job j where j.seq = d.seq offset 0) j where j.tenant = _tenant
-  ) g where n > 0;
-end;
+as $$
+declare
+  _kinds  constant text[] := array['pending_review', 'retried', 'resolved', 'discarded'];
+  _froms  bigint[];  -- by status, the oldest that counts
+begin
+  _froms := array(
+    select coalesce((
+      select d.seq from dead_letter d where d.status = k.kind
+      order by d.seq desc offset greatest(_newest, 1) - 1 limit 1), 0)
+    from unnest(_kinds) with ordinality as k (kind, ord) order by k.ord);
+  if _newest <= 0 then
+    return null;
+  elsif (select count(*) from (
+    select from job j where j.tenant = _tenant and j.seq >= (select min(f) from unnest(_froms) f) limit _newest + 1) c
+  ) <= _newest then
+    return (
+      select json_object_agg(status, n) from (
+        select d.status, count(*) as n
+        from job j cross join lateral (select d.status from dead_letter d where d.seq = j.seq offset 0) d
+        where j.tenant = _tenant and j.seq >= _froms[array_position(_kinds, d.status)]
+          and j.seq >= (select min(f) from unnest(_froms) f)
+        group by d.status) g);
+  end if;
+  return (
+    select json_object_agg(kind, n) from unnest(_kinds) kind
+    cross join lateral (
+      select count(*) as n
+      from (select d.seq from dead_letter d where d.status = kind order by d.seq desc limit _newest) d
+      cross join lateral (select j.tenant from job j where j.seq = d.seq offset 0) j where j.tenant = _tenant
+    ) g where n > 0);
+end
+$$;
 
 -- count_letters: a tenant's, all of them.
 -- uses:   job_tenant and dead_letter_pkey, or dead_letter whole and job_pkey, whichever are fewer

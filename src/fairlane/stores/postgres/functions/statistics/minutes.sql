@@ -9,12 +9,18 @@ begin atomic
   ) summed;
 end;
 
+-- half_hour_of: when the half hour began in which an instant lies.
+create or replace function half_hour_of(_at timestamptz) returns timestamptz
+language sql immutable
+return date_bin('30 minutes', _at, 'epoch');
+
 -- add_stats_v1: add a worker's figures to the minutes they belong to.
 -- role:   worker
 -- guard:  worker.stats_batch: a batch is added once, and only while the worker's row is there
--- uses:   worker_pkey, stat_minute_pkey
+-- uses:   worker_pkey, stat_minute_pkey, stat_half_hour_pkey
 --
--- Minutes are written in the order of their key: two workers that add to the same ones wait, but never deadlock.
+-- Minutes are written in the order of their key, then half hours: two workers that add to the same ones wait, but never
+-- deadlock.
 create or replace function add_stats_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -49,6 +55,23 @@ begin
         run_us = s.run_us + excluded.run_us, wait_buckets = add_buckets(s.wait_buckets, excluded.wait_buckets),
         run_buckets = add_buckets(s.run_buckets, excluded.run_buckets);
   end loop;
+  for _r in
+    select * from json_to_recordset(_rows) as r (
+      minute timestamptz, type text, queue text, tenant text, enqueued bigint, completed bigint, failed bigint,
+      dead bigint, cancelled bigint, wait_us bigint, run_us bigint, wait_buckets jsonb, run_buckets jsonb)
+    order by half_hour_of(minute), type collate "C", queue collate "C", tenant collate "C"
+  loop
+    insert into stat_half_hour as s (half_hour, type, queue, tenant, enqueued, completed, failed, dead, cancelled,
+      wait_us, run_us, wait_buckets, run_buckets)
+    values (half_hour_of(_r.minute), _r.type, _r.queue, _r.tenant, _r.enqueued, _r.completed, _r.failed, _r.dead,
+            _r.cancelled, _r.wait_us, _r.run_us, _r.wait_buckets, _r.run_buckets)
+    on conflict (half_hour, type, queue, tenant) do update
+    set enqueued = s.enqueued + excluded.enqueued, completed = s.completed + excluded.completed,
+        failed = s.failed + excluded.failed, dead = s.dead + excluded.dead,
+        cancelled = s.cancelled + excluded.cancelled, wait_us = s.wait_us + excluded.wait_us,
+        run_us = s.run_us + excluded.run_us, wait_buckets = add_buckets(s.wait_buckets, excluded.wait_buckets),
+        run_buckets = add_buckets(s.run_buckets, excluded.run_buckets);
+  end loop;
   return json_build_object('added', true);
 end
 $$;
@@ -56,7 +79,11 @@ $$;
 -- read_stats_v1: figures of minutes from `since` to before `until`, oldest first; with `step_s`, summed by steps and by
 --         what `by` names.
 -- role:   worker, api
--- uses:   stat_minute_pkey
+-- uses:   stat_minute_pkey, stat_half_hour_pkey
+--
+-- Steps of whole half hours are summed from the sums of half hours, and from minutes where there are none: after the
+-- last whole half hour, before half hours were summed (rolled_up.half_hours_from), and in the half hour in which the
+-- oldest minutes have been removed. A day by task of 20 rows a minute takes the server 4 ms, from minutes 56.
 create or replace function read_stats_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
@@ -71,8 +98,19 @@ declare
   _limit   integer := at_most(_op);
   _step_s  integer := (_op->>'step_s')::integer;
   _by      text := _op->>'by';
+  _from    timestamptz;  -- half hours from here
+  _to      timestamptz;  -- to before here are read
 begin
   if _step_s is not null then
+    if _step_s % 1800 = 0 and half_hour_of(_since) = _since then
+      _to := half_hour_of(_until);
+      _from := greatest(_since, (select r.half_hours_from from rolled_up r),
+        (select coalesce(half_hour_of(min(m.minute)) + interval '30 minutes', 'infinity') from stat_minute m));
+    end if;
+    if _from < _to is not true then
+      _from := _until;
+      _to := _until;
+    end if;
     return (
       -- Read once for the sums and once for each histogram: read once and kept for all three, a day of 20 rows a minute
       -- took half as long again.
@@ -80,9 +118,14 @@ begin
         select date_bin(_step_s * interval '1 second', minute, _since) as step,
                case _by when 'type' then type when 'queue' then queue when 'tenant' then tenant else '' end as named,
                  s.*
-        from stat_minute s
-        where minute >= _since and minute < _until and (_type is null or type = _type)
-          and (_queue is null or queue = _queue)
+        from (
+          select * from stat_minute where minute >= _since and minute < _from
+          union all
+          select * from stat_half_hour where half_hour >= _from and half_hour < _to
+          union all
+          select * from stat_minute where minute >= _to and minute < _until
+        ) s
+        where (_type is null or type = _type) and (_queue is null or queue = _queue)
           and (_tenant is null or tenant = _tenant)
       ), sums as (
         select step, named, sum(enqueued) as enqueued, sum(completed) as completed, sum(failed) as failed,
@@ -127,7 +170,7 @@ $$;
 -- role:   worker
 -- guard:  rolled_up is locked: one roll-up after the other; it ends before the first job that is younger than
 --         `settled_s`
--- uses:   job_pkey, stat_minute_pkey in its order, as add_stats_v1
+-- uses:   job_pkey, stat_minute_pkey and stat_half_hour_pkey in their order, as add_stats_v1
 create or replace function roll_up_enqueued_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -152,6 +195,14 @@ begin
     select date_trunc('minute', enqueued_at, 'UTC'), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
     from counted group by 1, 2, 3, 4 order by 1, 2, 3, 4
     on conflict (minute, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued
+    returning 1
+  ), summed as (
+    insert into stat_half_hour as s (half_hour, type, queue, tenant, enqueued, completed, failed, dead, cancelled,
+      wait_us, run_us, wait_buckets, run_buckets)
+    select half_hour_of(enqueued_at), type, queue, tenant, count(*), 0, 0, 0, 0, 0, 0, '{}', '{}'
+    from counted where (select count(*) from added) > 0  -- first the minutes, as add_stats_v1
+    group by 1, 2, 3, 4 order by 1, 2, 3, 4
+    on conflict (half_hour, type, queue, tenant) do update set enqueued = s.enqueued + excluded.enqueued
   )
   select count(*), max(seq) into _count, _to from counted;
   if _count > 0 then
