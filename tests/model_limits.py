@@ -139,7 +139,7 @@ class Limits:
                 return self._hit(spec.tenant, spec.queue, "payload_bytes", most, size, "reject"), [], set()
         for tenant, queue in sorted({(spec.tenant, spec.queue) for spec in new}):
             terms = force.terms(tenant, queue)
-            if terms.waiting is None:
+            if terms.waiting is None or (terms.when_full == "warn" and not op.warns):
                 continue
             found = min(len(self._places(tenant, queue)), terms.waiting)
             beyond = [spec for spec in new if (spec.tenant, spec.queue) == (tenant, queue)][terms.waiting - found :]

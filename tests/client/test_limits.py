@@ -25,7 +25,7 @@ from fairlane import (
 )
 from fairlane.alerts import AlertDuty
 from fairlane.client.enqueue.quotas import TenantQuotas
-from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, LimitHit, ReadEvents
+from fairlane.core.ops import ALL_TENANTS, AddEvents, Enqueue, EnqueueResult, LimitHit, ReadEvents
 from fairlane.testing import run_due
 
 Make = Callable[..., Fairlane]
@@ -66,6 +66,29 @@ def test_at_the_limit_a_job_is_queued_and_a_warning_logged_and_published(
     [event] = small.runtime.store.run(ReadEvents(scope=ALL_TENANTS)).events
     assert (event.kind, event.tenant) == ("job_limit_warning", "acme")
     assert (event.data["organization"], event.data["queue"]) == ("acme", "default")
+
+
+@pytest.mark.requirement("I2")
+def test_a_limit_that_only_warns_is_counted_ever_more_rarely_within_a_second(
+    small: Fairlane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, counted = small.runtime.store, []
+    monkeypatch.setattr(store, "run", lambda op, **given: _noted(op, counted) or type(store).run(store, op, **given))
+    work = small.tasks["work"].using(tenant="acme")
+    for _ in range(20):
+        work.enqueue()
+    assert [n for n, warns in enumerate(counted, 1) if warns] == [1, 4, 16]
+    counted.clear()
+    clock.advance(1)
+    work.enqueue()
+    work.using(tenant="bolt").enqueue()
+    small.enqueue_many([work.bind(), work.using(tenant="cone").bind()])
+    assert counted == [True, True, True]
+
+
+def _noted(op: object, counted: list[bool]) -> None:
+    if isinstance(op, Enqueue):
+        counted.append(op.warns)
 
 
 @pytest.mark.requirement("I2", "Q6")

@@ -42,6 +42,16 @@ def test_with_warn_the_jobs_are_queued_all_the_same(scene: Scene) -> None:
     assert (scene.queue().ready, scene.queue().held) == (4, 0)
 
 
+@each_policy
+def test_a_caller_that_has_counted_waits_for_no_count_of_limits_that_only_warn(scene: Scene, policy: str) -> None:
+    result = scene.enqueue(*jobs(scene, 3), limits=(full_at(2, policy),), warns=False)
+    assert result.refused == (hit(2, 0, "reject") if policy == "reject" else None)
+    assert result.hits == ((hit(2, 0, "hold"),) if policy == "hold" else ())
+    assert held_ids(result) == [receipt.id for receipt in result.receipts[2:] if policy == "hold"]
+    [one] = scene.enqueue(scene.job(tenant="acme"), limits=(full_at(2, "warn"),), warns=False).receipts
+    assert (one.disposition, one.held) == ("created", False)
+
+
 def test_warn_is_what_happens_where_nobody_says(scene: Scene) -> None:
     assert put(scene, 2, tenant("acme", waiting=1)).hits == (hit(1, 0, "warn"),)
 

@@ -84,8 +84,10 @@ class Scene:
     def job(self, type: str = "mail.send", **options: Any) -> JobSpec:
         return self.making.job(type, **options)
 
-    def enqueue(self, *jobs: JobSpec, capacity: int | None = None, limits: tuple[Limit, ...] = ()) -> EnqueueResult:
-        return self.run(Enqueue(jobs=jobs, capacity=capacity, limits=limits))
+    def enqueue(
+        self, *jobs: JobSpec, capacity: int | None = None, limits: tuple[Limit, ...] = (), warns: bool = True
+    ) -> EnqueueResult:
+        return self.run(Enqueue(jobs=jobs, capacity=capacity, limits=limits, warns=warns))
 
     def put(self, type: str = "mail.send", **options: Any) -> Receipt:
         """Enqueue one new job."""

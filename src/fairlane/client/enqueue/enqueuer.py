@@ -131,7 +131,8 @@ class Enqueuer(Verbs):
             # A worker may start waiting before the caller commits.
             notify = "always"
         limits = self._quotas.for_queues(frozenset(spec.queue for spec in specs))
-        return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits)
+        warns = self._quotas.warns(specs, limits)
+        return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits, warns=warns)
 
     def _receipts(self, result: EnqueueResult) -> tuple[Receipt, ...]:
         if result.full:

@@ -93,7 +93,7 @@ def _terms(op: Op[Any]) -> Terms | None:
     job = op.jobs[0]
     if job.idempotency_key is not None or job.dedup_key is not None:
         return None
-    return op.capacity, op.notify, op.limits
+    return op.capacity, op.notify, op.limits, op.warns
 
 
 class _Call:

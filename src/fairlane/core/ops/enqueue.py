@@ -93,3 +93,6 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     notify: Notify = "if_waiting"
     limits: tuple[Limit, ...] = ()
     """What the code allows to tenants; other kinds are passed over."""
+    warns: bool = True
+    """False: waiting limits that only warn need not be counted, and may be missing from `hits`. For callers that had
+    them counted a moment ago."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import JobSpec
@@ -47,8 +48,8 @@ def enqueue(op: Enqueue) -> Call[EnqueueResult]:
         terms = tenant_terms(op.limits, job.tenant, job.queue)
         fits = terms.payload_bytes is None or len(bytes(job.payload)) <= terms.payload_bytes
         if fits and job.idempotency_key is None and job.dedup_key is None and not _holds_nul(job):
-            return _enqueue_one(op, job, limits, terms.waiting)
-    text = None if limits is None else terms_text(op.limits, op.jobs)
+            return _enqueue_one(op, job, limits, terms.waiting if op.warns or terms.when_full != "warn" else None)
+    text = None if limits is None else terms_text(op.limits, op.jobs, warns=op.warns)
     return Call(SQL, (json_text(op.jobs), instant(op.now), op.capacity, op.notify, limits, text), _enqueued)
 
 
@@ -96,19 +97,21 @@ def tenant_terms(limits: tuple[Limit, ...], tenant: str, queue: str) -> TenantTe
     return LimitsInForce(limits).terms(tenant, queue)
 
 
-def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec]) -> str:
+def terms_text(limits: tuple[Limit, ...], jobs: Sequence[JobSpec], *, warns: bool = True) -> str:
     """What the code's limits come to for these jobs, by tenant and queue: those with any."""
     if len(jobs) == 1:
-        return _terms_text(limits, jobs[0].tenant, jobs[0].queue, 1)[0]
+        return _terms_text(limits, jobs[0].tenant, jobs[0].queue, 1, warns)[0]
     groups = Counter((job.tenant, job.queue) for job in jobs)
-    found = [_terms_text(limits, *group, count)[1] for group, count in groups.items()]
+    found = [_terms_text(limits, *group, count, warns)[1] for group, count in groups.items()]
     return f"[{','.join(one for one in found if one)}]"
 
 
 @lru_cache(maxsize=4096)
-def _terms_text(limits: tuple[Limit, ...], tenant: str, queue: str, jobs: int) -> tuple[str, str]:
+def _terms_text(limits: tuple[Limit, ...], tenant: str, queue: str, jobs: int, warns: bool) -> tuple[str, str]:
     """As a list of its own, and as one of several."""
     terms = tenant_terms(limits, tenant, queue)
+    if terms.when_full == "warn" and not warns:
+        terms = replace(terms, waiting=None)
     if terms.waiting is None and terms.payload_bytes is None:
         return "[]", ""
     group = {"tenant": tenant, "queue": queue, "jobs": jobs, **msgspec.structs.asdict(terms)}

@@ -28,7 +28,7 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
     while True:
         header["version"] = work.limits.version
         force = work.limits.in_force(op.limits)
-        too_long, header["terms"] = _terms(force, op.jobs)
+        too_long, header["terms"] = _terms(force, op.jobs, warns=op.warns)
         header["too_long"] = too_long is not None
         reply = yield Script("enqueue", (work.instant(), pack(header), *bodies))
         if reply[0] != b"limits":
@@ -37,7 +37,7 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
 
 
 def _terms(
-    force: LimitsInForce | None, jobs: Sequence[JobSpec]
+    force: LimitsInForce | None, jobs: Sequence[JobSpec], *, warns: bool
 ) -> tuple[LimitHit | None, list[tuple[str, str, int, str]] | None]:
     """The first job whose payload is longer than its tenant may have, and how many may wait in each line."""
     if force is None:
@@ -50,7 +50,7 @@ def _terms(
         if line not in known:
             terms = force.terms(*line)
             known[line] = terms.payload_bytes
-            if terms.waiting is not None:
+            if terms.waiting is not None and (warns or terms.when_full != "warn"):
                 waiting.append((*line, terms.waiting, terms.when_full))
         most, size = known[line], len(bytes(spec.payload))
         if too_long is None and most is not None and size > most:

@@ -63,7 +63,7 @@ def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
     if applicable is None:
         result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
     else:
-        result = _put_within(tx, Quotas(tx, applicable), op.jobs, depth)
+        result = _put_within(tx, Quotas(tx, applicable, warns=op.warns), op.jobs, depth)
     created = {spec.queue for spec, receipt in zip(op.jobs, result.receipts, strict=False) if _is_new(receipt)}
     if created:
         tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
@@ -202,8 +202,8 @@ class Quota:
 class Quotas:
     """How many of a tenant's jobs may wait in one queue, counted once for each enqueue."""
 
-    def __init__(self, tx: Transaction, applicable: ApplicableLimits) -> None:
-        self._tx, self._force = tx, applicable.force
+    def __init__(self, tx: Transaction, applicable: ApplicableLimits, *, warns: bool) -> None:
+        self._tx, self._force, self._warns = tx, applicable.force, warns
         self._by_line: dict[tuple[str, str], Quota | None] = {}
 
     def find_too_long(self, jobs: tuple[JobSpec, ...]) -> LimitHit | None:
@@ -245,6 +245,6 @@ class Quotas:
 
     def _open(self, tenant: str, queue: str) -> Quota | None:
         terms = self._force.terms(tenant, queue)
-        if terms.waiting is None:
+        if terms.waiting is None or (terms.when_full == "warn" and not self._warns):
             return None
         return Quota(terms.waiting, terms.when_full, count_waiting(self._tx, tenant, queue, terms.waiting))
