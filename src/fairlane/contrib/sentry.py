@@ -1,0 +1,139 @@
+"""Sentry: failed jobs with what is known of them, traces that go on in jobs, check-ins of schedules.
+
+sentry_sdk.init(dsn=…)
+instrument(app)    # where tasks are registered
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairlane import Cancel, CurrentJob, Draft, FailedAttempt, Fairlane, InvalidOption, Snooze
+from fairlane.extras import needed_for
+
+with needed_for("fairlane.contrib.sentry", "sentry"):
+    import sentry_sdk
+    from sentry_sdk.crons import capture_checkin
+    from sentry_sdk.integrations.logging import ignore_logger
+    from sentry_sdk.utils import event_from_exception
+
+if TYPE_CHECKING:
+    from sentry_sdk import Scope
+
+LOGGER = "fairlane.jobs"
+"""Where Fairlane logs failed jobs: Sentry would report each of them a second time."""
+ORIGIN = "auto.queue.fairlane"
+SCHEDULE = "schedule:"
+"""How `created_by` of a schedule's jobs begins."""
+SLUG_CHARS = 50
+CRON_FIELDS = 5
+
+
+def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, arguments: bool = False) -> None:
+    """Report dead jobs to Sentry, with `retries` each failed attempt, and with `monitors` the runs of schedules.
+
+    With `arguments` the arguments of a job are sent along, which may be personal data.
+    """
+    ignore_logger(LOGGER)
+
+    @app.jobs.on_enqueue
+    def send_trace(draft: Draft) -> Draft | None:
+        trace = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+        try:
+            return draft.change(headers={name: text for name, text in trace.items() if text})
+        except InvalidOption:  # too long for a header: the job goes without
+            return None
+
+    @app.around_job
+    def in_scope(job: CurrentJob) -> Iterator[None]:
+        if monitors:
+            _check_in(app, job, "in_progress")
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            _describe(scope, job, with_arguments=arguments)
+            transaction = _continued(job)
+            with sentry_sdk.start_transaction(transaction):
+                for name, value in _data(job).items():
+                    transaction.set_data(name, value)
+                try:
+                    yield
+                except (Snooze, Cancel):
+                    transaction.set_status("cancelled")
+                    raise
+                except BaseException:
+                    transaction.set_status("internal_error")
+                    raise
+                transaction.set_status("ok")
+
+    @app.on_failure
+    def report(job: CurrentJob, failed: FailedAttempt) -> None:
+        if failed.is_dead or retries:
+            with sentry_sdk.isolation_scope() as scope:
+                _describe(scope, job, with_arguments=arguments)
+                _continued(job)
+                scope.set_tag("fairlane.is_dead", str(failed.is_dead).lower())
+                scope.set_tag("fairlane.error_class", failed.error_class)
+                event, hint = event_from_exception(
+                    failed.exception,
+                    client_options=sentry_sdk.get_client().options,
+                    mechanism={"type": "fairlane", "handled": False},
+                )
+                event["level"] = "error" if failed.is_dead else "warning"
+                scope.capture_event(event, hint=hint)
+        if monitors and failed.is_dead:
+            _check_in(app, job, "error")
+
+    @app.after_job
+    def completed(job: CurrentJob, result: Any) -> None:
+        if monitors:
+            _check_in(app, job, "ok")
+
+
+def _describe(scope: Scope, job: CurrentJob, *, with_arguments: bool) -> None:
+    """What the events of a job say of it."""
+    scope.set_transaction_name(job.type, source="task")
+    for name, value in (("task", job.type), ("queue", job.queue), ("tenant", job.tenant)):
+        scope.set_tag(f"fairlane.{name}", value)
+    scope.set_tag("correlation_id", job.correlation_id)
+    about: dict[str, Any] = {
+        "id": str(job.id),
+        "task": job.type,
+        "queue": job.queue,
+        "tenant": job.tenant,
+        "attempt": job.attempts + 1,
+        "max_attempts": job.max_attempts,
+        "correlation_id": job.correlation_id,
+        "refs": job.refs,
+    }
+    if with_arguments:
+        about["arguments"] = job.arguments
+    scope.set_context("fairlane_job", about)
+
+
+def _continued(job: CurrentJob) -> Any:
+    """The transaction of an attempt, in the trace of whoever enqueued the job."""
+    return sentry_sdk.continue_trace(dict(job.headers), op="queue.process", name=job.type, source="task", origin=ORIGIN)
+
+
+def _data(job: CurrentJob) -> dict[str, Any]:
+    return {
+        "messaging.system": "fairlane",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": str(job.id),
+        "messaging.message.retry.count": job.attempts,
+    }
+
+
+def _check_in(app: Fairlane, job: CurrentJob, status: Literal["in_progress", "ok", "error"]) -> None:
+    """Report a run of a schedule. All attempts of a job are one run, whose id is the job's."""
+    if not (job.created_by or "").startswith(SCHEDULE):
+        return
+    name = (job.created_by or "").removeprefix(SCHEDULE)
+    declared = app.runtime.schedules.get(name)
+    config: Any = None
+    if declared is not None and len(declared.cron.split()) == CRON_FIELDS:
+        config = {"schedule": {"type": "crontab", "value": declared.cron}, "timezone": declared.timezone}
+    slug = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:SLUG_CHARS]
+    capture_checkin(monitor_slug=slug, check_in_id=job.id.hex, status=status, monitor_config=config)
