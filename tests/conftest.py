@@ -9,6 +9,7 @@ import os
 import hypothesis
 import pytest
 
+from fairlane.stores.sqlite import borrowed
 from tools.requirements import read_rows
 
 ROWS = read_rows()
@@ -16,6 +17,12 @@ ROWS = read_rows()
 hypothesis.settings.register_profile("quick", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000)
 hypothesis.settings.load_profile("long" if os.environ.get("FAIRLANE_LONG") else "quick")
+
+
+@pytest.fixture(autouse=True)
+def no_library_chosen_by_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a test before this one has loaded SQLAlchemy does not choose the SQLite library of this one."""
+    monkeypatch.setattr(borrowed, "USERS_OF_STDLIB", ())
 
 
 @pytest.hookimpl(tryfirst=True)

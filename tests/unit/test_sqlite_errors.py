@@ -78,7 +78,7 @@ def test_a_lock_held_for_less_than_the_timeout_is_waited_for(path: Path, library
 def test_a_lock_held_for_longer_is_an_unavailable_store_and_nothing_is_changed(path: Path, library: Library) -> None:
     store = SqliteStore(path, library=library, busy_timeout_s=0.1)
     op = Enqueue(jobs=(Making().job(),))
-    with another_process_holding(path), pytest.raises(StoreUnavailable, match="another process holds the file locked"):
+    with another_process_holding(path), pytest.raises(StoreUnavailable, match="has not ended its transaction"):
         store.run(op)
     assert waiting(store) == 0
     assert store.run(op).receipts[0].disposition == "created"

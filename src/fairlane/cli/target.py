@@ -133,6 +133,7 @@ def schema_of(settings: Settings) -> Migrator:
 def _in_file(settings: Settings, file: Path) -> Migrator:
     """Opening a store would create a missing file and its schema, so this checks first."""
     from fairlane.core.chance import SystemChance
+    from fairlane.stores.sqlite.borrowed import chosen_library
     from fairlane.stores.sqlite.connection import Database, load
     from fairlane.stores.sqlite.location import located
     from fairlane.stores.sqlite.migrator import SqliteMigrator
@@ -140,7 +141,7 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
     place = located(file)
 
     def read(work: Callable[[Driver], T], /) -> T:
-        connect, _ = load(settings.sqlite_library)
+        connect, _ = load(chosen_library(settings.sqlite_library))
         db = connect(str(place) if place.exists() else ":memory:")
         try:
             return work(db)
@@ -148,7 +149,7 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
             db.close()
 
     def change(work: Callable[[Driver], T], /) -> T:
-        database = Database(place, settings.sqlite_library, PATIENCE_S, SystemChance())
+        database = Database(place, chosen_library(settings.sqlite_library), PATIENCE_S, SystemChance())
         try:
             return database.change_any_schema(work)
         finally:
@@ -159,11 +160,12 @@ def _in_file(settings: Settings, file: Path) -> Migrator:
 
 def spool_depth(settings: Settings) -> SpoolDepth | None:
     """What waits in the spool on this machine; None: it is in memory, or no application has made it yet."""
+    from fairlane.client.store_access import library_of_spool
     from fairlane.stores.failover.spool import FILE, MEMORY, Spool
 
     if settings.spool in (None, MEMORY) or not (Path(settings.spool) / FILE).exists():
         return None
-    spool = Spool(settings.spool, owner=None, library=settings.sqlite_library)
+    spool = Spool(settings.spool, owner=None, library=library_of_spool(settings))
     try:
         return spool.depth()
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -80,14 +80,18 @@ class StoreAccess:
         )
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
-        return self.store.run(_without_secrets(op), on=on)
+        store = self._store
+        if store is None or self.closed:
+            store = self._opened(on)
+        return store.run(_without_secrets(op), on=on)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         store = self._store
         if store is None or self.closed:
             import asyncio  # Imported here: it doubles the import time of fairlane.
 
-            store = await asyncio.to_thread(self._opened)
+            # A connection of the caller's stays in the caller's thread.
+            store = await asyncio.to_thread(self._opened) if on is None else self._opened(on)
         return await store.arun(_without_secrets(op), on=on)
 
     def close(self) -> None:
@@ -101,12 +105,12 @@ class StoreAccess:
         if self._store is not None and self._is_ours:
             await self._store.aclose()
 
-    def _opened(self) -> Store:
+    def _opened(self, on: object | None = None) -> Store:
         with self._opening:
             if self.closed:
                 raise StoreClosed(self.name)
             if self._store is None:
-                self._store = open_with_fallback(self._settings, self._clock)
+                self._store = open_with_fallback(self._settings, self._clock, on)
             return self._store
 
 
@@ -115,18 +119,18 @@ def _without_secrets(op: Op[T]) -> Op[T]:
     return replace(op, notes=without_secrets(notes)) if notes and isinstance(notes, str) else op
 
 
-def open_with_fallback(settings: Settings, clock: Clock | None = None) -> Store:
+def open_with_fallback(settings: Settings, clock: Clock | None = None, on: object | None = None) -> Store:
     """Open the store the settings name, with its spool if they name one.
 
     With `fallback = "memory"` a missing package or an unreachable server leads to the memory store and a
     warning; jobs enqueued then are lost when this process ends. A spool on disk keeps them instead.
     """
     if settings.fallback == "refuse":
-        return _with_spool(settings, _open(settings, settings.url, clock), clock)
+        return _with_spool(settings, _open(settings, settings.url, clock, on), clock)
     store: Store | None = None
     try:
-        store = _open(settings, settings.url, clock)
-        if settings.spool in (None, "memory"):
+        store = _open(settings, settings.url, clock, on)
+        if on is None and settings.spool in (None, "memory"):
             store.run(Check())
     except (MissingExtra, StoreUnavailable) as error:
         if store is not None:
@@ -153,6 +157,11 @@ def _with_spool(settings: Settings, store: Store, clock: Clock | None) -> Store:
     return Failover(store, spool, timeout_s=settings.health_check_timeout_s, clock=clock, on_news=_log)
 
 
+def library_of_spool(settings: Settings) -> Literal["apsw", "stdlib"]:
+    """No application opens the spool through its own library: all processes of the machine use one."""
+    return "apsw" if settings.sqlite_library == "auto" else settings.sqlite_library
+
+
 def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
     """The spool of the settings, which must name one."""
     from fairlane.stores.failover import Spool
@@ -164,7 +173,7 @@ def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
         settings.spool,
         owner=f"{redacted(settings.url)}, {part}",
         capacity=settings.spool_capacity,
-        library=settings.sqlite_library,
+        library=library_of_spool(settings),
         clock=clock,
     )
 
@@ -190,7 +199,7 @@ def _log(news: News) -> None:
                 logger.warning("spooled job %s was refused and stays in the spool: %s", job, reason)
 
 
-def _open(settings: Settings, url: str, clock: Clock | None) -> Store:
+def _open(settings: Settings, url: str, clock: Clock | None, on: object | None = None) -> Store:
     return open_store(
         url,
         clock=clock,
@@ -199,4 +208,5 @@ def _open(settings: Settings, url: str, clock: Clock | None) -> Store:
         statement_timeout_s=settings.statement_timeout_s,
         key_prefix=settings.key_prefix,
         health_check_timeout_s=settings.health_check_timeout_s,
+        on=on,
     )

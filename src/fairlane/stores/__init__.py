@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fairlane.core.clock import Clock
     from fairlane.stores.base import Store
 
-SqliteLibrary = Literal["apsw", "stdlib"]
+SqliteLibrary = Literal["auto", "apsw", "stdlib"]
 
 
 def open_store(
@@ -20,20 +20,25 @@ def open_store(
     *,
     clock: Clock | None = None,
     schema: str = "fairlane",
-    sqlite_library: SqliteLibrary = "apsw",
+    sqlite_library: SqliteLibrary = "auto",
     statement_timeout_s: float = 10.0,
     key_prefix: str = "fairlane",
     health_check_timeout_s: float = 2.0,
+    on: object | None = None,
 ) -> Store:
-    """Make the store that `url` names. Only the chosen store's driver is imported."""
+    """Make the store that `url` names. Only the chosen store's driver is imported.
+
+    `on` is the caller's connection that the first operation runs on: it chooses the SQLite library (`auto`), and
+    nothing of the file is touched on any other connection.
+    """
     named = store_named_by(url)
     given: dict[str, Any] = {} if clock is None else {"clock": clock}
     if named == "memory":
         memory = _load("sqlite", "MemoryStore")
-        return memory(library=sqlite_library, **given)  # type: ignore[no-any-return]
+        return memory(library="apsw" if sqlite_library == "auto" else sqlite_library, **given)  # type: ignore[no-any-return]
     if named == "sqlite":
         sqlite = _load("sqlite", "SqliteStore")
-        return sqlite(sqlite_path(url), library=sqlite_library, **given)  # type: ignore[no-any-return]
+        return sqlite(sqlite_path(url), library=sqlite_library, on=on, **given)  # type: ignore[no-any-return]
     if named == "postgresql":
         with needed_for(f'url = "{redacted(url)}"', "postgres"):
             postgres = _load("postgres", "PostgresStore")

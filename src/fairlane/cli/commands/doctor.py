@@ -189,20 +189,20 @@ def _schema(settings: Settings) -> Iterator[Finding]:
 
 def _sqlite_place(settings: Settings) -> Iterator[Finding]:
     """The library, the journal and the file system of a SQLite store."""
+    from fairlane.stores.sqlite.borrowed import chosen_library
     from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL, load
     from fairlane.stores.sqlite.location import filesystem_of
 
     file = sqlite_file(settings)
     if file is None:
         return
-    connect, version = load(settings.sqlite_library)
+    library = chosen_library(settings.sqlite_library)
+    connect, version = load(library)
     safe = ".".join(map(str, FIRST_SAFE_WAL))
     if tuple(map(int, version.split("."))) >= FIRST_SAFE_WAL:
-        yield Finding("sqlite library", "ok", f"{settings.sqlite_library} with SQLite {version}")
+        yield Finding("sqlite library", "ok", f"{library} with SQLite {version}")
     else:
-        says = (
-            f"{settings.sqlite_library} with SQLite {version}, older than {safe}: the slower rollback journal is used"
-        )
+        says = f"{library} with SQLite {version}, older than {safe}: the slower rollback journal is used"
         yield Finding("sqlite library", "warn", says, 'set sqlite_library = "apsw", or upgrade')
     kind = filesystem_of(file.resolve().parent)
     yield Finding("file system", "ok", f"{file.resolve().parent} is on {kind or 'an unknown file system'}")

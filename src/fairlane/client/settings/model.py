@@ -62,8 +62,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     fallback: Fallback = "refuse"
     """When the store cannot be opened at start: refuse, or continue in memory with a warning. With a spool in a
     directory a server may be away at start, too: its enqueues are spooled."""
-    sqlite_library: SqliteLibrary = "apsw"
-    """Which SQLite library a process uses; two of them on one file can corrupt it."""
+    sqlite_library: SqliteLibrary = "auto"
+    """Which SQLite library a process uses: `apsw`, or Python's own, `stdlib`; two of them on one file can corrupt it.
+    `auto`: the one of the connection that a first enqueue is given, else `stdlib` where SQLAlchemy or Django have
+    loaded it, else `apsw`."""
     statement_timeout_s: _Span = 10.0
     """PostgreSQL: how long one statement may take."""
     health_check_timeout_s: _Span = 2.0

@@ -129,6 +129,21 @@ def load(library: Library) -> tuple[Callable[[str], Driver], str]:
     raise ConfigError(f'sqlite_library = {library!r}: expected "apsw" or "stdlib"')
 
 
+def is_wal_safe(version: str) -> bool:
+    return _as_numbers(version) >= FIRST_SAFE_WAL
+
+
+def keeps_rollback_journal(db: Driver) -> bool:
+    """Whether a process whose library is too old for the write-ahead log uses this file."""
+    if current_state(db).expanded == 0:
+        return False
+    return bool(db.execute("select 1 from fairlane_meta where name = 'rollback_journal'"))
+
+
+def keep_rollback_journal(db: Driver) -> None:
+    db.execute("insert or replace into fairlane_meta values ('rollback_journal', 1)")
+
+
 def _commit(db: Driver) -> None:
     db.execute("commit")
 
@@ -160,6 +175,12 @@ REPLACED = (
 )
 
 
+TOO_OLD = (
+    "SQLite {version} of this process cannot share {place} with those that use it through a newer one: before 3.51.3 "
+    'its write-ahead log was not safe. Set sqlite_library = "apsw" here, or stop them all and start this process first'
+)
+
+
 class Database:
     """Opened when first needed; in a forked child opened anew.
 
@@ -179,10 +200,9 @@ class Database:
         self.place, self.library, self._when_replaced = place, library, when_replaced
         self._wal = Path(f"{place}-wal")
         self._open, self.sqlite_version = load(library)
-        version = _as_numbers(self.sqlite_version)
-        if version < OLDEST_LIBRARY:
+        if _as_numbers(self.sqlite_version) < OLDEST_LIBRARY:
             raise ConfigError(f'SQLite {self.sqlite_version} is too old, 3.35 is needed: set sqlite_library = "apsw"')
-        self.journal_mode = "wal" if version >= FIRST_SAFE_WAL else "truncate"
+        self.journal_mode = "wal" if is_wal_safe(self.sqlite_version) else "truncate"
         self._patience_s = busy_timeout_s
         self._chance = chance
         self._closed = False
@@ -214,6 +234,11 @@ class Database:
     def read_any_schema(self, work: Callable[[Driver], T]) -> T:
         """The same for a file whose tables are not Fairlane's."""
         return self._insist(lambda: self._read(work, self._open_writer))
+
+    @property
+    def is_ready(self) -> bool:
+        """The file is open, with a schema this code can run on."""
+        return self._schema_known and self._writer is not None and not self._closed and self._is_in_place()
 
     def make_ready(self) -> None:
         """Open the file and make sure of its schema, without changing anything else."""
@@ -274,8 +299,8 @@ class Database:
 
     def _ready_writer(self) -> Driver:
         """The writer, once the file holds a schema this code can run on."""
-        if self._schema_known and self._writer is not None and not self._closed and self._is_in_place():
-            return self._writer
+        if self.is_ready and (writer := self._writer) is not None:
+            return writer
         with self._write_lock:
             db = self._open_writer()
             state = current_state(db)
@@ -283,6 +308,8 @@ class Database:
                 transact(db, migrate)
             else:
                 require(state, MIGRATIONS.needed)
+            if self.journal_mode != "wal" and not keeps_rollback_journal(db):
+                transact(db, keep_rollback_journal)
             self._schema_known, self._wal_id = True, _file_id(self._wal)
             return db
 
@@ -318,7 +345,7 @@ class Database:
         db = self._open(str(self.place))
         try:
             db.execute(f"pragma busy_timeout = {TRY_MS}")
-            db.execute(f"pragma journal_mode = {self.journal_mode}")
+            self._set_journal(db)
             db.execute("pragma synchronous = full")
             db.execute("pragma foreign_keys = off")
             db.execute("pragma temp_store = memory")
@@ -328,6 +355,18 @@ class Database:
             db.close()
             raise
         return db
+
+    def _set_journal(self, db: Driver) -> None:
+        """Use the write-ahead log, unless this library, or another process's, is too old to share one."""
+        [(mode,)] = db.execute("pragma journal_mode")
+        if self.journal_mode == "wal" and (mode == "wal" or keeps_rollback_journal(db)):
+            return
+        try:
+            db.execute(f"pragma journal_mode = {self.journal_mode}")
+        except Locked:
+            if mode != "wal":
+                raise
+            raise ConfigError(TOO_OLD.format(version=self.sqlite_version, place=self.place)) from None
 
     def _forget_inherited(self) -> None:
         """In a forked child: let go of the parent's connections without closing them.

@@ -43,7 +43,10 @@ _UNAVAILABLE = {
     15: "the locking protocol failed; is the file on a network file system?",
     23: "not authorised by the application's own SQLite authoriser",
 }
-_LOCKED = {5: "another process holds the file locked", 6: "another connection in this process holds a table locked"}
+_LOCKED = {
+    5: "another connection, here or in another process, has not ended its transaction",
+    6: "another connection in this process holds a table locked",
+}
 _REFUSED = {
     18: "a value is larger than SQLite takes",
     19: "a constraint was violated",

@@ -17,6 +17,7 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
 from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
+from fairlane.stores import SqliteLibrary
 from fairlane.stores.base import Capability
 from fairlane.stores.instants import to_us
 from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are registered as they are imported
@@ -41,7 +42,7 @@ from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are register
     workers,
 )
 from fairlane.stores.sqlite.connection import Database, StoreThread
-from fairlane.stores.sqlite.driver import Driver, Library
+from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
 from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
 from fairlane.stores.sqlite.limits.in_force import LimitCache
@@ -109,8 +110,9 @@ class DatabaseStore(ABC):
 class SqliteStore(DatabaseStore):
     """Keeps jobs in a SQLite file, readable by its owner alone if the store made it.
 
-    `library` is "apsw", or "stdlib" for applications that enqueue through their own sqlite3 connection; one file is
-    never used through both in one process. A change waits up to `busy_timeout_s` for other writers, then raises
+    `library` is "apsw", "stdlib" for applications that open the file through sqlite3, or "auto", which is the one of
+    the two that the application uses; one file is never used through both in one process. `on` is a connection of the
+    caller's that the first operation comes with. A change waits up to `busy_timeout_s` for other writers, then raises
     StoreUnavailable.
     """
 
@@ -121,16 +123,22 @@ class SqliteStore(DatabaseStore):
         self,
         path: str | os.PathLike[str],
         *,
-        library: Library = "apsw",
+        library: SqliteLibrary = "apsw",
         busy_timeout_s: float = 10.0,
         allow_network_filesystem: bool = False,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        on: object | None = None,
     ) -> None:
         place = located(path, allow_network_filesystem=allow_network_filesystem)
-        self._db = Database(place, library, busy_timeout_s, chance or SystemChance(), self._forget_read)
+        chosen = borrowed.chosen_library(library, on)
+        if on is not None:
+            borrowed.check_connection(on, chosen, place)
+        self._db = Database(place, chosen, busy_timeout_s, chance or SystemChance(), self._forget_read)
         self._thread = StoreThread()
         super().__init__(self._db, clock)
+        if on is not None:
+            return  # the file is left to the caller, who may hold it locked, until an operation comes without it
         # A schema that does not fit is reported by the first operation: until then a migrator can be asked for.
         try:
             self._db.make_ready()
@@ -164,12 +172,10 @@ class SqliteStore(DatabaseStore):
 
     def _borrow(self, op: Op[T], on: object) -> T:
         # The wake-ups are dropped: they would come before the caller's commit, and find nothing.
-        self._db.make_ready()
-
         def work(db: Driver) -> T:
             return cast("T", self._handle(db, op, writing=False, on_loan=True)[0])
 
-        return borrowed.borrow(on, self._db.library, self._db.place, work)
+        return borrowed.borrow(on, self._db.library, self._db.place, work, is_ready=self._db.is_ready)
 
     def _wake(self, addresses: Iterable[str]) -> None:
         listener.wake(addresses)

@@ -23,6 +23,7 @@ from fairlane.core.ops import Check
 from fairlane.core.payload.storable import format_traceback
 from fairlane.core.profiles import ANY
 from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
+from fairlane.stores.sqlite.borrowed import chosen_library
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
 from fairlane.worker.board import Board
@@ -92,7 +93,7 @@ def store_address(app: Fairlane) -> StoreAddress:
     return StoreAddress(
         url=settings.url,
         schema=settings.schema,
-        sqlite_library=settings.sqlite_library,
+        sqlite_library=chosen_library(settings.sqlite_library),
         statement_timeout_s=settings.statement_timeout_s,
         key_prefix=settings.key_prefix,
         health_check_timeout_s=settings.health_check_timeout_s,
