@@ -89,3 +89,16 @@ def test_dead_letters_that_failed_alike_are_grouped(scene: Scene, run: Run, answ
     assert (group["count"], group["newest"], group["type"]) == (1, scene.letter, "billing.charge")
     assert group["fingerprint"] in run("dead-letters", "groups", "--url", scene.url).stdout
     assert answer("dead-letters", "groups", "--status", "resolved", "--url", scene.url)["groups"] == []
+
+
+def test_dead_letters_are_acted_on_by_filter_and_by_their_jobs_id(run: Run, answer: Answer, scene: Scene) -> None:
+    fingerprint = answer("dead-letters", "groups", "--url", scene.url)["groups"][0]["fingerprint"]
+    for_all = ("--fingerprint", fingerprint, "--url", scene.url)
+    assert answer("dead-letters", "reprocess", "--dry-run", *for_all) == {"dry_run": True, "matched": 1}
+    assert run("dead-letters", "reprocess", *for_all).exit_code == 2  # asks first
+    shown = run("dead-letters", "show", scene.dead, "--url", scene.url).stdout
+    assert f"dead letter      {scene.letter}" in shown
+    [job] = answer("dead-letters", "reprocess", "--yes", *for_all)["jobs"]
+    assert job["status"] == "pending"
+    assert answer("dead-letters", "discard", "--dry-run", *for_all)["matched"] == 0
+    assert run("dead-letters", "show", scene.waiting, "--url", scene.url).exit_code == 3

@@ -210,3 +210,31 @@ def test_a_snapshot_gives_depth_and_store(answer: Answer, run: Run, scene: Scene
         "spool_age_s": 0.0,
     }
     assert "depth         2" in run("snapshot", "--url", scene.url).stdout
+
+
+def test_all_jobs_that_match_are_acted_on_after_their_number_was_shown(run: Run, answer: Answer, url: str) -> None:
+    with Fairlane(url) as app:
+        task = app.task(name="mail.send")(lambda: None)
+        for tenant in ("acme", "globex"):
+            app.enqueue_many(task.using(tenant=tenant).bind() for _ in range(5))
+    dry = answer("jobs", "cancel", "tenant:acme", "status:pending", "--dry-run", "--url", url)
+    assert dry == {"dry_run": True, "matched": 5}
+    refused = run("jobs", "cancel", "tenant:acme", "--url", url)
+    assert (refused.exit_code, "Cancel 5 jobs? Nothing was changed" in refused.stderr) == (2, True)
+    assert answer("jobs", "list", "status:cancelled", "--url", url)["jobs"] == []
+    acts = answer("jobs", "cancel", "tenant:acme", "--yes", "--notes", "a mistake", "--url", url)
+    assert {job["tenant"] for job in acts["jobs"]} == {"acme"}
+    assert len(answer("jobs", "list", "status:cancelled", "--url", url)["jobs"]) == 5
+    again = run("jobs", "cancel", "tenant:acme", "status:pending", "--yes", "--url", url)
+    assert (again.exit_code, again.stdout) == (0, "0 jobs to cancel; nothing was changed\n")
+    buried = run("jobs", "bury", "since:1h", "type:mail.send", "status:pending", "--reason", "x", "--yes", "--url", url)
+    assert (buried.exit_code, buried.stdout.count(" dead\n")) == (0, 5)
+    assert run("jobs", "retry", "status:dead", "--dry-run", "--url", url).stdout.startswith("5 jobs to retry;")
+
+
+def test_more_jobs_than_one_call_takes_are_acted_on(run: Run, url: str) -> None:
+    with Fairlane(url) as app:
+        task = app.task(name="mail.send")(lambda: None)
+        app.enqueue_many(task.bind() for _ in range(1_100))
+    ran = run("jobs", "cancel", "type:mail.send", "--yes", "--url", url)
+    assert (ran.exit_code, ran.stdout.count("cancelled")) == (0, 1_100)

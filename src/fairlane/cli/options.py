@@ -11,21 +11,18 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial, wraps
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from fairlane.cli.output import USAGE, Failed, Printer, exit_code_of_refusal, progress
 from fairlane.cli.target import At
-from fairlane.core.text import one_line
+from fairlane.core.text import one_line, plural
 from fairlane.errors import FairlaneError
 
 if TYPE_CHECKING:
-    from fairlane.client.admin.bulk_acts import ManyActs, OnEach
-    from fairlane.client.app import Fairlane
-
-T = TypeVar("T")
+    from fairlane.client.admin.bulk_acts import ManyActs, OnEach, RefusedAct
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,6 +123,17 @@ def prints(command: F) -> F:
     def run(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         return command(*args, out=Printer(as_json=as_json), **kwargs)
 
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)  # type: ignore[return-value]
+
+
+def lists(command: F) -> F:
+    """`--json` and `--wide`, handed to the command as a printer, `out`."""
+
+    @wraps(command)
+    def run(*args: Any, as_json: bool, wide: bool, **kwargs: Any) -> Any:
+        return command(*args, out=Printer(as_json=as_json, wide=wide), **kwargs)
+
+    run = click.option("--wide", is_flag=True, help="Whole ids and all columns, however narrow the terminal is.")(run)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)  # type: ignore[return-value]
 
 
@@ -260,43 +268,111 @@ def _relative(text: str, sign: int) -> timedelta | None:
 
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; show how many it would be.")
 
 
 def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F], F]:
     """The parameters of an act on one or several targets: ids, the act's own options, and the common ones."""
 
     def decorate(command: F) -> F:
-        for option in (prints, at_store, in_scope, acts, _yes, *reversed(options), ids):
+        for option in (prints, at_store, in_scope, acts, _dry_run, _yes, *reversed(options), ids):
             command = option(command)
         return command
 
     return decorate
 
 
+class Bulk(NamedTuple):
+    """What a bulk act does to what, and how its results are shown."""
+
+    verb: str
+    noun: str
+    name: str
+    """Of the results in JSON."""
+    line: Callable[[Any], str]
+
+    def question(self, number: int) -> str:
+        return f"{self.verb.capitalize()} {plural(number, self.noun)}?"
+
+
 def act_on_several(
-    question: str,
-    act: Callable[[Fairlane, OnEach], ManyActs[T]],
+    bulk: Bulk,
+    act: Callable[..., ManyActs[Any]],
     *,
-    several: bool,
-    name: str,
-    line: Callable[[T], str],
+    number: int | None = None,
+    question: str | None = None,
     yes: bool,
+    dry_run: bool,
     at: At,
     out: Printer,
 ) -> None:
-    """Ask if there are several, then act on each. A refusal stops no other; the first one sets the exit code."""
-    if several:
-        confirmed(question, yes=yes)
-    with at.client() as client, progress(question.rstrip("?") if several else None) as report:
-        acts = act(client, report)
-    if not several and acts.refused:
-        raise Failed(acts.refused[0].message, exit_code_of_refusal(acts.refused[0].code))
-    for refusal in acts.refused:
+    """Ask if there are several, then act on each: on `number` targets, or, if that is not known, asking `question`.
+
+    A refusal stops no other; the first one sets the exit code. `act` gets the client, `dry_run` and `on_each`.
+    """
+    asked = None if number == 1 else question or bulk.question(number or 0)
+    if asked is not None and not dry_run:
+        confirmed(asked, yes=yes)
+    with at.client() as client, progress(None if asked is None else asked.rstrip("?")) as report:
+        done = act(client, dry_run=dry_run, on_each=report)
+    if dry_run:
+        _would(bulk, done.matched, out)
+    else:
+        _report(bulk, done.done, done.refused, out, alone=number == 1)
+
+
+def act_on_matching(
+    bulk: Bulk, act: Callable[..., ManyActs[Any]], *, yes: bool, dry_run: bool, at: At, out: Printer
+) -> None:
+    """Count what matches, ask, and act on each. `act` is called page by page, with `before` beside the others."""
+    with at.client() as client:
+        number, before = 0, None
+        while True:
+            found = act(client, dry_run=True, before=before)
+            number, before = number + found.matched, found.next
+            if before is None:
+                break
+        if dry_run or number == 0:
+            _would(bulk, number, out)
+            return
+        confirmed(bulk.question(number), yes=yes)
+        done: list[Any] = []
+        refused: list[RefusedAct] = []
+        with progress(bulk.question(number).rstrip("?")) as report:
+            while True:
+                behind = len(done) + len(refused)
+                some = act(
+                    client,
+                    dry_run=False,
+                    before=before,
+                    on_each=lambda of, _, behind=behind: report(behind + of, number),
+                )
+                done, refused, before = [*done, *some.done], [*refused, *some.refused], some.next
+                if before is None:
+                    break
+    _report(bulk, tuple(done), tuple(refused), out)
+
+
+def _add_progress(report: OnEach, behind: int, number: int, done: int, _: int) -> None:
+    report(behind + done, number)
+
+
+def _would(bulk: Bulk, number: int, out: Printer) -> None:
+    data = {"dry_run": True, "matched": number}
+    out.answer(data, f"{plural(number, bulk.noun)} to {bulk.verb}; nothing was changed")
+
+
+def _report(
+    bulk: Bulk, done: tuple[Any, ...], refused: tuple[RefusedAct, ...], out: Printer, *, alone: bool = False
+) -> None:
+    if alone and refused:
+        raise Failed(refused[0].message, exit_code_of_refusal(refused[0].code))
+    for refusal in refused:
         out.note(f"fairlane: {one_line(refusal.message)}")
     if out.as_json:
-        out.data({name: acts.done, "refused": acts.refused})
+        out.data({bulk.name: done, "refused": refused})
     else:
-        for done in acts.done:
-            out.line(line(done))
-    if acts.refused:
-        raise click.exceptions.Exit(exit_code_of_refusal(acts.refused[0].code))
+        for one in done:
+            out.line(bulk.line(one))
+    if refused:
+        raise click.exceptions.Exit(exit_code_of_refusal(refused[0].code))

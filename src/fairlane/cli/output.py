@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,8 +161,8 @@ def facts_of(record: Struct, *, without: Container[str] = (), style: Style = PLA
 class Printer:
     """Where the output of a command goes. Rich tables on a terminal, plain columns anywhere else."""
 
-    def __init__(self, *, as_json: bool = False) -> None:
-        self.as_json = as_json
+    def __init__(self, *, as_json: bool = False, wide: bool = False) -> None:
+        self.as_json, self.wide = as_json, wide
 
     @cached_property
     def console(self) -> Console | None:
@@ -187,17 +187,25 @@ class Printer:
         click.echo(printable(text, keep=_KEPT), err=True)
 
     def table(
-        self, titles: Sequence[str], rows: Iterable[Sequence[object]], *, drops: Sequence[str] | None = None
+        self,
+        titles: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        drops: Sequence[str] = (),
+        short_ids: Sequence[str] = (),
     ) -> None:
-        """Print a table; on a narrow terminal ids are shortened, then the columns of `drops` left out, in their order.
+        """Print a table that fits the terminal, unless it is to be wide.
 
-        With an empty `drops` every line is as wide as it has to be.
+        Ids are shortened, to `short_ids` or their last block; then columns of `drops` are left out, in their order;
+        then the longest cells are cut. No word is broken over two lines.
         """
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
         if self.console is not None:
-            shown = _fitted([list(titles), *cells], drops or (), self.console.width)
-            left_out = [title for title in titles if title not in shown[0]]
-            self._rich_table(self.console, shown[0], shown[1:], width=_width(shown) if drops == () else None)
+            table = [list(titles), *cells]
+            shown = table if self.wide else _fitted(table, drops, short_ids, self.console.width)
+            full = {title for title, *cells in zip(*table, strict=True) if any(cells)}
+            left_out = [title for title in titles if title in full and title not in shown[0]]
+            self._rich_table(self.console, shown[0], shown[1:], width=_width(shown) if self.wide else None)
             if left_out:
                 self.note(f"left out: {', '.join(left_out)}; --wide shows all")
             return
@@ -210,13 +218,15 @@ class Printer:
         columns: Sequence[Column],
         records: Iterable[Any],
         style: Style = PLAIN,
-        drops: Sequence[str] | None = None,
+        drops: Sequence[str] = (),
     ) -> None:
-        """Print a table of records, a column for each field named."""
+        """Print a table of records, a column for each field named. A job's number is its short id."""
+        records = tuple(records)
         titled = [(heading(column), column) if isinstance(column, str) else column for column in columns]
         readers = [_reader(source, style) for _, source in titled]
         rows = [[read(record) for read in readers] for record in records]
-        self.table([title for title, _ in titled], rows, drops=drops)
+        short_ids = [str(record.seq) for record in records if hasattr(record, "seq")]
+        self.table([title for title, _ in titled], rows, drops=drops, short_ids=short_ids)
 
     def listing(
         self,
@@ -227,7 +237,7 @@ class Printer:
         empty: str,
         style: Style = PLAIN,
         turn: str = "--before",
-        drops: Sequence[str] | None = None,
+        drops: Sequence[str] = (),
     ) -> None:
         """Print a page whose field `name` holds the records, or a tuple of records: as JSON or as a table.
 
@@ -276,8 +286,7 @@ class Printer:
 
         table = Table(box=None, header_style="bold underline", padding=(0, 2, 0, 0))
         for title in titles:
-            # People copy ids: never cut or wrap them.
-            table.add_column(title, no_wrap=title == "id", overflow="fold")
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
         for row in rows:
             table.add_row(*[Text(cell, style=STYLES.get(cell, "")) for cell in row])
         if width is not None:
@@ -285,27 +294,63 @@ class Printer:
         console.print(table)
 
 
-def _fitted(table: list[list[str]], drops: Sequence[str], width: int) -> list[list[str]]:
-    """The table, titles first, made narrower until it fits: ids by their last block, then without columns."""
-    steps: list[Callable[[list[list[str]]], list[list[str]]]] = [_with_short_ids] if drops else []
-    steps += [partial(_without, title=title) for title in drops]
-    for step in steps:
-        if _width(table) <= width:
+LEAST = 20
+"""A cell is not cut shorter than this as long as there is a column that may be left out."""
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _fitted(table: list[list[str]], drops: Sequence[str], short_ids: Sequence[str], width: int) -> list[list[str]]:
+    """The table, titles first, made narrower until it fits."""
+    if _width(table) <= width:
+        return table
+    table = _with_short_ids(table, short_ids)
+    empty = [title for title, *cells in zip(*table, strict=True) if cells and not any(cells)]
+    for title in (*empty, *drops):
+        if _width(_cut(table, [max(LEAST, len(name)) for name in table[0]])) <= width:
             break
-        table = step(table)
-    return table
+        table = _without(table, title)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    floors = [_floor(column, width) for column, width in zip(zip(*table, strict=True), widths, strict=True)]
+    while (excess := sum(widths) + 2 * len(widths) - width) > 0:
+        room = [one - floor for one, floor in zip(widths, floors, strict=True)]
+        if not any(room):
+            break
+        longest = max((one, at) for at, one in enumerate(widths) if room[at])[1]
+        next_longest = max((one for at, one in enumerate(widths) if room[at] and at != longest), default=0)
+        least = max(floors[longest], min(next_longest, widths[longest] - 1))
+        widths[longest] = max(widths[longest] - excess, least)
+    return _cut(table, widths)
+
+
+def _floor(column: Sequence[str], width: int) -> int:
+    """How narrow a column may become: ids, titles, instants, numbers and short words stay whole."""
+    is_whole = column[0] in ("id", "setting") or any(map(_INSTANT.fullmatch, column))
+    return width if is_whole else min(width, max(len(column[0]), 12))
 
 
 def _width(table: list[list[str]]) -> int:
     return sum(max(len(row[at]) for row in table) + 2 for at in range(len(table[0])))
 
 
-def _with_short_ids(table: list[list[str]]) -> list[list[str]]:
+def _with_short_ids(table: list[list[str]], short_ids: Sequence[str]) -> list[list[str]]:
     titles, *rows = table
-    if "id" not in titles:
-        return table
-    at = titles.index("id")
-    return [titles, *([*row[:at], row[at].rpartition("-")[2], *row[at + 1 :]] for row in rows)]
+    at = titles.index("id") if "id" in titles and len(short_ids) == len(rows) else None
+    short = [[cell.rpartition("-")[2] if _UUID.fullmatch(cell) else cell for cell in row] for row in rows]
+    if at is not None:
+        short = [[*row[:at], short_id, *row[at + 1 :]] for row, short_id in zip(short, short_ids, strict=True)]
+    return [titles, *short]
+
+
+def _cut(table: list[list[str]], widths: Sequence[int]) -> list[list[str]]:
+    return [[_cut_cell(cell, width) for cell, width in zip(row, widths, strict=True)] for row in table]
+
+
+def _cut_cell(cell: str, width: int) -> str:
+    """Of a name the end, which tells it from its neighbours; of words the beginning."""
+    if len(cell) <= width:
+        return cell
+    return cell[: width - 1].rstrip() + "…" if " " in cell else "…" + cell[len(cell) - width + 1 :]
 
 
 def _without(table: list[list[str]], title: str) -> list[list[str]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
-from fairlane.cli.output import Printer, instant, shortened
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints, read_span
+from fairlane.cli.output import Printer, Style, instant, shortened
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ def alerts() -> None:
 @alerts.command("list")
 @click.option("--all", "also_resolved", is_flag=True, help="Include resolved alerts.")
 @at_store
-@prints
+@lists
 def list_alerts(also_resolved: bool, at: At, out: Printer) -> None:
     """List firing and pending alerts, and silenced rules."""
     with at.client() as client:
-        found = client.alerts.list()
+        found, now = client.alerts.list(), client.runtime.clock.now()
     if out.as_json:
         out.data(found)
         return
     shown = [alert for alert in found.alerts if also_resolved or alert.state != "resolved"]
     if shown:
-        out.records(COLUMNS, shown)
+        out.records(COLUMNS, shown, Style(now))
     else:
         out.note("no alert is firing")
     _show_silences(found, out)

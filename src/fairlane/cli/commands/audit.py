@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, at_store, in_scope, paged, prints
+from fairlane.cli.options import SuggestingGroup, at_store, in_scope, lists, paged, prints
 from fairlane.cli.output import Failed, Printer, count, plural
 from fairlane.cli.target import At
 
@@ -37,7 +37,7 @@ def audit() -> None:
 @paged
 @in_scope
 @at_store
-@prints
+@lists
 def list_records(
     action: str | None, target: str | None, tenant: str | None, limit: int, before: int | None, at: At, out: Printer
 ) -> None:
@@ -45,7 +45,7 @@ def list_records(
     with at.client() as client:
         page = client.audit.list(tenant=tenant, action=action, target=target, before=before, limit=limit)
     empty = "no audit record matches" if action or target or tenant else "there are no audit records"
-    out.listing("records", page, COLUMNS, empty=empty)
+    out.listing("records", page, COLUMNS, empty=empty, drops=("id", "tenant"))
 
 
 @audit.command("verify")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
 from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style
 from fairlane.cli.target import At
 from fairlane.errors import nearest
@@ -30,7 +30,7 @@ def breakers() -> None:
 
 @breakers.command("list")
 @at_store
-@prints
+@lists
 def list_breakers(at: At, out: Printer) -> None:
     """List breakers by name: closed, open, or half open while trial calls run."""
     with at.client() as client:

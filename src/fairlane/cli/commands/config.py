@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.options import at_store, prints
+from fairlane.cli.options import at_store, lists
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 from fairlane.core.text import one_line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--changed", is_flag=True, help="Leave the defaults out.")
 @at_store
-@prints
+@lists
 def config(changed: bool, at: At, out: Printer) -> None:
     """Show each setting and where it came from, without passwords.
 

@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.commands.jobs import job_facts, show_attempts
+from fairlane.cli.commands.jobs import checked_id, job_facts, show_attempts, whole_id
 from fairlane.cli.options import (
+    Bulk,
     SuggestingGroup,
+    act_on_matching,
     act_on_several,
     at_store,
     in_scope,
+    lists,
     of_several,
     paged,
-    prints,
     queue_option,
     type_option,
 )
-from fairlane.cli.output import Printer, Style, count, facts_of, plural
+from fairlane.cli.output import Printer, Style, count, facts_of
 from fairlane.cli.target import At
 from fairlane.core.job import DeadLetter, Job
-from fairlane.errors import DeadLetterNotFound
+from fairlane.errors import DeadLetterNotFound, JobNotFound
 
 if TYPE_CHECKING:
+    from fairlane.client.admin.bulk_acts import ManyActs
     from fairlane.client.admin.dead_letters import DeadLetterVerb
+    from fairlane.client.app import Fairlane
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +38,7 @@ DROPS = ("acknowledged by", "error type", "status", "tenant")
 """Columns that a narrow terminal leaves out, this one first."""
 GROUP_COLUMNS = ("fingerprint", "type", "count", "tenants", "first_at", "last_at", "error_type", "reason")
 
-ids = click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="ID...")
+ids = click.argument("ids", nargs=-1, metavar="[ID]...")
 
 
 @click.group("dead-letters", cls=SuggestingGroup)
@@ -65,14 +69,11 @@ def _filters(command: F) -> F:
 
 @dead_letters.command("list")
 @_filters
-@click.option("--wide", is_flag=True, help="All columns, however narrow the terminal is.")
 @paged
 @in_scope
 @at_store
-@prints
-def list_dead_letters(
-    tenant: str | None, limit: int, before: int | None, wide: bool, at: At, out: Printer, **filters: Any
-) -> None:
+@lists
+def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At, out: Printer, **filters: Any) -> None:
     """List dead letters, newest first."""
     from fairlane.core.ops import COUNT_CAP
 
@@ -81,22 +82,24 @@ def list_dead_letters(
         page = client.dead_letters.list(tenant=tenant, before=before, limit=limit, **given)
         now = client.runtime.clock.now()
     empty = "no dead letter matches" if given or tenant else "there are no dead letters"
-    out.listing("dead_letters", page, COLUMNS, empty=empty, style=Style(now), drops=() if wide else DROPS)
+    out.listing("dead_letters", page, COLUMNS, empty=empty, style=Style(now), drops=DROPS)
     if page.dead_letters and not out.as_json:
         out.note(f"{count(page.total, COUNT_CAP)} in total; `fairlane dead-letters show ID` shows one in full")
 
 
 @dead_letters.command()
-@click.argument("id", type=click.IntRange(1, 2**63 - 1))
+@click.argument("id")
 @in_scope
 @at_store
-@prints
-def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
-    """Show one dead letter, its job and all its attempts."""
+@lists
+def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
+    """Show one dead letter, given by its id or its job's, with the job and all its attempts."""
+    given = checked_id(id)
     with at.client() as client:
-        detail = client.dead_letters.get(id, tenant=tenant)
+        letter = _letter_id(client, given, tenant)
+        detail = client.dead_letters.get(letter, tenant=tenant)
     if detail is None:
-        raise DeadLetterNotFound(id)
+        raise DeadLetterNotFound(letter)
     if out.as_json:
         out.data(detail)
         return
@@ -111,7 +114,7 @@ def show(id: int, tenant: str | None, at: At, out: Printer) -> None:
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
 @in_scope
 @at_store
-@prints
+@lists
 def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any) -> None:
     """Group dead letters with the same fingerprint, largest group first.
 
@@ -119,32 +122,34 @@ def groups(tenant: str | None, limit: int, at: At, out: Printer, **filters: Any)
     """
     with at.client() as client:
         found = client.dead_letters.groups(tenant=tenant, limit=limit, **filters)
-    out.listing("groups", found, GROUP_COLUMNS, empty="no dead letter matches")
+        now = client.runtime.clock.now()
+    drops = ("first", "error type", "tenants")
+    out.listing("groups", found, GROUP_COLUMNS, empty="no dead letter matches", style=Style(now), drops=drops)
 
 
 @dead_letters.command()
-@of_several(ids)
+@of_several(ids, _filters)
 def reprocess(**given: Any) -> None:
     """Create a new job from each. A repeated call returns that job unless it is dead, cancelled or removed."""
     _act("reprocess", name="jobs", **given)
 
 
 @dead_letters.command()
-@of_several(ids)
+@of_several(ids, _filters)
 def discard(**given: Any) -> None:
     """Close dead letters as discarded: no retry is worthwhile."""
     _act("discard", **given)
 
 
 @dead_letters.command()
-@of_several(ids)
+@of_several(ids, _filters)
 def resolve(**given: Any) -> None:
     """Close dead letters as resolved."""
     _act("resolve", **given)
 
 
 @dead_letters.command()
-@of_several(ids)
+@of_several(ids, _filters)
 def acknowledge(**given: Any) -> None:
     """Record who is responsible for dead letters; later calls do not replace the first name."""
     _act("acknowledge", **given)
@@ -152,29 +157,61 @@ def acknowledge(**given: Any) -> None:
 
 def _act(
     verb: DeadLetterVerb,
-    ids: tuple[int, ...],
+    ids: tuple[str, ...],
     yes: bool,
+    dry_run: bool,
+    by: str,
+    notes: str | None,
+    tenant: str | None,
     at: At,
     out: Printer,
     name: str = "dead_letters",
-    **about: Any,
+    **options: Any,
 ) -> None:
+    """Act on dead letters given by id, or on all that match; these wait for review, unless --status is given."""
+
     def line(done: DeadLetter | Job) -> str:
         if isinstance(done, Job):
             return f"{done.id}  {done.type}  {done.status}"
         who = f", acknowledged by {done.acknowledged_by}" if verb == "acknowledge" else ""
         return f"{done.id}  {done.job.type}  {done.status}{who}"
 
-    act_on_several(
-        f"{verb.capitalize()} {plural(len(ids), 'dead letter')}?",
-        lambda client, on_each: client.dead_letters.act_on_many(verb, ids, on_each=on_each, **about),
-        several=len(ids) > 1,
-        name=name,
-        line=line,
+    filters = {name: value for name, value in options.items() if value is not None}
+    if bool(ids) == bool(filters):
+        raise click.UsageError("give ids or filters, one of them", click.get_current_context())
+    about: dict[str, Any] = {"by": by, "notes": notes, "tenant": tenant}
+    bulk = Bulk(verb, "dead letter", name, line)
+    if ids:
+        given = [checked_id(text) for text in ids]
+
+        def act(client: Fairlane, **how: Any) -> ManyActs[DeadLetter | Job]:
+            letters = [_letter_id(client, text, tenant) for text in given]
+            return client.dead_letters.act_on_many(verb, letters, **how, **about)
+
+        act_on_several(bulk, act, number=len(given), yes=yes, dry_run=dry_run, at=at, out=out)
+        return
+    from fairlane.client.admin.filters import dead_letter_filter
+
+    where = dead_letter_filter({"status": "pending_review", **filters})
+    act_on_matching(
+        bulk,
+        lambda client, **how: client.dead_letters.act_on_many(verb, where=where, **how, **about),
         yes=yes,
+        dry_run=dry_run,
         at=at,
         out=out,
     )
+
+
+def _letter_id(client: Fairlane, text: str, tenant: str | None) -> int:
+    """The dead letter's id, which is its job's number: given as such, or by the job's id or a part of it."""
+    if text.isdecimal() and len(text) < 12:
+        return int(text)
+    target = whole_id(client, text, tenant)
+    job = client.jobs.get(target, tenant=tenant)
+    if job is None:
+        raise JobNotFound(target)
+    return job.seq
 
 
 def _facts(letter: DeadLetter) -> Iterator[tuple[str, object]]:

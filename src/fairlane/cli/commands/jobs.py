@@ -12,11 +12,14 @@ import click
 from click.core import ParameterSource
 
 from fairlane.cli.options import (
+    Bulk,
     SuggestingGroup,
+    act_on_matching,
     act_on_several,
     at_store,
     in_scope,
     instant_back,
+    lists,
     of_several,
     paged,
     prints,
@@ -24,7 +27,7 @@ from fairlane.cli.options import (
     read_span,
     type_option,
 )
-from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style, facts_of, indented, instant, plural, span
+from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style, facts_of, indented, instant, span
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
 from fairlane.core.ops import MAX_PAGE
@@ -33,10 +36,11 @@ from fairlane.core.tracebacks import folded
 from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:
-    from fairlane.client.admin.bulk_acts import ManyActs, OnEach
+    from fairlane.client.admin.bulk_acts import ManyActs
     from fairlane.client.admin.jobs import JobVerb
     from fairlane.client.app import Fairlane
     from fairlane.core.clock import Clock
+    from fairlane.core.ids import JobId
     from fairlane.core.job import Attempt, Job
     from fairlane.core.ops import JobDetail
 
@@ -71,9 +75,11 @@ JOB_FILTERS = (
 NEWEST = 1_000
 """Jobs among which a part of an id is looked for."""
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,10}")
+"""Shorter than the last block of an id, whose first block begins with 0."""
 _PART_OF_ID = re.compile(r"[0-9a-f][0-9a-f-]{5,35}")
 
-ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
+ids = click.argument("targets", nargs=-1, required=True, metavar="ID|NAME:VALUE...")
 
 
 @click.group(cls=SuggestingGroup)
@@ -97,17 +103,15 @@ def jobs() -> None:
     "--since", type=instant_back, metavar="WHEN", help="Enqueued at or after: an instant, or a span such as 1h."
 )
 @click.option("--until", type=instant_back, metavar="WHEN", help="Enqueued before.")
-@click.option("--wide", is_flag=True, help="Whole ids and all columns, however narrow the terminal is.")
 @paged
 @in_scope
 @at_store
-@prints
+@lists
 def list_jobs(
     words: tuple[str, ...],
     tenant: str | None,
     limit: int,
     before: int | None,
-    wide: bool,
     at: At,
     out: Printer,
     **options: Any,
@@ -121,22 +125,24 @@ def list_jobs(
 
     filters = _merged({**options, "tenant": tenant}, filter_words(words, JOB_FILTERS))
     with at.client() as client:
+        if "parent" in filters:
+            filters["parent"] = whole_id(client, checked_id(str(filters["parent"])), tenant)
         asked = _for_client(filters, client.runtime.clock)
         page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
     empty = "no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one"
-    out.listing("jobs", page, COLUMNS, empty=empty, style=Style(now), drops=() if wide else DROPS)
+    out.listing("jobs", page, COLUMNS, empty=empty, style=Style(now), drops=DROPS)
 
 
 @jobs.command()
 @click.argument("id")
 @in_scope
 @at_store
-@prints
+@lists
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one job with all its attempts."""
-    given = _checked_id(id)
+    given = checked_id(id)
     with at.client() as client:
-        target = _whole_id(client, given, tenant)
+        target = whole_id(client, given, tenant)
         detail = client.jobs.detail(target, tenant=tenant)
     if detail is None:
         raise JobNotFound(target)
@@ -155,10 +161,10 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @prints
 def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Explain why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
-    job_id = _checked_id(job_id)
+    job_id = checked_id(job_id)
     app = at.application()
     with at.client() as client:
-        target = _whole_id(client, job_id, tenant)
+        target = whole_id(client, job_id, tenant)
         explanation = client.jobs.why(target, tenant=tenant, rules=None if app is None else app.runtime)
     if out.as_json:
         out.data(explanation)
@@ -172,7 +178,10 @@ def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
 @jobs.command()
 @of_several(ids)
 def cancel(**given: Any) -> None:
-    """Cancel waiting jobs; ask running ones to stop."""
+    """Cancel waiting jobs; ask running ones to stop.
+
+    Jobs are given by id, or by filters as in `fairlane jobs list`: all that match, after their number was shown.
+    """
     _act("cancel", **given)
 
 
@@ -219,54 +228,70 @@ def bury(**given: Any) -> None:
 
 @jobs.command()
 @of_several(
-    click.argument("ids", nargs=-1, metavar="[ID]..."),
+    click.argument("targets", nargs=-1, metavar="[ID|NAME:VALUE]..."),
     click.option(
         "--running-longer-than", type=read_span, metavar="SPAN", help="All that have run for longer, instead of ids."
     ),
 )
 def reset(
-    ids: tuple[str, ...], running_longer_than: timedelta | None, yes: bool, at: At, out: Printer, **about: Any
+    targets: tuple[str, ...],
+    running_longer_than: timedelta | None,
+    yes: bool,
+    dry_run: bool,
+    at: At,
+    out: Printer,
+    **about: Any,
 ) -> None:
     """Take running jobs from their worker: they become ready at once and no attempt is counted.
 
     Writes of the old attempt are ignored.
     """
-    if (running_longer_than is None) == (not ids):
-        raise click.UsageError("give ids or --running-longer-than, one of them", click.get_current_context())
+    if (running_longer_than is None) == (not targets):
+        raise click.UsageError("give ids, filters or --running-longer-than, one of them", click.get_current_context())
     if running_longer_than is None:
-        _act("reset", ids, yes, at, out, **about)
+        _act("reset", targets, yes, dry_run, at, out, **about)
         return
     act_on_several(
-        f"Reset every job that has run for longer than {span(running_longer_than)}?",
-        lambda client, on_each: client.jobs.reset_many(
-            running_longer_than=running_longer_than, on_each=on_each, **about
-        ),
-        several=True,
-        name="jobs",
-        line=job_line,
+        Bulk("reset", "job", "jobs", job_line),
+        lambda client, **options: client.jobs.reset_many(running_longer_than=running_longer_than, **options, **about),
+        question=f"Reset every job that has run for longer than {span(running_longer_than)}?",
         yes=yes,
+        dry_run=dry_run,
         at=at,
         out=out,
     )
 
 
-def _act(verb: JobVerb, ids: tuple[str, ...], yes: bool, at: At, out: Printer, **about: Any) -> None:
-    given = [_checked_id(text) for text in ids]
+def _act(verb: JobVerb, targets: tuple[str, ...], yes: bool, dry_run: bool, at: At, out: Printer, **about: Any) -> None:
+    """Act on jobs given by id, or on all that match filters written as words."""
+    words = [target for target in targets if ":" in target]
+    if words and len(words) < len(targets):
+        raise click.UsageError("give ids or filters, not both", click.get_current_context())
+    if not words:
+        given = [checked_id(text) for text in targets]
+        act_on_several(
+            Bulk(verb, "job", "jobs", job_line),
+            lambda client, **options: client.jobs.act_on_many(
+                verb, [whole_id(client, text, about["tenant"]) for text in given], **options, **about
+            ),
+            number=len(given),
+            yes=yes,
+            dry_run=dry_run,
+            at=at,
+            out=out,
+        )
+        return
+    from fairlane.client.admin.filters import filter_words, job_filter
 
-    def act(client: Fairlane, on_each: OnEach) -> ManyActs[Job]:
-        targets = [_whole_id(client, text, about["tenant"]) for text in given]
-        return client.jobs.act_on_many(verb, targets, on_each=on_each, **about)
+    filters = filter_words(words, JOB_FILTERS)
+    if "tenant" in filters:
+        about["tenant"] = filters.pop("tenant")
 
-    act_on_several(
-        f"{verb.capitalize()} {plural(len(given), 'job')}?",
-        act,
-        several=len(given) > 1,
-        name="jobs",
-        line=job_line,
-        yes=yes,
-        at=at,
-        out=out,
-    )
+    def act(client: Fairlane, **options: Any) -> ManyActs[Job]:
+        where = job_filter(_for_client(filters, client.runtime.clock))
+        return client.jobs.act_on_many(verb, where=where, **options, **about)
+
+    act_on_matching(Bulk(verb, "job", "jobs", job_line), act, yes=yes, dry_run=dry_run, at=at, out=out)
 
 
 def _merged(options: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,31 +316,42 @@ def _for_client(filters: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     return asked
 
 
-def _whole_id(client: Fairlane, text: str, tenant: str | None) -> UUID:
-    """The job's id: given in full, or by its beginning or end if it is one of the newest jobs."""
+def whole_id(client: Fairlane, text: str, tenant: str | None) -> UUID:
+    """The job's id: given in full, by its number, or by its beginning or end if it is one of the newest jobs."""
     if _ID.fullmatch(text):
         return UUID(text)
-    found: set[UUID] = set()
-    before: int | None = None
-    for _ in range(NEWEST // MAX_PAGE):
-        page = client.jobs.list(tenant=tenant, before=before, limit=MAX_PAGE)
-        found |= {job.id for job in page.jobs if str(job.id).startswith(text) or str(job.id).endswith(text)}
-        before = page.next
-        if before is None:
-            break
+    found: set[JobId] = set()
+    if _NUMBER.fullmatch(text):
+        newest = client.jobs.list(tenant=tenant, before=int(text) + 1, limit=1).jobs
+        found = {job.id for job in newest if job.seq == int(text)}
+    if not found and _PART_OF_ID.fullmatch(text):
+        found = _of_newest(client, text, tenant)
     if len(found) > 1:
         raise InvalidOption("ID", text, f"more of it: {len(found)} of the newest jobs have an id like that")
     if not found:
-        where = f"none of the newest {NEWEST:,} jobs has an id that begins or ends like that"
+        where = f"none has this number, and none of the newest {NEWEST:,} an id like that"
         raise Failed(f'no job "{text}": {where}; give it in full', NOT_FOUND)
     return found.pop()
 
 
-def _checked_id(text: str) -> str:
-    """The text if it may be an id or a part of one; nothing is looked up."""
+def _of_newest(client: Fairlane, part: str, tenant: str | None) -> set[JobId]:
+    """The ids that begin or end like this, of the newest jobs: no store has an index of them."""
+    found: set[JobId] = set()
+    before: int | None = None
+    for _ in range(NEWEST // MAX_PAGE):
+        page = client.jobs.list(tenant=tenant, before=before, limit=MAX_PAGE)
+        found |= {job.id for job in page.jobs if str(job.id).startswith(part) or str(job.id).endswith(part)}
+        before = page.next
+        if before is None:
+            break
+    return found
+
+
+def checked_id(text: str) -> str:
+    """The text if it may be an id, a part of one or a number; nothing is looked up."""
     text = text.lower()
-    if not _PART_OF_ID.fullmatch(text):
-        raise InvalidOption("ID", text, "a job's id, as `fairlane jobs list` shows it")
+    if not _NUMBER.fullmatch(text) and not _PART_OF_ID.fullmatch(text):
+        raise InvalidOption("ID", text, "a job's id or number, as `fairlane jobs list` shows them")
     return text
 
 
@@ -344,7 +380,7 @@ def show_attempts(out: Printer, attempts: Sequence[Attempt]) -> None:
     """The attempts, and the traceback of the newest that has one."""
     if attempts:
         out.line("")
-        out.records(ATTEMPT_COLUMNS, attempts)
+        out.records(ATTEMPT_COLUMNS, attempts, drops=("expires", "worker", "ended", "error type"))
     for attempt in reversed(attempts):
         if attempt.traceback is not None:
             out.line(f"\nattempt {attempt.attempt}:\n{folded(attempt.traceback)}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
 from fairlane.cli.output import Column, Printer
 from fairlane.cli.target import At
 from fairlane.core.ids import EVERY_TENANT
@@ -59,7 +59,7 @@ def limits() -> None:
 
 @limits.command("list")
 @at_store
-@prints
+@lists
 def list_limits(at: At, out: Printer) -> None:
     """List limits set at run time, and those of settings and code."""
     app = at.application()
@@ -88,7 +88,7 @@ def list_limits(at: At, out: Printer) -> None:
 @click.option("--payload-bytes", type=int, help="With --tenant: the largest payload.")
 @acts
 @at_store
-@prints
+@lists
 def set_limit(at: At, out: Printer, **given: Any) -> None:
     """Set a limit for all workers, at once. Replaces the limit set before."""
     with at.client() as client:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, names_of, prints, read_span
-from fairlane.cli.output import Printer, progress
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, names_of, prints, read_span
+from fairlane.cli.output import Printer, Style, progress
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ def pauses() -> None:
 
 @pauses.command("list")
 @at_store
-@prints
+@lists
 def list_pauses(at: At, out: Printer) -> None:
     """List what is paused, by whom and why."""
     with at.client() as client:
         found = client.pauses.list()
-    out.listing("pauses", found, COLUMNS, empty="nothing is paused")
+        now = client.runtime.clock.now()
+    out.listing("pauses", found, COLUMNS, empty="nothing is paused", style=Style(now), drops=("refuse",))
 
 
 def pausing_commands(

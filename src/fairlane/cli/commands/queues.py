@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlane.cli.commands.pauses import pausing_commands
-from fairlane.cli.options import SuggestingGroup, at_store, in_scope, prints
+from fairlane.cli.options import SuggestingGroup, at_store, in_scope, lists
 from fairlane.cli.output import Printer, Style, facts_of
 from fairlane.cli.target import At
 
@@ -20,7 +20,7 @@ def queues() -> None:
 @queues.command("list")
 @in_scope
 @at_store
-@prints
+@lists
 def list_queues(tenant: str | None, at: At, out: Printer) -> None:
     """Count jobs by queue and status.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
 from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant
 from fairlane.cli.target import At
 
@@ -40,13 +40,13 @@ def schedules() -> None:
 
 @schedules.command("list")
 @at_store
-@prints
+@lists
 def list_schedules(at: At, out: Printer) -> None:
     """List schedules by name, each described in words."""
     with at.client() as client:
         found, now = client.schedules.list(), client.runtime.clock.now()
     empty = "there are no schedules; @app.task(cron=…) or `fairlane schedules add` creates one"
-    out.listing("schedules", found, COLUMNS, empty=empty, style=Style(now))
+    out.listing("schedules", found, COLUMNS, empty=empty, style=Style(now), drops=("source", "last", "type"))
 
 
 @schedules.command()

@@ -6,7 +6,7 @@ import click
 
 from fairlane.cli.commands.limits import COLUMNS as LIMIT_COLUMNS
 from fairlane.cli.commands.pauses import pausing_commands
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
 from fairlane.cli.output import Column, Printer, Style, facts_of
 from fairlane.cli.target import At
 from fairlane.core.ops import TENANT_COUNT_CAP, TenantRecord
@@ -29,7 +29,7 @@ def tenants() -> None:
 @click.option("--after", default="", metavar="NAME", help="Continue after this name.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
 @at_store
-@prints
+@lists
 def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer) -> None:
     """List tenants by name, with their waiting and running jobs."""
     with at.client() as client:
@@ -43,7 +43,7 @@ def list_tenants(tier: str | None, after: str, limit: int, at: At, out: Printer)
 @tenants.command()
 @name
 @at_store
-@prints
+@lists
 def show(name: str, at: At, out: Printer) -> None:
     """Show one tenant: weight, tier, limits, waiting and running jobs."""
     with at.client() as client:

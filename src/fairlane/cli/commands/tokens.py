@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, prints, read_span
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
 
@@ -77,12 +77,13 @@ def link(name: str, roles: tuple[str, ...], at: At, out: Printer, **given: Any) 
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Rows to show.")
 @click.option("--before", metavar="PLACE", help="Continue where the previous page ended.")
 @at_store
-@prints
+@lists
 def list_credentials(kind: CredentialKind, at: At, out: Printer, **given: Any) -> None:
     """List tokens, links or sessions, newest first."""
     with at.client() as client:
         found = client.tokens.list(kind, **given)
-    out.listing("credentials", found, COLUMNS, empty=f"there is no {kind}")
+    drops = ("prefix", "last used", "tenant")
+    out.listing("credentials", found, COLUMNS, empty=f"there is no {kind}", drops=drops)
 
 
 @tokens.command("revoke")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, at_store, in_scope, prints
+from fairlane.cli.options import SuggestingGroup, at_store, in_scope, lists
 from fairlane.cli.output import Column, Printer, Style
 from fairlane.cli.target import At
 from fairlane.core.ops import WorkerException, WorkerRecord
@@ -32,7 +32,7 @@ def workers() -> None:
 
 @workers.command("list")
 @at_store
-@prints
+@lists
 def list_workers(at: At, out: Printer) -> None:
     """List workers, oldest first: jobs held, last heartbeat, reported figures."""
     with at.client() as client:
@@ -45,13 +45,14 @@ def list_workers(at: At, out: Printer) -> None:
 
     columns = (*COLUMNS[:2], ("state", state), *COLUMNS[2:])
     empty = "no worker is registered; `fairlane worker` starts one"
-    out.listing("workers", found, columns, empty=empty, style=Style(found.now))
+    drops = ("figures", "id", "registered")
+    out.listing("workers", found, columns, empty=empty, style=Style(found.now), drops=drops)
 
 
 @workers.command()
 @in_scope
 @at_store
-@prints
+@lists
 def exceptions(tenant: str | None, at: At, out: Printer) -> None:
     """List the newest exceptions of jobs, 20 of each registered worker.
 
@@ -59,4 +60,5 @@ def exceptions(tenant: str | None, at: At, out: Printer) -> None:
     """
     with at.client() as client:
         found, now = client.workers.exceptions(tenant=tenant), client.runtime.clock.now()
-    out.listing("exceptions", found, EXCEPTION_COLUMNS, empty="no worker has reported an exception", style=Style(now))
+    empty, drops = "no worker has reported an exception", ("worker", "attempt", "dead", "type")
+    out.listing("exceptions", found, EXCEPTION_COLUMNS, empty=empty, style=Style(now), drops=drops)
