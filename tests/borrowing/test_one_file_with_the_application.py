@@ -20,7 +20,7 @@ from fairlane import Fairlane, Handle, StoreUnavailable
 from fairlane.core.ops import Enqueue
 from fairlane.errors import SqliteLibraryMismatch, UnsupportedConnection
 from fairlane.stores.sqlite import SqliteStore, borrowed
-from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL
+from fairlane.stores.sqlite.journal import FIRST_SAFE_WAL
 from fairlane.testing import run_due
 from tests.support.samples import Making
 

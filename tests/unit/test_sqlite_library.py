@@ -12,7 +12,7 @@ import pytest
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.errors import SqliteLibraryMismatch
 from fairlane.stores.sqlite import SqliteStore
-from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL
+from fairlane.stores.sqlite.journal import FIRST_SAFE_WAL
 from fairlane.stores.sqlite.migrator import MIGRATIONS
 from tests.support.samples import Making
 

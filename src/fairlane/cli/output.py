@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from fairlane.cli.tables import fitted, width_of
 from fairlane.core.text import one_line, plural as plural, printable, printable_json
 from fairlane.errors import (
     BadInput,
@@ -202,10 +203,10 @@ class Printer:
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
         if self.console is not None:
             table = [list(titles), *cells]
-            shown = table if self.wide else _fitted(table, drops, short_ids, self.console.width)
+            shown = table if self.wide else fitted(table, drops, short_ids, self.console.width)
             full = {title for title, *cells in zip(*table, strict=True) if any(cells)}
             left_out = [title for title in titles if title in full and title not in shown[0]]
-            self._rich_table(self.console, shown[0], shown[1:], width=_width(shown) if self.wide else None)
+            self._rich_table(self.console, shown[0], shown[1:], width=width_of(shown) if self.wide else None)
             if left_out:
                 self.note(f"left out: {', '.join(left_out)}; --wide shows all")
             return
@@ -292,72 +293,6 @@ class Printer:
         if width is not None:
             console.width = width  # wider than the terminal, which breaks the lines itself
         console.print(table)
-
-
-LEAST = 20
-"""A cell is not cut shorter than this as long as there is a column that may be left out."""
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def _fitted(table: list[list[str]], drops: Sequence[str], short_ids: Sequence[str], width: int) -> list[list[str]]:
-    """The table, titles first, made narrower until it fits."""
-    if _width(table) <= width:
-        return table
-    table = _with_short_ids(table, short_ids)
-    empty = [title for title, *cells in zip(*table, strict=True) if cells and not any(cells)]
-    for title in (*empty, *drops):
-        if _width(_cut(table, [max(LEAST, len(name)) for name in table[0]])) <= width:
-            break
-        table = _without(table, title)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    floors = [_floor(column, width) for column, width in zip(zip(*table, strict=True), widths, strict=True)]
-    while (excess := sum(widths) + 2 * len(widths) - width) > 0:
-        room = [one - floor for one, floor in zip(widths, floors, strict=True)]
-        if not any(room):
-            break
-        longest = max((one, at) for at, one in enumerate(widths) if room[at])[1]
-        next_longest = max((one for at, one in enumerate(widths) if room[at] and at != longest), default=0)
-        least = max(floors[longest], min(next_longest, widths[longest] - 1))
-        widths[longest] = max(widths[longest] - excess, least)
-    return _cut(table, widths)
-
-
-def _floor(column: Sequence[str], width: int) -> int:
-    """How narrow a column may become: ids, titles, instants, numbers and short words stay whole."""
-    is_whole = column[0] in ("id", "setting") or any(map(_INSTANT.fullmatch, column))
-    return width if is_whole else min(width, max(len(column[0]), 12))
-
-
-def _width(table: list[list[str]]) -> int:
-    return sum(max(len(row[at]) for row in table) + 2 for at in range(len(table[0])))
-
-
-def _with_short_ids(table: list[list[str]], short_ids: Sequence[str]) -> list[list[str]]:
-    titles, *rows = table
-    at = titles.index("id") if "id" in titles and len(short_ids) == len(rows) else None
-    short = [[cell.rpartition("-")[2] if _UUID.fullmatch(cell) else cell for cell in row] for row in rows]
-    if at is not None:
-        short = [[*row[:at], short_id, *row[at + 1 :]] for row, short_id in zip(short, short_ids, strict=True)]
-    return [titles, *short]
-
-
-def _cut(table: list[list[str]], widths: Sequence[int]) -> list[list[str]]:
-    return [[_cut_cell(cell, width) for cell, width in zip(row, widths, strict=True)] for row in table]
-
-
-def _cut_cell(cell: str, width: int) -> str:
-    """Of a name the end, which tells it from its neighbours; of words the beginning."""
-    if len(cell) <= width:
-        return cell
-    return cell[: width - 1].rstrip() + "…" if " " in cell else "…" + cell[len(cell) - width + 1 :]
-
-
-def _without(table: list[list[str]], title: str) -> list[list[str]]:
-    if title not in table[0]:
-        return table
-    at = table[0].index(title)
-    return [[*row[:at], *row[at + 1 :]] for row in table]
 
 
 @contextmanager

@@ -190,7 +190,8 @@ def _schema(settings: Settings) -> Iterator[Finding]:
 def _sqlite_place(settings: Settings) -> Iterator[Finding]:
     """The library, the journal and the file system of a SQLite store."""
     from fairlane.stores.sqlite.borrowed import chosen_library
-    from fairlane.stores.sqlite.connection import FIRST_SAFE_WAL, load
+    from fairlane.stores.sqlite.connection import load
+    from fairlane.stores.sqlite.journal import FIRST_SAFE_WAL
     from fairlane.stores.sqlite.location import filesystem_of
 
     file = sqlite_file(settings)

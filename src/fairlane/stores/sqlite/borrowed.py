@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from fairlane.errors import SqliteLibraryMismatch, StoreError, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.migrations import require
-from fairlane.stores.sqlite.connection import is_wal_safe, keep_rollback_journal, load
+from fairlane.stores.sqlite.connection import load
 from fairlane.stores.sqlite.driver import Driver, Library
+from fairlane.stores.sqlite.journal import is_wal_safe, keep_rollback_journal
 from fairlane.stores.sqlite.migrator import MIGRATIONS, current_state, migrate
 
 if TYPE_CHECKING:

@@ -22,6 +22,13 @@ from fairlane.core.chance import Chance
 from fairlane.errors import ConfigError, SqliteLibraryMismatch, StoreClosed, StoreUnavailable
 from fairlane.stores.migrations import require
 from fairlane.stores.sqlite.driver import Driver, Library, Locked
+from fairlane.stores.sqlite.journal import (
+    as_numbers,
+    is_wal_safe,
+    keep_rollback_journal,
+    keeps_rollback_journal,
+    set_journal,
+)
 from fairlane.stores.sqlite.location import create_if_missing
 from fairlane.stores.sqlite.migrator import MIGRATIONS, current_state, migrate
 
@@ -111,9 +118,6 @@ PAUSE_S = 0.005
 SQLite waits only shortly, and the store tries again after random pauses, until its own time limit."""
 
 OLDEST_LIBRARY = (3, 35, 0)
-FIRST_SAFE_WAL = (3, 51, 3)
-"""Before this version a checkpoint in one process could reset the write-ahead log under a writer in another, and
-corrupt the file."""
 
 
 def load(library: Library) -> tuple[Callable[[str], Driver], str]:
@@ -127,21 +131,6 @@ def load(library: Library) -> tuple[Callable[[str], Driver], str]:
 
         return stdlib_driver.StdlibDriver.open, stdlib_driver.library_version()
     raise ConfigError(f'sqlite_library = {library!r}: expected "apsw" or "stdlib"')
-
-
-def is_wal_safe(version: str) -> bool:
-    return _as_numbers(version) >= FIRST_SAFE_WAL
-
-
-def keeps_rollback_journal(db: Driver) -> bool:
-    """Whether a process whose library is too old for the write-ahead log uses this file."""
-    if current_state(db).expanded == 0:
-        return False
-    return bool(db.execute("select 1 from fairlane_meta where name = 'rollback_journal'"))
-
-
-def keep_rollback_journal(db: Driver) -> None:
-    db.execute("insert or replace into fairlane_meta values ('rollback_journal', 1)")
 
 
 def _commit(db: Driver) -> None:
@@ -175,12 +164,6 @@ REPLACED = (
 )
 
 
-TOO_OLD = (
-    "SQLite {version} of this process cannot share {place} with those that use it through a newer one: before 3.51.3 "
-    'its write-ahead log was not safe. Set sqlite_library = "apsw" here, or stop them all and start this process first'
-)
-
-
 class Database:
     """Opened when first needed; in a forked child opened anew.
 
@@ -200,7 +183,7 @@ class Database:
         self.place, self.library, self._when_replaced = place, library, when_replaced
         self._wal = Path(f"{place}-wal")
         self._open, self.sqlite_version = load(library)
-        if _as_numbers(self.sqlite_version) < OLDEST_LIBRARY:
+        if as_numbers(self.sqlite_version) < OLDEST_LIBRARY:
             raise ConfigError(f'SQLite {self.sqlite_version} is too old, 3.35 is needed: set sqlite_library = "apsw"')
         self.journal_mode = "wal" if is_wal_safe(self.sqlite_version) else "truncate"
         self._patience_s = busy_timeout_s
@@ -345,7 +328,7 @@ class Database:
         db = self._open(str(self.place))
         try:
             db.execute(f"pragma busy_timeout = {TRY_MS}")
-            self._set_journal(db)
+            set_journal(db, self.place, self.sqlite_version)
             db.execute("pragma synchronous = full")
             db.execute("pragma foreign_keys = off")
             db.execute("pragma temp_store = memory")
@@ -355,18 +338,6 @@ class Database:
             db.close()
             raise
         return db
-
-    def _set_journal(self, db: Driver) -> None:
-        """Use the write-ahead log, unless this library, or another process's, is too old to share one."""
-        [(mode,)] = db.execute("pragma journal_mode")
-        if self.journal_mode == "wal" and (mode == "wal" or keeps_rollback_journal(db)):
-            return
-        try:
-            db.execute(f"pragma journal_mode = {self.journal_mode}")
-        except Locked:
-            if mode != "wal":
-                raise
-            raise ConfigError(TOO_OLD.format(version=self.sqlite_version, place=self.place)) from None
 
     def _forget_inherited(self) -> None:
         """In a forked child: let go of the parent's connections without closing them.
@@ -399,10 +370,6 @@ def _file_id(place: Path) -> FileId | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _as_numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 EXIT_TRIES, EXIT_PAUSE_S = 1_000, 0.000_1
