@@ -41,7 +41,7 @@ ROLES = {
 }
 """Stems that several packages may have, with the one meaning they have in all of them."""
 
-WINGS = {"stores/redis": 40, "stores/failover": 5, "web": 30, "supervisors": 20, "contrib": 15}
+WINGS = {"stores/redis": 40, "stores/failover": 5, "web": 30, "supervisors": 20, "contrib": 15, "testing": 10}
 """Packages with a plan of their own, and how many modules each may have."""
 
 LAYERS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from fairlane.client.admin.alerts import AlertAdmin
 from fairlane.client.admin.audit import AuditAdmin
@@ -39,6 +39,9 @@ from fairlane.core.ops import GetStats
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.base import Store
+
+if TYPE_CHECKING:
+    from fairlane.testing.sandbox import Sandbox
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -199,6 +202,18 @@ class Fairlane(HookDecorators, Verbs):
             self, slots=slots, queues=queues, types=types, drain=drain, grace=grace, config=config
         )
         return worker
+
+    def testing(
+        self, mode: Literal["collect", "inline"] = "collect", *, clock: Clock | None = None, **settings: Any
+    ) -> Sandbox:
+        """Put this application under test while a block lasts: `with app.testing() as jobs: …`, or `async with`.
+
+        Its jobs are kept in memory, its clock stands still until `jobs.advance(…)`; afterwards everything is as before.
+        With "inline" a job runs when it is enqueued. `settings` replace those of the application.
+        """
+        sandbox = importlib.import_module("fairlane.testing.sandbox")
+        found: Sandbox = sandbox.Sandbox(self, mode, clock, **settings)
+        return found
 
     def _snapshot(self) -> Steps[Snapshot]:
         """Job counts, and the store in use."""

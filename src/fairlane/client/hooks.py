@@ -78,6 +78,9 @@ class Hooks:
     ) -> None:
         self.before, self.around, self.after, self.failure = before, around, after, failure
 
+    def copied(self) -> Hooks:
+        return Hooks(self.before, self.around, self.after, self.failure)
+
     def with_task(self, task: Hooks) -> Hooks:
         """The application's hooks and those of one task: the task's are the inner ones."""
         return Hooks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from fairlane.client.admin.breakers import Circuits
@@ -87,6 +88,18 @@ class Runtime:
         self.last_exceptions = LastExceptions()
         self.has_resources = False
         self.hooks = Hooks()
+
+    def copied(self, settings: Settings, access: StoreAccess, clock: Clock) -> Runtime:
+        """The same declarations over other settings, another store and another clock: for tests."""
+        found = copy(self)
+        found.settings, found.access, found.clock = settings, access, clock
+        found.preparer = self.preparer.copied(settings, clock)
+        found.tasks, found.schedules = dict(self.tasks), dict(self.schedules)
+        found.limits = self.limits.copied(settings)
+        found.circuits = self.circuits.copied(access, clock, settings.breaker)
+        found.last_exceptions = LastExceptions()
+        found.hooks = self.hooks.copied()
+        return found
 
     @property
     def store(self) -> Store:

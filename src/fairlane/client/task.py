@@ -254,6 +254,11 @@ class Task(HookDecorators, Generic[P, R]):
         return self.definition.name
 
     @property
+    def chosen(self) -> dict[str, Any]:
+        """The options that `using(…)` gave it: for tests."""
+        return {name: value for name, value in self._options.given().items() if name != "conn"}
+
+    @property
     def _hooks(self) -> Hooks:
         return self.definition.hooks
 

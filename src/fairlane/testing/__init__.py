@@ -1,72 +1,49 @@
-"""For tests and demonstrations: run due jobs here and now, without a worker.
+"""For the tests of applications: jobs in memory, assertions about them, and a clock that tests move.
 
-`run_due` has no timeouts, no renewals and no second thread. What it shares with a worker is what decides: the
-claim, the check of the payload, the current job, and how an attempt ends.
+    def test_signing_up_sends_a_welcome(fairlane_app):
+        sign_up("ann@example.com")
+        assert_enqueued(send_welcome, user_id=7, tenant="acme")
+
+The functions here ask the application under test: that of the fixture `fairlane_app`, or of `with app.testing():`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
-from fairlane.client.app import Fairlane
-from fairlane.core.ids import WorkerId
-from fairlane.core.job import Lease
-from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
-from fairlane.core.outcome import Outcome
-from fairlane.errors import InvalidOption
-from fairlane.worker.attempts import record_failure, run_directly
-
-LANE = "run_due"
-LEASE_S = 3600.0
+from fairlane.client.task import Task
+from fairlane.testing.assertions import EnqueuedJob as EnqueuedJob
+from fairlane.testing.runs import Ran as Ran, arun_due as arun_due, run_attempt as run_attempt, run_due as run_due
+from fairlane.testing.sandbox import Mode as Mode, NoSandbox as NoSandbox, Sandbox as Sandbox, sandbox_of
+from fairlane.testing.transactions import TransactionUnknown as TransactionUnknown
 
 
-class Ran(NamedTuple):
-    """One attempt that was run, and how it ended."""
-
-    lease: Lease
-    outcome: Outcome
+def enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> list[EnqueuedJob]:
+    """The jobs that were enqueued: all, or those of a task with these arguments and options. See `Sandbox.enqueued`."""
+    return sandbox_of(task).enqueued(task, **expected)
 
 
-def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None = None) -> tuple[Ran, ...]:
-    """Run jobs that are due, one after the other, until there is none left or `limit` have run.
-
-    Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues
-    while running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock
-    reaches it. In async code call it through `asyncio.to_thread`.
-    """
-    if limit < 1:
-        raise InvalidOption("limit", limit, "a whole number from 1 on")
-    worker = WorkerId(app.runtime.new_job_id())
-    types = tuple(sorted(app.tasks))
-    app.runtime.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
-    ran: list[Ran] = []
-    settled: tuple[Outcome, ...] = ()
-    claim_no = 0
-    try:
-        while len(ran) < limit:
-            claim_no += 1
-            lanes = queues if queues is not None else _queues_with_work(app)
-            want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
-            wants = (want,) if lanes else ()
-            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits.declared)
-            leases, settled = app.runtime.store.run(turn).leases, ()
-            if not leases:
-                break
-            ran.append(Ran(leases[0], run_attempt(app, leases[0])))
-            settled = (ran[-1].outcome,)
-        if settled:
-            app.runtime.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
-    finally:
-        app.runtime.store.run(Retire(worker=worker))
-    return tuple(ran)
+def assert_enqueued(task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
+    """Fail unless a job of this task with these arguments and options was enqueued; returns the first."""
+    __tracebackhide__ = True
+    return sandbox_of(task).assert_enqueued(task, **expected)
 
 
-def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
-    """Run one leased attempt in this thread and decide how it ended; settles nothing."""
-    outcome = run_directly(app, lease)
-    record_failure(app, lease, outcome)
-    return outcome
+def assert_nothing_enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+    """Fail if a job was enqueued: any, or one of this task with these arguments and options."""
+    __tracebackhide__ = True
+    sandbox_of(task).assert_nothing_enqueued(task, **expected)
 
 
-def _queues_with_work(app: Fairlane) -> tuple[str, ...]:
-    return tuple(queue.queue for queue in app.runtime.store.run(GetStats(scope=ALL_TENANTS, cap=1)).queues)
+async def aenqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> list[EnqueuedJob]:
+    return await sandbox_of(task).aenqueued(task, **expected)
+
+
+async def aassert_enqueued(task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
+    __tracebackhide__ = True
+    return await sandbox_of(task).aassert_enqueued(task, **expected)
+
+
+async def aassert_nothing_enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+    __tracebackhide__ = True
+    await sandbox_of(task).aassert_nothing_enqueued(task, **expected)

@@ -5,21 +5,18 @@ While a breaker is open, its jobs are snoozed, uncharged, instead of run.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from fairlane.client.admin.breakers import Verdict, around_by_caller, permits_in_force
+from fairlane.client.admin.breakers import Verdict, permits_in_force
 from fairlane.client.app import Fairlane
-from fairlane.client.context import CurrentJob, NoteTaker, running
 from fairlane.client.enqueue.prepare import JobRules
-from fairlane.client.hooks import HOOKS_S, FailedAttempt, Hook, Hooks
-from fairlane.client.logs import GuardedLogger, structlog_binder
+from fairlane.client.hooks import FailedAttempt, Hook, Hooks
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import scoped
 from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
@@ -30,7 +27,7 @@ from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, 
 from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.core.profiles import LogJobs
 from fairlane.core.retry import completed, decide, max_attempts_of
-from fairlane.errors import AttemptInterrupted, BreakerOpen, MissingData, NeedsNewerCode
+from fairlane.errors import BreakerOpen, MissingData, NeedsNewerCode
 
 if TYPE_CHECKING:
     from fairlane.worker.state import WorkerState
@@ -122,55 +119,6 @@ class PreparedTask:
         if found is None:
             found = self._by_queue[queue] = self._app.runtime.preparer.rules(self._task.definition, queue)
         return found
-
-
-def run_directly(
-    app: Fairlane,
-    lease: Lease,
-    notes: NoteTaker | None = None,
-    before_hooks: Callable[[Outcome], None] = lambda _: None,
-) -> Outcome:
-    """Run one leased attempt in this thread, an `async def` on a loop of its own, and return its outcome unsettled.
-
-    `before_hooks` gets the outcome before the hooks that learn of it are called, if there are any.
-    """
-    task = PreparedTask(app, app.tasks.require(lease.type))
-    monotonic = app.runtime.clock.monotonic
-    began_s, shown = monotonic(), task.shown(lease)
-    until_s = began_s + task.timeout_s(lease)
-    raised, result = None, None
-    try:
-        with (
-            running(shown, notes, app.runtime.clock, until_s) as job,
-            around_by_caller(task.breaker),
-            ExitStack() as unbinding,
-        ):
-            if (bind := structlog_binder(is_wanted=app.runtime.settings.log_context)) is not None:
-                unbinding.callback(bind(job))
-            result = _call(task, job, task.decode(lease))
-    except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - a runner: as in a slot
-        raised, outcome = error, task.raised(lease, error, monotonic() - began_s)
-    else:
-        outcome = task.returned(lease, result, monotonic() - began_s)
-    hooks, ended = task.ended(outcome, result, raised)
-    if hooks:
-        before_hooks(outcome)
-        with running(shown, notes, app.runtime.clock, monotonic() + HOOKS_S) as job:
-            for hook in hooks:
-                try:
-                    asyncio.run(hook.call(job, ended)) if hook.is_async else hook.call(job, ended)
-                except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as in a slot
-                    log_hook(lease, hook, error)
-    return outcome
-
-
-def _call(task: PreparedTask, job: CurrentJob, arguments: dict[str, Any]) -> Any:
-    if task.is_async:
-        return asyncio.run(task.function(**arguments))
-    if task.outer is None:
-        return task.function(**arguments)
-    # In a thread, as in a worker: on the thread of the hooks' loop a plain function could start no loop of its own.
-    return asyncio.run(task.outer.arun(job, partial(asyncio.to_thread, task.function, **arguments)))
 
 
 def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None:

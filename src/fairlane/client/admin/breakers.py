@@ -166,6 +166,12 @@ class Circuits:
         self._declared: dict[str, Breaker] = {}
         self._known: dict[str, Known] = {}
 
+    def copied(self, access: StoreAccess, clock: Clock, policy: BreakerPolicy) -> Circuits:
+        """The same declarations over another store and clock, with nothing known of their state: for tests."""
+        found = Circuits(access, clock, self._chance, self._classifier, policy)
+        found._declared = dict(self._declared)
+        return found
+
     def declare(self, given: str | Breaker) -> str:
         """Record a breaker's figures, once per name; returns the name."""
         breaker = breaker_named(given)

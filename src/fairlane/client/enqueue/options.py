@@ -81,6 +81,13 @@ class Options(Struct, frozen=True):
     on_duplicate: OnDuplicate = "return"
     id: JobId | None = None
 
+    def given(self) -> dict[str, Any]:
+        """The options that differ from the default, as `using` takes them."""
+        found = {name: getattr(self, name) for name in _CHECKS if getattr(self, name) != getattr(_DEFAULTS, name)}
+        if self.priority_label is not None:
+            found["priority"] = self.priority_label
+        return found
+
     def changed(self, given: Mapping[str, Any], priorities: Priorities) -> Options:
         """A copy with the given options; None removes one."""
         changes: dict[str, Any] = {}
@@ -221,4 +228,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_duplicate": _on_duplicate,
     "id": lambda value: job_id("id", value),
 }
-_NONE = {name: getattr(Options(), name) for name in _CHECKS} | {"tenant": NO_TENANT}
+_DEFAULTS = Options()
+_NONE = {name: getattr(_DEFAULTS, name) for name in _CHECKS} | {"tenant": NO_TENANT}

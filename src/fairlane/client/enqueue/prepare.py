@@ -43,7 +43,7 @@ class Envelope:
 
     def __init__(self, settings: Settings, validator: PayloadValidator | None) -> None:
         self._settings = settings
-        self._validator = validator or PayloadValidator(
+        self.validator = validator or PayloadValidator(
             categories=settings.categories, limits=settings.limits, sensitive="allow"
         )
 
@@ -63,7 +63,7 @@ class Envelope:
             **{name: value for name, value in named.items() if value is not None},
         }
         has_reference = bool(refs) or any(args.get(name) is not None for name in task.required)
-        return self._validator.review(
+        return self.validator.review(
             document,
             task.category,
             task=task.name,
@@ -159,6 +159,12 @@ class Preparer:
         self._envelope: Envelope | None = None
         if settings.strict_payload or validator is not None:
             self._envelope = Envelope(settings, validator)
+
+    def copied(self, settings: Settings, clock: Clock) -> Preparer:
+        """The same hooks, queues and validator with other settings: for tests."""
+        found = Preparer(settings, clock, self._chance, None if self._envelope is None else self._envelope.validator)
+        found.hooks, found.queues = list(self.hooks), found.queues | self.queues
+        return found
 
     def new_id(self) -> JobId:
         return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))

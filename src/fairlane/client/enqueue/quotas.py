@@ -53,6 +53,13 @@ class CodeLimits:
         self._tasks: list[Limit] = []
         self._all: tuple[Limit, ...] | None = None
 
+    def copied(self, settings: Settings) -> CodeLimits:
+        """The same declarations with other settings: for tests."""
+        found = CodeLimits(settings)
+        found._named, found._tasks = dict(self._named), list(self._tasks)
+        found._shared = {name: list(tasks) for name, tasks in self._shared.items()}
+        return found
+
     def declare(self, name: str, running: int | None, rate: RateLike | None) -> Limit:
         """Record a named limit, once per name; without figures it is the declared limit, or one set at run time."""
         checked = check_limit_name(name)

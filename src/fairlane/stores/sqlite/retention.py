@@ -18,9 +18,22 @@ delete from fairlane_stat where (minute, type, queue, tenant) in
   (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 10000)
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
-_LIMITS = ("held", "limit", "rate_use", "tenant")
+_LIMITS = ("limit", "rate_use", "tenant")
 _PAUSES = ("pause", "refusal")
-_TABLES = ("ready", "scheduled", "lease", "attempt", "done", "dead_letter", "idempotency_key", "dedup_key", "job")
+JOB_TABLES = (
+    "ready",
+    "scheduled",
+    "lease",
+    "attempt",
+    "done",
+    "dead_letter",
+    "idempotency_key",
+    "dedup_key",
+    "note",
+    "held",
+    "job",
+)
+"""Each has the seq of the job it is about."""
 _WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
 _KEYS = """
 delete from fairlane_idempotency_key where (tenant, key) in
@@ -57,7 +70,7 @@ def retain(tx: Transaction, op: Retain) -> Retained:
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
     tx.db.execute("insert into fairlane_meta values ('purging', 1)")
-    for table in (*_TABLES, "worker", "breaker", "schedule", *_PAUSES, "note", "stat", *_WATCHING, *_LIMITS):
+    for table in (*JOB_TABLES, "worker", "breaker", "schedule", *_PAUSES, "stat", *_WATCHING, *_LIMITS):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
     tx.db.execute(
         "delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq', 'limits_refusals')"

@@ -17,7 +17,7 @@ from fairlane.client.logs import configure_logging, job_on_log_lines
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
 from fairlane.worker.application import load_application
-from fairlane.worker.attempts import run_directly
+from fairlane.worker.direct_runs import run_directly
 from fairlane.worker.isolated.frames import (
     READY,
     ProgressNote,
@@ -49,7 +49,8 @@ def main() -> int:
         while (body := read_frame(calls)) is not None:
             # The outcome goes ahead of the hooks that learn of it: one that hangs, or kills this process, changes
             # nothing.
-            sender.send(write_answer(run_directly(app, read_call(body), sender, before_hooks=sender.send_decided)))
+            ran = run_directly(app, read_call(body), sender, before_hooks=sender.send_decided)
+            sender.send(write_answer(ran.outcome))
     return 0
 
 

@@ -1,0 +1,104 @@
+"""Runs due jobs here and now, without a worker.
+
+There are no timeouts, no renewals and no second thread. What is shared with a worker is what decides: the claim, the
+check of the payload, the current job, its hooks, and how an attempt ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from fairlane.client.app import Fairlane
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import Lease
+from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
+from fairlane.core.outcome import Outcome
+from fairlane.errors import InvalidOption
+from fairlane.worker.attempts import record_failure
+from fairlane.worker.direct_runs import DirectRun, arun_directly, run_directly
+
+LANE = "run_due"
+LEASE_S = 3600.0
+
+
+class Ran(NamedTuple):
+    """One attempt that was run, and how it ended."""
+
+    lease: Lease
+    outcome: Outcome
+    error: BaseException | None = None
+    """What it raised."""
+
+
+def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None = None) -> tuple[Ran, ...]:
+    """Run jobs that are due, one after the other, until there is none left or `limit` have run.
+
+    Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues
+    while running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock
+    reaches it. In async code use `arun_due`.
+    """
+    runs = _due(app, limit, queues)
+    try:
+        lease = next(runs)
+        while True:
+            lease = runs.send(run_directly(app, lease))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        runs.close()
+
+
+async def arun_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None = None) -> tuple[Ran, ...]:
+    """The same on the running loop: `async def` tasks run on it, plain functions in a thread."""
+    runs = _due(app, limit, queues)
+    try:
+        lease = next(runs)
+        while True:
+            lease = runs.send(await arun_directly(app, lease))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        runs.close()
+
+
+def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
+    """Run one leased attempt in this thread and decide how it ended; settles nothing."""
+    ran = run_directly(app, lease)
+    record_failure(app, lease, ran.outcome)
+    return ran.outcome
+
+
+def _due(app: Fairlane, limit: int, queues: tuple[str, ...] | None) -> Generator[Lease, DirectRun, tuple[Ran, ...]]:
+    """Yields each lease to run, is sent how it ended."""
+    if limit < 1:
+        raise InvalidOption("limit", limit, "a whole number from 1 on")
+    worker = WorkerId(app.runtime.new_job_id())
+    types = tuple(sorted(app.tasks))
+    app.runtime.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
+    ran: list[Ran] = []
+    settled: tuple[Outcome, ...] = ()
+    claim_no = 0
+    try:
+        while len(ran) < limit:
+            claim_no += 1
+            lanes = queues if queues is not None else _queues_with_work(app)
+            want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
+            wants = (want,) if lanes else ()
+            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits.declared)
+            leases, settled = app.runtime.store.run(turn).leases, ()
+            if not leases:
+                break
+            run = yield leases[0]
+            record_failure(app, leases[0], run.outcome)
+            ran.append(Ran(leases[0], run.outcome, run.error))
+            settled = (run.outcome,)
+        if settled:
+            app.runtime.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
+    finally:
+        app.runtime.store.run(Retire(worker=worker))
+    return tuple(ran)
+
+
+def _queues_with_work(app: Fairlane) -> tuple[str, ...]:
+    return tuple(queue.queue for queue in app.runtime.store.run(GetStats(scope=ALL_TENANTS, cap=1)).queues)

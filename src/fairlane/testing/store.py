@@ -1,0 +1,130 @@
+"""The store of an application under test: in memory, and bound to the transactions of the test's own connections."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar, cast
+
+from fairlane.client.settings.model import Settings
+from fairlane.client.steps import Sleeper
+from fairlane.client.store_access import StoreAccess
+from fairlane.core.clock import Clock
+from fairlane.core.ids import JobId
+from fairlane.core.ops import Enqueue, EnqueueResult, Op
+from fairlane.errors import UnsupportedConnection
+from fairlane.stores.sqlite.driver import Driver
+from fairlane.stores.sqlite.memory import MemoryStore
+from fairlane.stores.sqlite.retention import JOB_TABLES
+from fairlane.testing.transactions import ACCEPTED, Mark, TransactionUnknown, aconnection_of, connection_of
+
+T = TypeVar("T")
+
+
+class SandboxAccess(StoreAccess):
+    """An application under test can be closed and used again: its store ends with the test."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: SandboxStore, sleeper: Sleeper) -> None:
+        super().__init__(settings, clock, store, sleeper)
+
+    def close(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+class SandboxStore(MemoryStore):
+    """A memory store in which a job enqueued on the test's connection is there while that transaction has it."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.marks: list[Mark] = []
+        self.after_enqueue: Callable[[], object] | None = None
+        self.after_aenqueue: Callable[[], Awaitable[object]] | None = None
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        self._follow_rollbacks()
+        if not isinstance(op, Enqueue):
+            return super().run(op)
+        mark: Mark | None = None
+        if on is not None:
+            connection = connection_of(on)
+            if connection.is_async:
+                raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …aenqueue(…)`")
+            mark = Mark(connection)
+            connection.run(mark.write())
+        result = super().run(op)
+        self._keep(mark, result)
+        if self.after_enqueue is not None:
+            self.after_enqueue()
+        return cast("T", result)
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        for mark in tuple(self.marks):
+            if mark.connection.is_async and not mark.connection.is_closed:
+                self._follow(mark, is_there=await mark.alook())
+        if not isinstance(op, Enqueue):
+            return self.run(op)
+        self._follow_rollbacks()
+        mine: Mark | None = None
+        if on is not None:
+            mine = Mark(await aconnection_of(on))
+            await mine.connection.arun(mine.write())
+        result = super().run(op)
+        self._keep(mine, result)
+        if self.after_aenqueue is not None:
+            await self.after_aenqueue()
+        return cast("T", result)
+
+    def hidden(self) -> Iterator[JobId]:
+        """Jobs of transactions that have failed and can only be rolled back.
+
+        Raises `TransactionUnknown` where a transaction cannot be asked here.
+        """
+        for mark in tuple(self.marks):
+            if mark.connection.is_async and mark.is_kept is None:
+                raise TransactionUnknown(
+                    "jobs were enqueued on an asynchronous connection, which can only be asked by `await`: use "
+                    "`await aenqueued(…)`, `await aassert_enqueued(…)` or `await aassert_nothing_enqueued(…)`"
+                )
+            if mark.connection.is_closed:
+                mark.look()  # raises
+            if mark.connection.is_failed:
+                yield from mark.jobs
+
+    def forget(self, jobs: tuple[JobId, ...]) -> None:
+        """Remove jobs as if they had never been."""
+
+        def remove(db: Driver) -> None:
+            for job in jobs:
+                for (seq,) in db.execute("select seq from fairlane_job where id = ?", (job.bytes,)):
+                    for table in JOB_TABLES:
+                        db.execute(f"delete from fairlane_{table} where seq = ?", (seq,))  # noqa: S608
+
+        self._memory.change(remove)
+
+    def _keep(self, mark: Mark | None, result: EnqueueResult) -> None:
+        if mark is not None:
+            mark.jobs = tuple(each.id for each in result.receipts if each.disposition == "created")
+            if mark.jobs:
+                self.marks.append(mark)
+
+    def _follow_rollbacks(self) -> None:
+        for mark in tuple(self.marks):
+            connection = mark.connection
+            if not connection.is_async and not (
+                mark.is_kept is None and (connection.is_closed or connection.is_failed)
+            ):
+                try:
+                    is_there = mark.look()
+                except Exception as error:
+                    if type(error).__module__.partition(".")[0] != "sqlite3":
+                        raise
+                    continue  # it belongs to another thread
+                self._follow(mark, is_there=is_there)
+
+    def _follow(self, mark: Mark, *, is_there: bool) -> None:
+        if mark.is_kept is not None and mark in self.marks:
+            self.marks.remove(mark)
+        if not is_there:
+            self.forget(mark.jobs)
