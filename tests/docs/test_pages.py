@@ -25,7 +25,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-TRIED_ELSEWHERE = {"docs/guides/django.md": "tests/contrib", "docs/guides/supervisors.md": "tests/supervisors"}
+TRIED_ELSEWHERE = {
+    "docs/guides/django.md": "tests/contrib",
+    "docs/guides/supervisors.md": "tests/supervisors",
+    "docs/guides/testing.md": "tests/testing",
+}
 """Pages whose Python needs more than a directory and a database, and who runs it."""
 
 

@@ -34,6 +34,7 @@ from fairlane.client.admin.explanation import Explanation
 from fairlane.client.admin.queues import QueueState
 from fairlane.core.job import Status
 from fairlane.core.ops import Pause
+from fairlane.testing import EnqueuedJob, Ran, assert_enqueued, assert_nothing_enqueued
 
 app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
 
@@ -96,6 +97,14 @@ async def use() -> None:
 @app.jobs.on_enqueue
 def score(draft: Draft) -> Draft | None:
     return draft.change(priority="high", delay=1.5, headers={"traceparent": "00-1"})
+
+
+with app.testing() as jobs:
+    assert_type(jobs.assert_enqueued(send, tenant="acme").args, dict[str, Any])
+    assert_type(jobs.enqueued(), list[EnqueuedJob])
+    assert_type(jobs.run_due(within=timedelta(hours=1)), tuple[Ran, ...])
+    assert_enqueued(send.using(tenant=1))
+    assert_nothing_enqueued()
 
 
 @app.before_job

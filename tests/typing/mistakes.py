@@ -49,6 +49,8 @@ app.cancel("id")  # E: verbs stand behind their noun
 page: int = app.jobs.list()  # E: a listing is a page
 app.resource(scope="tenant")  # E: not a scope
 app.jobs.on_enqueue(lambda a, b: None)  # E: a hook takes one draft
+app.testing("eager")  # E: not a mode
+app.testing().assert_enqueued("send")  # E: a task is expected, not its name
 app.before_job(lambda: None)  # E: a hook takes the job
 app.around_job(lambda job: None)  # E: a hook around yields
 send.on_failure(lambda job: None)  # E: a hook takes the job and its failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -90,6 +91,7 @@ class Expected:
         self._args: dict[str, Any] = {}
         self._options: dict[str, Any] = {} if task is None else task.chosen
         parameters = () if task is None else task.definition.signature.names
+        self._defaults = {} if task is None else _defaults(task)
         for name, value in given.items():
             if name in parameters:
                 self._args[name] = value
@@ -108,7 +110,7 @@ class Expected:
         """In what a job differs; empty: it is as expected. One of another task differs in that alone."""
         if self._task is not None and found.task not in (self._task.name, *self._task.definition.aliases):
             return [f"another task than {self._task.name}"]
-        args = found.args
+        args = {**self._defaults, **found.args}
         differing = [
             f"{name} is {shown(args[name])}" if name in args else f"{name} was not given"
             for name, value in self._args.items()
@@ -139,6 +141,12 @@ class Expected:
         told = ", ".join(f"{name}={shown(value)}" for name, value in {**self._args, **self._options}.items())
         of = "job" if self._task is None else f"job of {self._task.name}"
         return f"{of} with {told}" if told else of
+
+
+def _defaults(task: Task[..., Any]) -> dict[str, Any]:
+    """An argument that was not given is its default."""
+    parameters = inspect.signature(task.definition.function).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def _is_equal(stored: Any, value: Any) -> bool:

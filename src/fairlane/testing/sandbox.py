@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from msgspec.structs import replace
 
+from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.steps import is_on_event_loop
 from fairlane.client.task import Task
@@ -35,10 +36,8 @@ Mode = Literal["collect", "inline"]
 """collect: jobs wait until the test looks at them or runs them. inline: each job runs when it is enqueued, and what it
 raises is raised there."""
 
-LONGEST_WAIT_S = 86_400.0
+LONGEST_WAIT_S = 600.0
 """Waiting moves the clock. Code that waits for ever, for something that only a worker does, is stopped."""
-
-_ENQUEUER = ("_capacity", "_depth", "_look_at_s", "_notify", "_quotas", "preparer")
 
 active: list[Sandbox] = []
 """The sandboxes in force, the innermost last."""
@@ -61,7 +60,9 @@ class ClockSleeper:
         self._clock.advance(seconds)
         self._waited_s += seconds
         if self._waited_s > LONGEST_WAIT_S:
-            raise RuntimeError("waited for a day of the test's clock: no worker runs here, call run_due() first")
+            raise RuntimeError(
+                f"waited for {LONGEST_WAIT_S:g} s of the test's clock: no worker runs here, call run_due() first"
+            )
 
     async def asleep(self, seconds: float) -> None:
         self.sleep(seconds)
@@ -97,33 +98,26 @@ class Sandbox:
         `enqueued(task.using(tenant="acme"), user_id=7)`. A job that was enqueued in a transaction of the test
         (`conn=`) is there until that is rolled back.
         """
-        wanted = Expected(task, expected)
-        return [each for each in self._every() if not wanted.differences(each)]
+        return self._matching(task, expected, self._every())
 
     def assert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
         """Fail unless such a job was enqueued; returns the first."""
-        wanted, every = Expected(task, expected), self._every()
-        for each in every:
-            if not wanted.differences(each):
-                return each
-        raise AssertionError(failure(wanted, every))
+        __tracebackhide__ = True
+        return self._first(task, expected, self._every())
 
     def assert_nothing_enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> None:
         """Fail if any job was enqueued; or one of a task, with these arguments and options."""
-        if found := self.enqueued(task, **expected):
-            raise AssertionError(surplus(Expected(task, expected), found))
+        __tracebackhide__ = True
+        self._none(task, expected, self._every())
 
     async def aenqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[EnqueuedJob]:
-        await self._afollow()
-        return self.enqueued(task, **expected)
+        return self._matching(task, expected, await self._aevery())
 
     async def aassert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
-        await self._afollow()
-        return self.assert_enqueued(task, **expected)
+        return self._first(task, expected, await self._aevery())
 
     async def aassert_nothing_enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> None:
-        await self._afollow()
-        self.assert_nothing_enqueued(task, **expected)
+        self._none(task, expected, await self._aevery())
 
     def clear(self) -> None:
         """Forget the jobs enqueued so far: `enqueued` and the assertions look at later ones."""
@@ -163,18 +157,19 @@ class Sandbox:
         settings = replace(runtime.settings, **{"url": "memory://", "spool": None, "fallback": "refuse", **self._given})
         self._store = SandboxStore(self._clock)
         sleeper = ClockSleeper(self._clock) if isinstance(self._clock, FakeClock) else runtime.access.sleeper
-        changed = vars(
-            runtime.copied(settings, SandboxAccess(settings, self._clock, self._store, sleeper), self._clock)
-        )
+        access: Any = SandboxAccess(settings, self._clock, self._store, sleeper)
+        changed = vars(runtime.copied(settings, access, self._clock))
         if self.mode == "inline":
             self._store.after_enqueue, self._store.after_aenqueue = self._run_inline, self._arun_inline
         # In place: tasks, handles and every group of verbs hold on to these two objects.
         enqueuer = runtime.enqueuer
         self._saved = dict(vars(runtime))
-        self._saved_enqueuer = {name: getattr(enqueuer, name) for name in _ENQUEUER}
+        self._saved_enqueuer = {name: getattr(enqueuer, name) for name in Enqueuer.__slots__}
         self._saved_hooks = [(task.definition, task.definition.hooks) for task in runtime.tasks.values()]
         vars(runtime).update(changed)
         enqueuer.__init__(runtime)  # type: ignore[misc]
+        # Enqueues do not wait for each other: one that runs its job inline may enqueue the next.
+        enqueuer._round_trips = access
         for definition, hooks in self._saved_hooks:
             definition.hooks = hooks.copied()
         active.append(self)
@@ -199,8 +194,29 @@ class Sandbox:
     def __repr__(self) -> str:
         return f"<Sandbox of {self.app!r}, {self.mode}>"
 
-    def _every(self) -> list[EnqueuedJob]:
-        hidden = set(self._store.hidden())
+    def _matching(
+        self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[EnqueuedJob]
+    ) -> list[EnqueuedJob]:
+        wanted = Expected(task, expected)
+        return [each for each in every if not wanted.differences(each)]
+
+    def _first(self, task: Task[..., Any], expected: dict[str, Any], every: list[EnqueuedJob]) -> EnqueuedJob:
+        __tracebackhide__ = True
+        for found in self._matching(task, expected, every):
+            return found
+        raise AssertionError(failure(Expected(task, expected), every))
+
+    def _none(self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[EnqueuedJob]) -> None:
+        __tracebackhide__ = True
+        if found := self._matching(task, expected, every):
+            raise AssertionError(surplus(Expected(task, expected), found))
+
+    async def _aevery(self) -> list[EnqueuedJob]:
+        await self._afollow()
+        return self._every(is_asked=True)
+
+    def _every(self, *, is_asked: bool = False) -> list[EnqueuedJob]:
+        hidden = set(self._store.hidden(is_asked=is_asked))
         jobs = [job for job in self._jobs(JobFilter()) if job.seq > self._since and job.id not in hidden]
         return [EnqueuedJob(job) for job in reversed(jobs)]
 

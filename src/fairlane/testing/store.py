@@ -61,7 +61,7 @@ class SandboxStore(MemoryStore):
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         for mark in tuple(self.marks):
-            if mark.connection.is_async and not mark.connection.is_closed:
+            if mark.connection.is_async and not (mark.is_kept is None and mark.connection.is_closed):
                 self._follow(mark, is_there=await mark.alook())
         if not isinstance(op, Enqueue):
             return self.run(op)
@@ -76,18 +76,18 @@ class SandboxStore(MemoryStore):
             await self.after_aenqueue()
         return cast("T", result)
 
-    def hidden(self) -> Iterator[JobId]:
+    def hidden(self, *, is_asked: bool) -> Iterator[JobId]:
         """Jobs of transactions that have failed and can only be rolled back.
 
-        Raises `TransactionUnknown` where a transaction cannot be asked here.
+        Raises `TransactionUnknown` where a transaction cannot be asked; `is_asked`: asynchronous ones were, just now.
         """
         for mark in tuple(self.marks):
-            if mark.connection.is_async and mark.is_kept is None:
+            if mark.connection.is_async and mark.is_kept is None and not is_asked:
                 raise TransactionUnknown(
                     "jobs were enqueued on an asynchronous connection, which can only be asked by `await`: use "
                     "`await aenqueued(…)`, `await aassert_enqueued(…)` or `await aassert_nothing_enqueued(…)`"
                 )
-            if mark.connection.is_closed:
+            if mark.is_kept is None and mark.connection.is_closed:
                 mark.look()  # raises
             if mark.connection.is_failed:
                 yield from mark.jobs

@@ -37,8 +37,9 @@ Queries = Generator[_Query, Any, T]
 class Connection:
     """A driver's own connection, whatever wrapped it."""
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    def __init__(self, raw: Any, core: Any = None) -> None:
+        self.raw, self.core = raw, core
+        """`core`: SQLAlchemy's connection around it."""
         self.module = type(raw).__module__.partition(".")[0]
         self.is_sqlite = isinstance(raw, sqlite3.Connection) or self.module in ("apsw", "aiosqlite")
         self.is_async = self.module in ("asyncpg", "aiosqlite") or type(raw).__name__ == "AsyncConnection"
@@ -94,7 +95,8 @@ class Connection:
     def _ask(self, sql: str) -> Any:
         if self.is_sqlite:
             cursor = self.raw.cursor()
-            cursor.row_factory = None
+            if self.module == "sqlite3":
+                cursor.row_factory = None
             row = next(iter(cursor.execute(sql)), None)
             return None if row is None else row[0]
         was_idle = self.is_idle
@@ -137,7 +139,10 @@ class Mark:
         self.jobs: tuple[JobId, ...] = ()
         self.is_kept: bool | None = None
         """None: its transaction is open, or was not looked at since it ended."""
-        self._watch_close()
+        if connection.core is not None:
+            self._watch_end()
+        else:
+            self._watch_close()
 
     def write(self) -> Queries[None]:
         if self.connection.is_sqlite:
@@ -173,6 +178,26 @@ class Mark:
             self.is_kept = is_there
         return is_there
 
+    def _watch_end(self) -> None:
+        """SQLAlchemy's pool may close a connection as its transaction ends: look before."""
+        from sqlalchemy import event
+
+        def commits(core: Any) -> None:
+            if self.is_kept is None:
+                queries, answer = self.read(), None
+                try:
+                    while True:
+                        answer = core.exec_driver_sql(queries.send(answer).sql).scalar()
+                except StopIteration as end:
+                    self.is_kept = end.value
+
+        def rolls_back(core: Any) -> None:
+            if self.is_kept is None:
+                self.is_kept = False
+
+        event.listen(self.connection.core, "commit", commits)
+        event.listen(self.connection.core, "rollback", rolls_back)
+
     def _watch_close(self) -> None:
         """`with psycopg.connect(…)` commits and closes in one go: look in between."""
         raw = self.connection.raw
@@ -198,7 +223,7 @@ def connection_of(on: Any) -> Connection:
             on = on.connection()
         if isinstance(on, Core):
             on.exec_driver_sql("select 1")  # SQLAlchemy ends only what it knows was begun
-            on = on.connection.driver_connection
+            return _driver_connection(on.connection.driver_connection, on)
     return _driver_connection(on)
 
 
@@ -210,16 +235,16 @@ async def aconnection_of(on: Any) -> Connection:
             on = await on.connection()
         if isinstance(on, AsyncConnection):
             await on.exec_driver_sql("select 1")
-            return _driver_connection((await on.get_raw_connection()).driver_connection)
+            return _driver_connection((await on.get_raw_connection()).driver_connection, on.sync_connection)
     return connection_of(on)
 
 
-def _driver_connection(on: Any) -> Connection:
+def _driver_connection(on: Any, core: Any = None) -> Connection:
     if type(on).__module__.startswith("django.") and hasattr(on, "ensure_connection"):
         on.ensure_connection()
         on = on.connection
     proxied = getattr(on, "_con", None)  # from a pool of asyncpg
-    found = Connection(proxied if type(on).__name__ == "PoolConnectionProxy" else on)
+    found = Connection(proxied if type(on).__name__ == "PoolConnectionProxy" else on, core)
     if not found.is_sqlite and found.module not in ("psycopg", "psycopg2", "asyncpg"):
         raise UnsupportedConnection(on, ACCEPTED)
     if not found.is_sqlite and not hasattr(found.raw, "info") and found.module != "asyncpg":
