@@ -34,7 +34,7 @@ from fairlane.client.admin.explanation import Explanation
 from fairlane.client.admin.queues import QueueState
 from fairlane.core.job import Status
 from fairlane.core.ops import Pause
-from fairlane.testing import EnqueuedJob, Ran, assert_enqueued, assert_nothing_enqueued
+from fairlane.testing import CollectedJob, Ran, assert_enqueued, assert_nothing_enqueued
 
 app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
 
@@ -101,7 +101,7 @@ def score(draft: Draft) -> Draft | None:
 
 with app.testing() as jobs:
     assert_type(jobs.assert_enqueued(send, tenant="acme").args, dict[str, Any])
-    assert_type(jobs.enqueued(), list[EnqueuedJob])
+    assert_type(jobs.enqueued(), list[CollectedJob])
     assert_type(jobs.run_due(within=timedelta(hours=1)), tuple[Ran, ...])
     assert_enqueued(send.using(tenant=1))
     assert_nothing_enqueued()

@@ -21,7 +21,7 @@ ROUNDED_S = 0.001
 """Instants are stored in whole microseconds."""
 
 
-class EnqueuedJob(msgspec.Struct, frozen=True):
+class CollectedJob(msgspec.Struct, frozen=True):
     """A job that was enqueued during a test."""
 
     job: Job
@@ -106,7 +106,7 @@ class Expected:
                     f"an argument of the task, or one of {', '.join(OPTIONS)}, headers." + nearest(name, known),
                 )
 
-    def differences(self, found: EnqueuedJob) -> list[str]:
+    def differences(self, found: CollectedJob) -> list[str]:
         """In what a job differs; empty: it is as expected. One of another task differs in that alone."""
         if self._task is not None and found.task not in (self._task.name, *self._task.definition.aliases):
             return [f"another task than {self._task.name}"]
@@ -122,10 +122,10 @@ class Expected:
             if not self._is_chosen(found, name, value)
         ]
 
-    def _option(self, found: EnqueuedJob, name: str) -> Any:
+    def _option(self, found: CollectedJob, name: str) -> Any:
         return getattr(found, name) if name in ("delay", "run_at") else getattr(found.job, name)
 
-    def _is_chosen(self, found: EnqueuedJob, name: str, value: Any) -> bool:
+    def _is_chosen(self, found: CollectedJob, name: str, value: Any) -> bool:
         actual = self._option(found, name)
         if name == "tenant" and isinstance(value, (int, str)):
             return bool(actual == check_tenant(value))
@@ -160,25 +160,25 @@ def _is_equal(stored: Any, value: Any) -> bool:
     return text is not None and not problems and bool(msgspec.json.decode(text)["value"] == stored)
 
 
-def failure(expected: Expected, found: Sequence[EnqueuedJob]) -> str:
+def failure(expected: Expected, found: Sequence[CollectedJob]) -> str:
     """No job is as expected: say which there are, and what is different about those of the same task."""
     if not found:
         return f"no {expected} was enqueued; nothing was enqueued at all"
     return f"no {expected} was enqueued. Enqueued were:\n" + _listed(found, expected)
 
 
-def surplus(expected: Expected, found: Sequence[EnqueuedJob]) -> str:
+def surplus(expected: Expected, found: Sequence[CollectedJob]) -> str:
     return f"expected that no {expected} was enqueued, but there are:\n" + _listed(found)
 
 
-def _listed(found: Sequence[EnqueuedJob], expected: Expected | None = None) -> str:
+def _listed(found: Sequence[CollectedJob], expected: Expected | None = None) -> str:
     lines = list(_lines(found[:MOST_SHOWN], expected))
     if len(found) > MOST_SHOWN:
         lines.append(f"  and {len(found) - MOST_SHOWN} more")
     return "\n".join(lines)
 
 
-def _lines(found: Iterable[EnqueuedJob], expected: Expected | None) -> Iterable[str]:
+def _lines(found: Iterable[CollectedJob], expected: Expected | None) -> Iterable[str]:
     for each in found:
         differences = [] if expected is None else expected.differences(each)
         told = "; ".join(each for each in differences if not each.startswith("another task"))

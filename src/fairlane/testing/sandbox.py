@@ -22,7 +22,7 @@ from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, MAX_PAGE, JobFilter, PageJobs
 from fairlane.core.outcome import Died
 from fairlane.errors import BlocksEventLoop, FairlaneError, InvalidOption
-from fairlane.testing.assertions import EnqueuedJob, Expected, failure, surplus
+from fairlane.testing.assertions import CollectedJob, Expected, failure, surplus
 from fairlane.testing.runs import Ran, arun_due, run_due
 from fairlane.testing.store import SandboxAccess, SandboxStore
 from fairlane.worker.attempts import FAILED
@@ -91,7 +91,7 @@ class Sandbox:
         """Move the clock by seconds, or a timedelta."""
         self._fake("advance").advance(seconds("advance", span))
 
-    def enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[EnqueuedJob]:
+    def enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
         """The jobs that were enqueued, oldest first: all, or those of a task, with these arguments and options.
 
         Arguments that are not named may be anything. Options are those of `using(…)`, also given as
@@ -100,7 +100,7 @@ class Sandbox:
         """
         return self._matching(task, expected, self._every())
 
-    def assert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
+    def assert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> CollectedJob:
         """Fail unless such a job was enqueued; returns the first."""
         __tracebackhide__ = True
         return self._first(task, expected, self._every())
@@ -110,10 +110,10 @@ class Sandbox:
         __tracebackhide__ = True
         self._none(task, expected, self._every())
 
-    async def aenqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[EnqueuedJob]:
+    async def aenqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
         return self._matching(task, expected, await self._aevery())
 
-    async def aassert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> EnqueuedJob:
+    async def aassert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> CollectedJob:
         return self._first(task, expected, await self._aevery())
 
     async def aassert_nothing_enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> None:
@@ -195,30 +195,30 @@ class Sandbox:
         return f"<Sandbox of {self.app!r}, {self.mode}>"
 
     def _matching(
-        self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[EnqueuedJob]
-    ) -> list[EnqueuedJob]:
+        self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[CollectedJob]
+    ) -> list[CollectedJob]:
         wanted = Expected(task, expected)
         return [each for each in every if not wanted.differences(each)]
 
-    def _first(self, task: Task[..., Any], expected: dict[str, Any], every: list[EnqueuedJob]) -> EnqueuedJob:
+    def _first(self, task: Task[..., Any], expected: dict[str, Any], every: list[CollectedJob]) -> CollectedJob:
         __tracebackhide__ = True
         for found in self._matching(task, expected, every):
             return found
         raise AssertionError(failure(Expected(task, expected), every))
 
-    def _none(self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[EnqueuedJob]) -> None:
+    def _none(self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[CollectedJob]) -> None:
         __tracebackhide__ = True
         if found := self._matching(task, expected, every):
             raise AssertionError(surplus(Expected(task, expected), found))
 
-    async def _aevery(self) -> list[EnqueuedJob]:
+    async def _aevery(self) -> list[CollectedJob]:
         await self._afollow()
         return self._every(is_asked=True)
 
-    def _every(self, *, is_asked: bool = False) -> list[EnqueuedJob]:
+    def _every(self, *, is_asked: bool = False) -> list[CollectedJob]:
         hidden = set(self._store.hidden(is_asked=is_asked))
         jobs = [job for job in self._jobs(JobFilter()) if job.seq > self._since and job.id not in hidden]
-        return [EnqueuedJob(job) for job in reversed(jobs)]
+        return [CollectedJob(job) for job in reversed(jobs)]
 
     def _jobs(self, where: JobFilter) -> Iterable[Job]:
         before = None

@@ -15,7 +15,7 @@ from fairlane.errors import UnsupportedConnection
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.memory import MemoryStore
 from fairlane.stores.sqlite.retention import JOB_TABLES
-from fairlane.testing.transactions import ACCEPTED, Mark, TransactionUnknown, aconnection_of, connection_of
+from fairlane.testing.transactions import ACCEPTED, TransactionMark, TransactionUnknown, aconnection_of, connection_of
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class SandboxStore(MemoryStore):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.marks: list[Mark] = []
+        self.marks: list[TransactionMark] = []
         self.after_enqueue: Callable[[], object] | None = None
         self.after_aenqueue: Callable[[], Awaitable[object]] | None = None
 
@@ -46,12 +46,12 @@ class SandboxStore(MemoryStore):
         self._follow_rollbacks()
         if not isinstance(op, Enqueue):
             return super().run(op)
-        mark: Mark | None = None
+        mark: TransactionMark | None = None
         if on is not None:
             connection = connection_of(on)
             if connection.is_async:
                 raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …aenqueue(…)`")
-            mark = Mark(connection)
+            mark = TransactionMark(connection)
             connection.run(mark.write())
         result = super().run(op)
         self._keep(mark, result)
@@ -66,9 +66,9 @@ class SandboxStore(MemoryStore):
         if not isinstance(op, Enqueue):
             return self.run(op)
         self._follow_rollbacks()
-        mine: Mark | None = None
+        mine: TransactionMark | None = None
         if on is not None:
-            mine = Mark(await aconnection_of(on))
+            mine = TransactionMark(await aconnection_of(on))
             await mine.connection.arun(mine.write())
         result = super().run(op)
         self._keep(mine, result)
@@ -103,7 +103,7 @@ class SandboxStore(MemoryStore):
 
         self._memory.change(remove)
 
-    def _keep(self, mark: Mark | None, result: EnqueueResult) -> None:
+    def _keep(self, mark: TransactionMark | None, result: EnqueueResult) -> None:
         if mark is not None:
             mark.jobs = tuple(each.id for each in result.receipts if each.disposition == "created")
             if mark.jobs:
@@ -123,7 +123,7 @@ class SandboxStore(MemoryStore):
                     continue  # it belongs to another thread
                 self._follow(mark, is_there=is_there)
 
-    def _follow(self, mark: Mark, *, is_there: bool) -> None:
+    def _follow(self, mark: TransactionMark, *, is_there: bool) -> None:
         if mark.is_kept is not None and mark in self.marks:
             self.marks.remove(mark)
         if not is_there:

@@ -34,7 +34,7 @@ Queries = Generator[_Query, Any, T]
 """Written once for connections of both colours: yields statements, is sent the first value of each answer."""
 
 
-class Connection:
+class DriverConnection:
     """A driver's own connection, whatever wrapped it."""
 
     def __init__(self, raw: Any, core: Any = None) -> None:
@@ -131,10 +131,10 @@ def _plain_rows(module: str) -> dict[str, Any]:
     return {"row_factory": tuple_row}
 
 
-class Mark:
+class TransactionMark:
     """One enqueue in a test's transaction, with the jobs it created."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self.connection, self.number = connection, next(_numbers)
         self.jobs: tuple[JobId, ...] = ()
         self.is_kept: bool | None = None
@@ -213,7 +213,7 @@ class Mark:
         raw.close = look_and_close
 
 
-def connection_of(on: Any) -> Connection:
+def connection_of(on: Any) -> DriverConnection:
     """The driver's connection behind what a test gave as `conn=`."""
     if "sqlalchemy" in sys.modules:
         from sqlalchemy.engine import Connection as Core
@@ -227,7 +227,7 @@ def connection_of(on: Any) -> Connection:
     return _driver_connection(on)
 
 
-async def aconnection_of(on: Any) -> Connection:
+async def aconnection_of(on: Any) -> DriverConnection:
     if "sqlalchemy.ext.asyncio" in sys.modules:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
@@ -239,12 +239,12 @@ async def aconnection_of(on: Any) -> Connection:
     return connection_of(on)
 
 
-def _driver_connection(on: Any, core: Any = None) -> Connection:
+def _driver_connection(on: Any, core: Any = None) -> DriverConnection:
     if type(on).__module__.startswith("django.") and hasattr(on, "ensure_connection"):
         on.ensure_connection()
         on = on.connection
     proxied = getattr(on, "_con", None)  # from a pool of asyncpg
-    found = Connection(proxied if type(on).__name__ == "PoolConnectionProxy" else on, core)
+    found = DriverConnection(proxied if type(on).__name__ == "PoolConnectionProxy" else on, core)
     if not found.is_sqlite and found.module not in ("psycopg", "psycopg2", "asyncpg"):
         raise UnsupportedConnection(on, ACCEPTED)
     if not found.is_sqlite and not hasattr(found.raw, "info") and found.module != "asyncpg":
