@@ -244,7 +244,7 @@ def test_minutes_are_summed_by_steps_and_by_what_is_told_apart(scene: Scene) -> 
 
 
 @pytest.mark.requirement("W10")
-@pytest.mark.parametrize("step_s", [1800, 5400, 86_400])
+@pytest.mark.parametrize("step_s", [1800, 5400, 16_261, 86_400])
 def test_steps_of_half_hours_are_the_sums_of_their_minutes_whatever_is_added_and_removed(
     scene: Scene, step_s: int
 ) -> None:

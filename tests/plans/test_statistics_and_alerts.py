@@ -92,6 +92,7 @@ def test_a_day_in_half_hours_is_not_read_by_its_minutes(session: Session) -> Non
     halves = pages_of(session.conn, day)
     minutes = pages_of(session.conn, replace(day, since=day.since + timedelta(minutes=1)))
     assert halves * 8 < minutes  # the last minutes are read one by one
+    assert pages_of(session.conn, replace(day, step_s=100_001)) < 2 * halves  # all in one step
 
 
 @pytest.mark.requirement("W10")

@@ -81,7 +81,7 @@ $$;
 -- role:   worker, api
 -- uses:   stat_minute_pkey, stat_half_hour_pkey
 --
--- Steps of whole half hours are summed from the sums of half hours, and from minutes where there are none: after the
+-- Steps of whole half hours, and one step over all, are summed from the sums of half hours, and from minutes where there are none: after the
 -- last whole half hour, before half hours were summed (rolled_up.half_hours_from), and in the half hour in which the
 -- oldest minutes have been removed. A day by task of 20 rows a minute takes the server 4 ms, from minutes 56.
 create or replace function read_stats_v1(_op json) returns json
@@ -102,7 +102,8 @@ declare
   _to      timestamptz;  -- to before here are read
 begin
   if _step_s is not null then
-    if _step_s % 1800 = 0 and half_hour_of(_since) = _since then
+    if half_hour_of(_since) = _since
+      and (_step_s % 1800 = 0 or _step_s >= extract(epoch from _until) - extract(epoch from _since)) then
       _to := half_hour_of(_until);
       _from := greatest(_since, (select r.half_hours_from from rolled_up r),
         (select coalesce(half_hour_of(min(m.minute)) + interval '30 minutes', 'infinity') from stat_minute m));
