@@ -85,7 +85,7 @@ def failover(app: Fairlane) -> Failover:
 
 
 def wait_until_replayed(app: Fairlane, left: int = 0) -> None:
-    eventually(lambda: failover(app).state().spool.jobs == left and failover(app).state().reachable)
+    eventually(lambda: failover(app).spool.depth().jobs == left and failover(app).state().reachable)
 
 
 def numbers(app: Fairlane) -> list[int]:
@@ -266,7 +266,7 @@ def test_a_job_beyond_a_tenants_limit_waits_in_the_spool_with_the_reason(
     run_due(app)
     failover(app)._step()
     assert numbers(app) == [1, 2, 5, 3, 4]
-    assert failover(app).state().spool.jobs == 0
+    assert failover(app).spool.depth().jobs == 0
 
 
 def test_a_paused_queue_and_a_full_store_keep_jobs_in_the_spool(open_app: Open, file: Path) -> None:
@@ -319,6 +319,21 @@ def test_health_depth_and_age_of_the_spool_are_visible(
     [went, came] = eventually(lambda: len(said := [one for one in caplog.messages if "store is" in one]) == 2 and said)
     assert went.startswith(f"the store is away (the file {file} is gone: ")
     assert came == "the store is back after 7.0 s"
+
+
+@pytest.mark.requirement("Q11")
+def test_a_spool_whose_directory_is_gone_hurts_nobody_who_looks(open_app: Open, tmp_path: Path) -> None:
+    app = open_app()
+    task(app).enqueue(n=1)
+    shutil.rmtree(app.runtime.settings.spool or "")
+    seen = app.snapshot()
+    assert (seen["reachable"], seen["depth"], seen["spooled"], seen["spool_age_s"]) == (True, 1, None, 0.0)
+    metrics = exposition(app).decode()
+    assert "fairlane_spool_up 0.0" in metrics
+    assert "fairlane_spool_jobs" not in metrics
+    with app.running(drain=True):
+        pass
+    assert app.snapshot()["depth"] == 0
 
 
 @pytest.mark.requirement("Q4")

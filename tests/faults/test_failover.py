@@ -101,7 +101,7 @@ def drill(
         server.start()
     with failover(open_store(url), Spool(drill.spool, owner="drill")) as store:
         store.run(Enqueue(jobs=()))
-        eventually(lambda: store.state().spool.jobs == 0, 60)
+        eventually(lambda: store.spool.depth().jobs == 0, 60)
     acknowledged = drill.acknowledged()
     ran = run_all(url, acknowledged)
     lost = acknowledged - set(ran)
@@ -177,7 +177,7 @@ def test_a_server_that_goes_silent_costs_the_timeout_once_and_its_jobs_come_once
             both.run(Check())
         proxy.plan = PASS
         proxy.cut_all()
-        eventually(lambda: both.state().spool.jobs == 0)
+        eventually(lambda: both.spool.depth().jobs == 0)
     assert place.jobs() == 21
 
 
@@ -204,7 +204,7 @@ def test_a_job_whose_reply_was_lost_is_spooled_and_there_once(
             assert both.run(jobs()).spooled
             done_unseen += place.jobs() - before
             proxy.plan = PASS
-            eventually(lambda both=both: both.state().spool.jobs == 0 and both.state().reachable)
+            eventually(lambda both=both: both.spool.depth().jobs == 0 and both.state().reachable)
     assert done_unseen >= 3, "the server never did what the client could not know"
     assert place.jobs() == 6 * calls
 
@@ -234,9 +234,9 @@ def test_a_replay_that_is_killed_before_it_removes_the_jobs_doubles_none(
     assert ended.returncode == -signal.SIGKILL
     assert place.jobs() == 5
     with failover(stores.open(place.dsn), Spool(tmp_path)) as both:
-        assert both.state().spool.jobs == 5
+        assert both.spool.depth().jobs == 5
         both.run(Enqueue(jobs=()))
-        eventually(lambda: both.state().spool.jobs == 0)
+        eventually(lambda: both.spool.depth().jobs == 0)
     assert place.jobs() == 5
 
 

@@ -51,7 +51,7 @@ class Shop:
     def wait_until_empty(self) -> None:
         failover = self.app.runtime.access.failover
         assert failover is not None
-        eventually(lambda: not failover.is_away and failover.state().spool.jobs == 0, 30)
+        eventually(lambda: not failover.is_away and failover.spool.depth().jobs == 0, 30)
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -59,8 +59,8 @@ class Snapshot(TypedDict):
     store: str
     reachable: bool
     """False: the store is away, and enqueues are spooled. The counts above are None then."""
-    spooled: int
-    """Jobs in the spool of this machine, or of this process if it is in memory."""
+    spooled: int | None
+    """Jobs in the spool of this machine, or of this process if it is in memory. None: the spool cannot be read."""
     spool_age_s: float
     """How long the oldest of them has waited."""
 

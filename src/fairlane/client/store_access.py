@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 class SpoolState(NamedTuple):
     reachable: bool
-    jobs: int
+    jobs: int | None
+    """None, and the others 0: the spool cannot be read."""
     refused: int
     age_s: float
     """How long the oldest job has waited."""
@@ -71,6 +72,8 @@ class StoreAccess:
         if failover is None:
             return None
         found, now = failover.state(), (self._clock or SystemClock()).now()
+        if found.spool is None:
+            return SpoolState(reachable=found.reachable, jobs=None, refused=0, age_s=0.0)
         oldest_at = found.spool.oldest_at
         return SpoolState(
             reachable=found.reachable,

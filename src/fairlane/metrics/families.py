@@ -132,6 +132,9 @@ def store(health: Health | None, name: str) -> Iterator[Metric]:
 def spool(state: SpoolState | None) -> Iterator[Metric]:
     if state is None:
         return
+    yield GaugeMetricFamily("fairlane_spool_up", "Whether the spool can be read.", float(state.jobs is not None))
+    if state.jobs is None:
+        return
     jobs = GaugeMetricFamily("fairlane_spool_jobs", "Jobs spooled until the store takes them.", labels=("state",))
     jobs.add_metric(("waiting",), state.jobs - state.refused)
     jobs.add_metric(("refused",), state.refused)

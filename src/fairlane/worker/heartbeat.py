@@ -54,7 +54,7 @@ class WorkerFigures:
             name = lane.config.name
             figures[f"lane.{name}.slots"] = float(lane.config.slots)
             figures[f"lane.{name}.utilisation"] = round(lane.utilisation(now_s, running_s.get(name, 0.0)), 3)
-        if (spool := state.app.runtime.access.spool_state()) is not None:
+        if (spool := state.app.runtime.access.spool_state()) is not None and spool.jobs is not None:
             figures["spool.jobs"] = float(spool.jobs)
         self.latest, self._measured_s = figures | self._schema | self._engine.duties.figures(), now_s
 

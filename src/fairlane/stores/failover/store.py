@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct
@@ -67,7 +68,8 @@ class FailoverState(Struct, frozen=True, kw_only=True):
     reachable: bool
     why: str | None
     """Why the primary is away."""
-    spool: SpoolDepth
+    spool: SpoolDepth | None
+    """None: the spool cannot be read; its directory is gone, or its disk is."""
 
 
 class Failover:
@@ -141,8 +143,11 @@ class Failover:
         return self._why is not None
 
     def state(self) -> FailoverState:
-        why = self._why
-        return FailoverState(reachable=why is None, why=None if why is None else why.why, spool=self.spool.depth())
+        """Never raises: who looks at the health of a store is not hurt by a spool that is gone."""
+        why, spool = self._why, None
+        with suppress(SpoolUnavailable):
+            spool = self.spool.depth()
+        return FailoverState(reachable=why is None, why=None if why is None else why.why, spool=spool)
 
     def close(self) -> None:
         """End the replay after its batch; what is left in a spool on disk is replayed by whoever opens it next."""
