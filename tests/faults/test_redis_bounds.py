@@ -53,6 +53,20 @@ def test_more_limits_than_lua_can_unpack_are_read(valkey: ValkeyServer, scene: S
     store.close()
 
 
+def test_what_is_no_longer_counted_is_not_kept(valkey: ValkeyServer, scene: Scene) -> None:
+    """Queues and types that were used once, and rates of tenants that have left, take no room for ever."""
+    put(scene, 2, tenant="acme")
+    worker, limits = scene.hire(), (tenant("acme", rate=rate(9, 10)),)
+    leases = scene.turn(worker, wanting(2, queues=("bulk",)), limits=limits).leases
+    assert len(leases) == 2
+    rated = valkey.call("KEYS", "*rate*:tenant:*")
+    assert len(rated) == 2
+    assert all(3_600_000 < int(valkey.call("PTTL", key)) <= 3_620_000 for key in rated)
+    scene.settle(worker, *map(completed, leases))
+    assert all("0" not in valkey.call("HVALS", key) for key in valkey.call("KEYS", "*count*"))
+    assert valkey.call("HGETALL", "{fairlane}:counts") in ([], {})
+
+
 def test_a_turn_that_failed_half_way_gets_its_leases_when_it_is_sent_again(valkey: ValkeyServer, scene: Scene) -> None:
     [first, second] = put(scene, 2)
     worker, limits = scene.hire(), (queue("bulk", rate=rate(9, 10)),)

@@ -27,12 +27,19 @@ local function rate_used(key, since)
   return tonumber(call('GET', used_key(key)) or 0)
 end
 
-local function rate_use(key, at, number)
+-- The keys of a rate that nobody uses any more go by themselves, an hour after the last of it was to be counted twice
+-- over: both at the same instant, or the number would say less than the set. `period`: nil leaves their end as it is.
+local function rate_use(key, at, number, period)
   local known = call('ZRANGEBYSCORE', key, at, at, 'LIMIT', 0, 1)[1]
-  if known then call('ZREM', key, known) end
   local total = number + (known and uses_of(known) or 0)
   if total > 0 then call('ZADD', key, at, whole(at) .. ':' .. total) end
+  if known then call('ZREM', key, known) end -- after the other: an empty set would lose its end
   call('INCRBY', used_key(key), number)
+  if period then
+    local left_ms = whole(math.ceil(period / 1000) * 2 + 3600000)
+    call('PEXPIRE', key, left_ms)
+    call('PEXPIRE', used_key(key), left_ms)
+  end
 end
 
 -- Take a claim out of the count whose attempt never started.

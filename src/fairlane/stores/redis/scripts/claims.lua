@@ -127,7 +127,8 @@ local function new_room(given, now)
         room.left[bound.name] = room.left[bound.name] - 1
         if bound.rate then
           local key = rate_key(bound.kind, bound.of, bound.queue or '')
-          rates[key] = (rates[key] or 0) + 1
+          rates[key] = rates[key] or {0, bound.rate[2]}
+          rates[key][1] = rates[key][1] + 1
           row.rated = row.rated or {}
           table.insert(row.rated, key:sub(#P + 1))
         end
@@ -137,7 +138,7 @@ local function new_room(given, now)
 
   -- Count what one Want has claimed against its rates.
   function room.use()
-    for key, uses in pairs(rates) do rate_use(key, now, uses) end
+    for key, used in pairs(rates) do rate_use(key, now, used[1], used[2]) end
     rates = {}
   end
 

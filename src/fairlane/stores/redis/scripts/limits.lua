@@ -14,7 +14,7 @@ if what == 'tokens' then
     end
   end
   for _, asked in ipairs(op.asked) do
-    if asked.count > 0 then rate_use(rate_key('enqueue', asked.tenant, ''), now, asked.count) end
+    if asked.count > 0 then rate_use(rate_key('enqueue', asked.tenant, ''), now, asked.count, asked.period) end
   end
   return {'granted'}
 end

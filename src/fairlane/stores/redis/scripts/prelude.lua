@@ -182,6 +182,11 @@ local function count_state(counts, job, state, by)
   end
 end
 
+-- Add to one number; one that is 0 is not kept, or each queue and type that ever was would be read again and again.
+local function add_count(key, field, by)
+  if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+end
+
 local function write_counts(counts)
   local all = counts.types
   local totals = {}
@@ -192,7 +197,7 @@ local function write_counts(counts)
       for place, by in pairs(places) do
         if by ~= 0 then
           local field = queue == '' and place or place .. ':' .. queue
-          call('HINCRBY', key, field, by)
+          add_count(key, field, by)
           if queue ~= '' then totals[field] = (totals[field] or 0) + by end
         end
       end
@@ -200,13 +205,13 @@ local function write_counts(counts)
     for task, by in pairs(counts.pending[tenant] or {}) do
       if by ~= 0 then
         local field = 'pending:' .. task
-        call('HINCRBY', key, field, by)
+        add_count(key, field, by)
         totals[field] = (totals[field] or 0) + by
       end
     end
   end
   for field, by in pairs(totals) do
-    if by ~= 0 then call('HINCRBY', P .. 'counts', field, by) end
+    add_count(P .. 'counts', field, by)
   end
 end
 
