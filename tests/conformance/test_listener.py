@@ -25,7 +25,7 @@ class Waiting:
     """A worker that waits for anything to do."""
 
     def __init__(self, face: Face) -> None:
-        self.scene = Scene(face)
+        self.scene, self.store = Scene(face), face.store
         self.worker: WorkerId = self.scene.making.worker_id()
         self.listener: Listener = face.store.listener(self.worker)
 
@@ -47,6 +47,19 @@ def waiting(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Waiting]
     yield waiting
     waiting.listener.close()
     face.close()
+
+
+def test_a_listener_proves_that_wake_ups_arrive_and_wakes_nobody_else(waiting: Waiting) -> None:
+    other = waiting.store.listener(waiting.scene.making.worker_id())
+    try:
+        for listener in (waiting.listener, other):
+            while listener.wait(0.0):
+                pass
+        waiting.listener.prove()
+        assert waiting.listener.wait(NEVER_S)
+        assert not other.wait(0.0)
+    finally:
+        other.close()
 
 
 def test_setting_or_clearing_a_limit_wakes_a_waiting_worker(waiting: Waiting) -> None:

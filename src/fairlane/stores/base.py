@@ -69,6 +69,10 @@ class Listener(Protocol):
 
     async def await_(self, timeout_s: float) -> bool: ...
 
+    def prove(self) -> None:
+        """Send a wake-up to itself, the way that others send theirs: one that is received shows that they arrive."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,8 @@ class WakeUpListener:
         self._listener: Listener | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
+        self._is_proven = False
+        """A wake-up was received, or sent to itself: a worker that knows that they arrive polls less often."""
 
     @property
     def address(self) -> str | None:
@@ -66,7 +69,12 @@ class WakeUpListener:
             except FairlaneError:
                 self._closed.wait(RETRY_S)
                 continue
+            if not (is_woken or self._is_proven):
+                self._is_proven = True
+                with contextlib.suppress(FairlaneError):
+                    self._listener.prove()
             if is_woken and not self._closed.is_set():
+                self._is_proven = True
                 try:
                     self._loop.call_soon_threadsafe(self._wake)
                 except RuntimeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -29,6 +30,7 @@ class PostgresListener:
         self._channel = channel
         self._clock = clock or SystemClock()
         self._conn: Connection | None = None
+        self._proof = ""
         self._heard_s = 0.0
         try:
             self._listen()
@@ -57,6 +59,15 @@ class PostgresListener:
     async def await_(self, timeout_s: float) -> bool:
         return await asyncio.get_running_loop().run_in_executor(None, self.wait, timeout_s)
 
+    def prove(self) -> None:
+        # By another connection: a transaction pooler would give back what this one sends to itself.
+        try:
+            with closing(Connection.connect(**self._params, autocommit=True, prepare_threshold=None)) as conn:
+                conn.answer_within_s = PROBE_WITHIN_S
+                conn.execute("select pg_notify(%s, '')", (self._proof,))
+        except psycopg.Error as error:
+            raise unreachable(error) from error
+
     def close(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
@@ -65,7 +76,10 @@ class PostgresListener:
     def _listen(self) -> None:
         conn = Connection.connect(**self._params, autocommit=True, prepare_threshold=None)
         try:
-            self._ask(conn, quoting.SQL("listen {}").format(quoting.Identifier(self._channel)))
+            # A channel of its own for the proof: the other one would wake everybody.
+            self._proof = f"{self._channel}_{conn.info.backend_pid}"
+            for channel in (self._channel, self._proof):
+                self._ask(conn, quoting.SQL("listen {}").format(quoting.Identifier(channel)))
         except BaseException:
             conn.close()
             raise

@@ -49,6 +49,16 @@ class RedisListener:
     async def await_(self, timeout_s: float) -> bool:
         return await asyncio.get_running_loop().run_in_executor(None, self.wait, timeout_s)
 
+    def prove(self) -> None:
+        conn = self._connector.connect()
+        try:
+            conn.send_command("PUBLISH", self._channel, "", check_health=False)
+            conn.read_response()
+        except (their.RedisError, OSError) as error:
+            raise StoreUnavailable("redis", str(error)) from error
+        finally:
+            conn.disconnect()
+
     def close(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:

@@ -144,6 +144,10 @@ class SqliteListener:
             if left_s <= 0:
                 return False
 
+    def prove(self) -> None:
+        if self.address is not None:
+            wake([self.address])
+
     def close(self) -> None:
         self._socket.close()
         if self.address is not None:

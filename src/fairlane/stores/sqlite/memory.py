@@ -128,6 +128,9 @@ class MemoryListener:
         with self._changed:
             return self._consume()
 
+    def prove(self) -> None:
+        self.wake()
+
     def close(self) -> None:
         """End every wait on it."""
         with self._changed:

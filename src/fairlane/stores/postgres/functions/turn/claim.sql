@@ -46,7 +46,6 @@ create or replace function claim(
   _c lane_claim, _want json, inout p claim_progress, out served text, out survey json
 )
 language plpgsql
-set search_path from current
 as $$
 declare
   _survey   integer := _want->>'survey';
@@ -110,7 +109,6 @@ $$;
 -- line that is named again continues where its first take ended.
 create or replace function claim_named(_c lane_claim, _takes json, inout p claim_progress)
 language plpgsql
-set search_path from current
 as $$
 declare
   _lines  claim_line[];
@@ -160,7 +158,6 @@ $$;
 -- uses:   ready_line
 create or replace function claim_found(_c lane_claim, _queues json, _cursor text, inout p claim_progress)
 language plpgsql
-set search_path from current
 as $$
 declare
   _queue  text;
@@ -190,7 +187,6 @@ $$;
 -- for; where those had nothing for it, or no room, for twice as many the next time.
 create or replace function claim_band(_c lane_claim, _head claim_line, _cursor text, inout p claim_progress)
 language plpgsql
-set search_path from current
 as $$
 declare
   _here      integer := room_in(_head.queue, p.room, (p.limits).queues);

@@ -33,7 +33,6 @@ end;
 -- uses:   counted_pkey
 create or replace function count_given(_given limit_room[]) returns void
 language plpgsql
-set search_path from current
 as $$
 declare
   _queues   text[];
@@ -61,7 +60,6 @@ $$;
 -- uses:   counted_pkey
 create or replace function counting_only() returns claim_limits
 language sql stable
-set search_path from current
 begin atomic
   select (false, null, false, null, null,
           array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
@@ -83,7 +81,6 @@ return coalesce((_rule).paused_until = '-infinity', false);
 -- less needs it alone. With one lock for each claim, 16 processes under a limit that never bound got 27 jobs a Turn.
 create or replace function mark_wide(inout l claim_limits, _wanted bigint, _now timestamptz)
 language plpgsql
-set search_path from current
 as $$
 declare
   _least   bigint := 32 * greatest(_wanted, 1);
@@ -112,7 +109,6 @@ $$;
 -- with_wide: the same limits, marked where they allow `_least` at once and in a period.
 create or replace function with_wide(_rules limit_room[], _least bigint, _now timestamptz) returns limit_room[]
 language plpgsql stable
-set search_path from current
 as $$
 begin
   return (
@@ -128,7 +124,6 @@ $$;
 -- uses:   limit_rule_claims, limit_rule_pkey
 create or replace function claim_limits(_given limit_room[], _now timestamptz) returns claim_limits
 language plpgsql
-set search_path from current
 as $$
 declare
   _l claim_limits := counting_only();

@@ -82,7 +82,6 @@ create or replace function count_limits(
   inout rules limit_room[], _names text[], _now timestamptz, _idle boolean, out until timestamptz
 )
 language plpgsql
-set search_path from current
 as $$
 declare
   _needed  integer[];
@@ -161,7 +160,6 @@ create or replace function tenant_rooms(
   inout lines claim_line[], _l claim_limits, _now timestamptz, out until timestamptz
 )
 language plpgsql
-set search_path from current
 as $$
 begin
   select array_agg((k.queue, k.band, k.tenant, k.rank, k.due_at, k.seq, k.looked, k.room, k.rates, k.share, k.moved,
@@ -221,7 +219,6 @@ create or replace function lines_with_room(
   _now timestamptz, _most integer, inout lines claim_line[], inout l claim_limits, out seen text
 )
 language plpgsql
-set search_path from current
 as $$
 declare
   -- What has to be free for a shared lock: half of the least that tenants are allowed, where all of that is wide.
@@ -302,7 +299,6 @@ $$;
 -- uses:   rate_use_pkey
 create or replace function use_rates(_rates jsonb[], _claim_no bigint, _now timestamptz) returns void
 language plpgsql
-set search_path from current
 as $$
 begin
   insert into rate_use as u (kind, name, queue, at, n)
@@ -327,7 +323,6 @@ $$;
 -- uses:   rate_use_pkey
 create or replace function give_back(_rates jsonb[], _leased_at timestamptz[]) returns void
 language plpgsql
-set search_path from current
 as $$
 declare
   _k record;

@@ -7,7 +7,6 @@ create or replace function settle_completed(
   _results text[], _now timestamptz, out refused json, out freed freed_place[]
 )
 language plpgsql
-set search_path from current
 as $$
 declare
   _settled  bigint;
@@ -43,7 +42,6 @@ create or replace function complete(
   _results text[], _now timestamptz, out settled bigint, out deduped bigint[], out freed freed_place[]
 )
 language plpgsql
-set search_path from current
 set enable_seqscan = off
 set enable_nestloop = off
 set enable_mergejoin = off

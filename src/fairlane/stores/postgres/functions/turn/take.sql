@@ -32,7 +32,6 @@ create or replace function take(
   out last integer, out stopped integer
 )
 language plpgsql
-set search_path from current
 as $$
 declare
   _look      integer := _c.look;  -- as variables: a field of a record is looked up again for every row
@@ -184,7 +183,6 @@ $$;
 create or replace function lease_rows(_c lane_claim, _p claim_progress, _lines claim_line[], _tids tid[], _of integer[])
 returns bigint[]
 language plpgsql
-set search_path from current
 set enable_hashjoin = on
 as $$
 declare
@@ -243,7 +241,6 @@ create or replace function looked_through(
   _stopped integer, _turn integer
 ) returns claim_line[]
 language plpgsql
-set search_path from current
 set enable_nestloop = off
 set enable_hashjoin = on
 as $$
@@ -276,7 +273,6 @@ $$;
 -- uses:   ready_line, no more rows than a claim looks at
 create or replace function look_on(_c lane_claim, _lines claim_line[]) returns claim_line[]
 language plpgsql
-set search_path from current
 as $$
 begin
   return (

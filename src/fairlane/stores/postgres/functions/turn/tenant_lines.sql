@@ -24,7 +24,6 @@ create or replace function tenants_after(
   _head claim_line, _after text, _until text, _limit integer, _skip_paused boolean default false
 ) returns text[]
 language plpgsql
-set search_path from current
 as $$
 declare
   _queue  text := _head.queue;
@@ -82,7 +81,6 @@ $$;
 -- lines of 2,000 tenants, a hundred at a time, took 350 ms; hashed, 53.
 create or replace function resume_lines(_lines claim_line[], _marks claim_line[]) returns claim_line[]
 language plpgsql immutable
-set search_path from current
 set enable_hashjoin = on
 set enable_nestloop = off
 as $$

@@ -48,12 +48,19 @@ declare
   _alive      boolean;
   _was        boolean;  -- waiting
   _given      limit_room[];
+  _last       bigint;   -- this and what follows: one statement sees all that the common Turn needs to know
+  _paused     boolean;
+  _ruled      boolean;
+  _counted    boolean;
+  _due        timestamptz;
+  _lapsed     boolean;
+  _cancels    json;
   _got        turn_claimed;
 begin
-  if wants is not null then
-    -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be
-    -- known to nobody.
-    perform pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no));
+  -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known
+  -- to nobody. In a condition, which is evaluated without a statement of its own.
+  if wants is not null and pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no)) is null then
+    null;
   end if;
   if limits is not null then
     _given := given_limits(limits);
@@ -73,17 +80,31 @@ begin
   if outcomes is not null then
     select s.refused, _freed || s.freed into _unsettled, _freed from settle(_worker, outcomes, _now, _max_crashes) s;
   end if;
-  if _promote_limit > 0 and exists (select from scheduled where due_at <= _now) then
+  -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
+  select (select max(c.claim_no) from claim_made c where c.worker = _worker),
+         exists (select from pause), exists (select from limit_rule), exists (select from counted),
+         (select s.due_at from scheduled s order by s.due_at limit 1),
+         exists (select from worker w where w.expires_at <= _now),
+         (select json_agg(l.seq order by l.seq) from lease l
+          where l.worker = _worker and l.cancel_requested_at is not null)
+  into _last, _paused, _ruled, _counted, _due, _lapsed, _cancels;
+  if _promote_limit > 0 and _due <= _now then
     perform promote(_promote_limit, _now);
+    _due := (select s.due_at from scheduled s order by s.due_at limit 1);
   end if;
-  if _reclaim_limit > 0 and exists (select from worker where expires_at <= _now) then
+  if _reclaim_limit > 0 and _lapsed then
     _reclaimed := reclaim_lapsed(_reclaim_limit, _now, _max_crashes);
+    _cancels := (select json_agg(l.seq order by l.seq) from lease l
+                 where l.worker = _worker and l.cancel_requested_at is not null);
   end if;
   if _alive and _was is distinct from _waiting then
     update worker set waiting = _waiting where id = _worker;
   end if;
-  _got := claim_for_lanes(
-    _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _now);
+  if _alive and wants is not null or _given is not null or _ruled then
+    _got := claim_for_lanes(
+      _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _now, _last,
+      _paused, _ruled, _counted);
+  end if;
   if _freed is not null then
     perform wake_for_room(_freed, _got.seqs);
   end if;
@@ -93,14 +114,10 @@ begin
     'registered', _alive,
     'refused',
     coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
-    'cancels', coalesce((
-      select json_agg(seq order by seq) from lease where worker = _worker and cancel_requested_at is not null), '[]'),
-    'marks', coalesce((
-      select json_agg(json_build_array(m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq)
-                      order by m.queue, m.band, m.tenant)
-      from unnest(_got.marks) m), '[]'),
+    'cancels', coalesce(_cancels, '[]'),
+    'marks', marks_json(_got.marks),
     'cursors', coalesce(_got.cursors, '{}'),
-    'next_due_at', (select due_at from scheduled order by due_at limit 1),
+    'next_due_at', _due,
     'reclaimed', coalesce(_reclaimed, '[]'),
     'surveys', coalesce(array_to_json(_got.surveys), '[]'),
     'limited', coalesce(_got.limited, false),
@@ -113,19 +130,43 @@ begin
     return query
     select null::text, null::timestamptz, l.seq, j.id, l.attempt, l.started_at is not null, l.lane, l.type, l.tenant,
            l.queue, l.band, l.due_at, l.deadline_at, j.payload::text, j.max_attempts::integer, j.category,
-           case when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0
-                     or j.enqueued_at <> l.due_at or j.payload_version <> 1
-                     or num_nonnulls(l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by,
-                                     j.refs, j.headers, j.retry) > 0
-                then json_build_array(
-                  l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.payload_version,
-                  l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs),
-                  flat(j.headers), shallow(j.retry))::text
-           end
+           extra_of(l, j)
     from lease l join job j on j.seq = l.seq
     where l.seq = any(_got.seqs) and j.seq = any(_got.seqs)
     order by l.nth;
   end if;
+end
+$$;
+
+-- extra_of: what is not as by default in a lease and its job, as JSON; null: all is.
+create or replace function extra_of(l lease, j job) returns text
+language sql stable
+return case
+  when l.attempts > 0 or l.crashes > 0 or l.suspect or l.rank > 0 or j.band <> l.band or j.rank > 0
+       or j.enqueued_at <> l.due_at or j.payload_version <> 1
+       or num_nonnulls(l.timeout_s, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers,
+                       j.retry) > 0
+  then json_build_array(
+    l.attempts, l.crashes, l.suspect, l.rank, j.band + j.rank, j.enqueued_at, j.payload_version, l.timeout_s,
+    j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
+    shallow(j.retry))::text
+  end;
+
+-- marks_json: marks as a Turn answers them.
+create or replace function marks_json(_marks claim_line[]) returns json
+language plpgsql immutable
+as $$
+begin
+  if _marks is null or _marks = '{}' then
+    return '[]';
+  elsif cardinality(_marks) = 1 then  -- without a statement
+    return json_build_array(json_build_array(
+      _marks[1].queue, _marks[1].band, _marks[1].tenant, _marks[1].rank, _marks[1].due_at, _marks[1].seq));
+  end if;
+  return (
+    select json_agg(json_build_array(m.queue, m.band, m.tenant, m.rank, m.due_at, m.seq)
+                    order by m.queue, m.band, m.tenant)
+    from unnest(_marks) m);
 end
 $$;
 
@@ -140,55 +181,35 @@ create type turn_claimed as (
 -- guard:  the caller has locked the worker's row
 -- uses:   claim_made_pkey, ready_line
 create or replace function claim_for_lanes(
-  _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _now timestamptz
+  _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _now timestamptz, _last bigint,
+  _paused boolean, _ruled boolean, _counted boolean
 ) returns turn_claimed
 language plpgsql
-set search_path from current
 as $$
 declare
-  _repeated  boolean;
-  _paused    boolean;
-  _ruled     boolean;
-  _counted   boolean;
-  _empty     text[];  -- queues with limits and without jobs
+  _few       boolean := not (_paused or _ruled);  -- claim_few may serve it: no limit is over tenants either
+  _limited   text[];  -- queues and types that the code limits
+  _fits      boolean;
+  _prepared  boolean := false;
+  _empty     text[];
   _c         lane_claim;
   _p         claim_progress;
   _want      json;
   _got       record;
   _all       turn_claimed;
 begin
-  -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
-  select exists (select from claim_made where worker = _worker and claim_no >= _claim_no), exists (select from pause),
-         exists (select from limit_rule), exists (select from counted),
-         array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x),
-         age(pg_snapshot_xmax(pg_current_snapshot())::xid)
-  into _repeated, _paused, _ruled, _counted, _c.active, _c.newer;
   if _given is not null and not _ruled then
-    _all.limited := exists (select from unnest(_given) g where g.running >= 0 or g.rate_count >= 0);
-    -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing
-    -- together. A job that arrives there meanwhile is left to the next one, which knows its limits.
-    -- (tests/faults/test_limits_met_late.py)
-    _empty := array(
-      select q.name
-      from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
-      where q.name <> '' and (select r.seq from ready r where r.queue = q.name limit 1) is null);
-    _given := array(
-      select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(_empty));
+    select coalesce(bool_or(g.running >= 0 or g.rate_count >= 0), false), _few and bool_and(g.kind <> 'tenant'),
+           array_agg(g.name) || array(select unnest(n.types) from unnest(_given) n)
+    into _all.limited, _few, _limited from unnest(_given) g;
+  elsif _ruled then
+    select * into _got from prepared_limits(_given, _wants, _idle, _ruled, _counted, _now);
+    _p.limits := _got.l;
   end if;
-  if _ruled or _given <> '{}' then
-    _p.limits := claim_limits(_given, _now);
-    _p.limits.idle := _idle;
-    if _wants is not null and (_p.limits).limited then
-      _p.limits := mark_wide(
-        _p.limits, (select sum((w->>'limit')::integer) from json_array_elements(_wants) w), _now);
-    end if;
-  elsif _counted then
-    _p.limits := counting_only();
-  end if;
-  if _wants is not null and _repeated then
+  if _wants is not null and _last >= _claim_no then
     _all.seqs := nullif(leases_of(_worker, _claim_no), '{}');
     _all.leased_at := (select min(l.leased_at) from lease l where l.seq = any(_all.seqs));
-    if exists (select from claim_made where worker = _worker and claim_no > _claim_no) then
+    if _last > _claim_no then
       _wants := null;  -- a late copy: nobody waits for its answer
     end if;
   end if;
@@ -196,21 +217,39 @@ begin
     _c.worker := _worker;
     _c.claim_no := _claim_no;
     _c.now := _now;
-    _c.tenants_paused := false;
-    if _paused then
-      select array_agg(name) filter (where kind = 'queue'), array_agg(name) filter (where kind = 'type'),
-             coalesce(bool_or(kind = 'tenant'), false)
-      into _c.paused_queues, _c.paused_types, _c.tenants_paused from pause;
-    end if;
-    if _empty <> '{}' then
-      _c.paused_queues := _c.paused_queues || _empty;
-    end if;
     _p.nth := 0;
     _all.held_back := false;
     _all.marks := '{}';
     _all.cursors := '{}';
-    for _want in select json_array_elements(_wants) loop
-      select * into _got from claim(_c, _want, _p);
+    for _i in 0 .. json_array_length(_wants) - 1 loop
+      _want := _wants->_i;
+      _fits := _few and _want->'takes' is null and coalesce((_want->>'discover')::boolean, true);
+      if _fits then
+        select * into _got from claim_few(_c, _want, _p, _limited, _counted);
+        _fits := _got.fits;
+      end if;
+      if not _fits then
+        if not _prepared then
+          if not _ruled then
+            select * into _got from prepared_limits(_given, _wants, _idle, _ruled, _counted, _now);
+            _p.limits := _got.l;
+            _empty := _got.empty;
+          end if;
+          select array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x),
+                 age(pg_snapshot_xmax(pg_current_snapshot())::xid), false
+          into _c.active, _c.newer, _c.tenants_paused;
+          if _paused then
+            select array_agg(name) filter (where kind = 'queue'), array_agg(name) filter (where kind = 'type'),
+                   coalesce(bool_or(kind = 'tenant'), false)
+            into _c.paused_queues, _c.paused_types, _c.tenants_paused from pause;
+          end if;
+          if _empty <> '{}' then
+            _c.paused_queues := _c.paused_queues || _empty;
+          end if;
+          _prepared := true;
+        end if;
+        select * into _got from claim(_c, _want, _p);
+      end if;
       _p := _got.p;
       if (_p.limits).types is not null then
         _all.held_back := _all.held_back or exists (
@@ -218,7 +257,11 @@ begin
           where r.room <= 0 and (_want->'types' is null or r.types && array(
             select json_array_elements_text(_want->'types'))));
       end if;
-      _all.marks := merge_marks(_all.marks, _p.marks);
+      if _all.marks = '{}' then
+        _all.marks := case when _fits then _p.marks else merge_marks('{}', _p.marks) end;
+      elsif _p.marks <> '{}' then
+        _all.marks := merge_marks(_all.marks, _p.marks);
+      end if;
       if _got.served is not null then
         _all.cursors := _all.cursors || jsonb_build_object(_want->>'lane', _got.served);
       end if;
@@ -228,9 +271,10 @@ begin
     end loop;
     _all.seqs := _p.seqs;
     if _p.nth > 0 then
-      insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing;
-      delete from claim_made where worker = _worker and claim_no = (
-        select max(c.claim_no) from claim_made c where c.worker = _worker and c.claim_no < _claim_no);
+      with made as (
+        insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing
+      )
+      delete from claim_made where worker = _worker and claim_no = _last and _last < _claim_no;
     end if;
   end if;
   _all.limited := (_p.limits).limited or _all.limited;
@@ -239,12 +283,42 @@ begin
 end
 $$;
 
+-- prepared_limits: the limits that a claim has to count, and the queues that it leaves alone because they are `empty`.
+create or replace function prepared_limits(
+  _given limit_room[], _wants json, _idle boolean, _ruled boolean, _counted boolean, _now timestamptz,
+  out l claim_limits, out empty text[]
+)
+language plpgsql
+as $$
+begin
+  if _given is not null and not _ruled then
+    -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing
+    -- together. A job that arrives there meanwhile is left to the next one, which knows its limits.
+    -- (tests/faults/test_limits_met_late.py)
+    empty := array(
+      select q.name
+      from (select distinct case when g.kind = 'queue' then g.name else g.queue end as name from unnest(_given) g) q
+      where q.name <> '' and (select r.seq from ready r where r.queue = q.name limit 1) is null);
+    _given := array(
+      select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(empty));
+  end if;
+  if _ruled or _given <> '{}' then
+    l := claim_limits(_given, _now);
+    l.idle := _idle;
+    if _wants is not null and l.limited then
+      l := mark_wide(l, (select sum((w->>'limit')::integer) from json_array_elements(_wants) w), _now);
+    end if;
+  elsif _counted then
+    l := counting_only();
+  end if;
+end
+$$;
+
 -- mark_started: prefetched attempts have begun; returns those whose lease is gone.
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
 create or replace function mark_started(_worker uuid, starts json, _now timestamptz) returns json
 language plpgsql
-set search_path from current
 as $$
 declare
   _marked    bigint[];
