@@ -20,6 +20,7 @@ from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
 from fairlane.core.job import PRIORITY_HEADER, JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
+from fairlane.core.payload.clean_text import SHORT, is_clean
 from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import Router
@@ -332,6 +333,8 @@ class Preparer:
         return draft
 
     def _without_secrets(self, text: bytes, policy: str) -> tuple[bytes, list[str]]:
+        if len(text) > SHORT and is_clean(text):
+            return text, []
         content = msgspec.json.decode(text)
         if policy == "redact":
             content, paths = secrets.redact(content)

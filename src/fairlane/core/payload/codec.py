@@ -7,7 +7,6 @@ problems at once. Nothing in a text names a class or a module to load.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import msgspec
@@ -121,6 +120,7 @@ _canonical = msgspec.json.Encoder(enc_hook=plain, order="sorted")
 _as_read = msgspec.json.Encoder()
 _read = msgspec.json.Decoder()
 _UNSURE = object()
+_NUMERIC = bytes(ord("0") if chr(code) in "0123456789.eE+-" else ord(" ") for code in range(256))
 
 
 def encode(payload: object, *, task: str = "job", limits: ScanLimits = LIMITS) -> Raw:
@@ -217,12 +217,12 @@ def may_break(text: bytes, limits: ScanLimits = LIMITS) -> bool:
         return b"\\u0000" in text  # too short for anything else
     return (
         size > limits.max_bytes
-        or b"\\u0000" in text
+        or (b"\\" in text and b"\\u0000" in text)
         or (
             (text.count(b"[") + text.count(b"{") > limits.max_depth or text.count(b":") > limits.max_keys)
             and is_too_deep_or_wide(text, limits)
         )
-        or (size > limits.max_digits and re.search(rb"[0-9.eE+-]{%d}" % (limits.max_digits + 1), text) is not None)
+        or b"0" * (limits.max_digits + 1) in text.translate(_NUMERIC)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -69,7 +69,7 @@ _WHY = {
     "url": "a password inside a URL",
 }
 
-_CARD_LIKE = re.compile(r"(?<![\w.+-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w]|[-.][0-9])")
+CARD_LIKE = re.compile(r"(?<![\w.+-])[2-6][0-9](?:[ -]?[0-9]){11,17}(?![\w]|[-.][0-9])")
 _ISSUERS = re.compile(
     r"""4(?:\d{12}|\d{15}|\d{18})$                                                      # Visa
       | (?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}$               # Mastercard
@@ -90,7 +90,7 @@ def sensitive_value(value: object, *, is_id: bool = False) -> str | None:
         for mark in _MARKS:
             if mark in value and (match := _TELLING.search(value)):
                 return _WHY[match.lastgroup or ""]
-        if not is_id and any(_is_card(match.group()) for match in _CARD_LIKE.finditer(value)):
+        if not is_id and any(_is_card(match.group()) for match in CARD_LIKE.finditer(value)):
             return "a card number"
     elif isinstance(value, int) and not is_id and 10**12 <= value < 10**19 and _is_card(str(value)):
         return "a card number"
@@ -195,6 +195,16 @@ def sensitive_name(key: str, value: object, parent: str = "", *, in_email: bool 
 def names_secret(key: str) -> Kind | None:
     """What kind of secret a name announces."""
     return _name_of(key[-_LONGEST:]).kind
+
+
+def may_name_secret(key: str, others: Collection[str]) -> bool:
+    """Whether a key may mark something as sensitive in an object whose keys, at any depth, are all among `others`."""
+    name = _name_of(key[-_LONGEST:])
+    if name.kind is not None or key in _VALUE_KEYS:
+        return True
+    if name.compact not in _VAGUE:
+        return False
+    return "subject" in others or any(names_secret(f"{other.removesuffix('s')} {key}") for other in others)
 
 
 def names_id(key: str) -> bool:
