@@ -6,6 +6,7 @@ python -m tests.faults.failover_process URL SPOOL SEED FILE
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TextIO
 
@@ -16,8 +17,11 @@ from fairlane.core.clock import SystemClock
 from fairlane.core.ids import JobId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue
+from fairlane.errors import SpoolFull
 from fairlane.stores import open_store
 from fairlane.stores.failover import Failover, Spool
+
+PAUSE_S = 0.005
 
 clock, chance = SystemClock(), SystemChance()
 
@@ -28,15 +32,24 @@ def job(number: int) -> JobSpec:
 
 
 def enqueue_for_ever(url: str, place: str, seed: int, acknowledged: TextIO) -> None:
-    """One call after the other, of one job or of three, until the process is killed."""
+    """One call after the other, of one job or of three, until the process is killed.
+
+    Writers without a brake fill any spool, because they outrun its replay: these pause after each call, and call again
+    when the spool is full, as an application does that is refused.
+    """
     store = Failover(open_store(url), Spool(place, owner="drill"), timeout_s=1.0)
     number = seed
     while True:
         jobs = tuple(job(number + n) for n in range(1 + seed % 2 * 2))
         number += len(jobs)
-        for receipt in store.run(Enqueue(jobs=jobs)).receipts:
+        try:
+            receipts = store.run(Enqueue(jobs=jobs)).receipts
+        except SpoolFull:
+            receipts = ()
+        for receipt in receipts:
             acknowledged.write(f"{receipt.id}\n")
         acknowledged.flush()
+        time.sleep(PAUSE_S)
 
 
 if __name__ == "__main__":
