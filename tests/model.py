@@ -13,6 +13,7 @@ from tests.model_claim import Claiming
 from tests.model_facts import Record, own_failure, span
 from tests.model_limits import Limits
 from tests.model_schedules import Schedules
+from tests.model_signals import Signals
 from tests.model_tenants import Tenants
 from tests.model_workers import Workers
 
@@ -21,7 +22,7 @@ RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch):
+class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.forget()
@@ -36,6 +37,7 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         self.schedules: dict[str, dict[str, Any]] = {}
         self.figures: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.forget_watch()
+        self.signals: list[dict[str, Any]] = []
         self.limits, self.tenants, self.claims, self.tokens = {}, {}, [], []
 
     def run(self, op: Any) -> Any:
@@ -172,6 +174,8 @@ class Model(People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Wat
         else:
             r.place, r.due, r.awaits_retry = "scheduled", now + span(outcome.delay_s), kind == "retried"
             r.put_off = kind == "snoozed" and failure is not None
+            if kind == "snoozed" and outcome.suspension:
+                self._suspend(r, outcome.suspension, lease.attempt, now)
         return True
 
     def _promote(self, limit, now):

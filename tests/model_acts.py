@@ -172,7 +172,8 @@ class People(Reads):
         due = now + span(op.delay_s or 0.0)
         self.last_seq += 1
         place = "ready" if due <= now else "scheduled"
-        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
+        taken_along = {"steps": list(r.steps), "attempt": 1} if r.steps else {}
+        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, **taken_along))
         self._close(op, r, "retried", now)
         letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}
         after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}

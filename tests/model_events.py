@@ -36,4 +36,5 @@ class Events:
         before, credentials = op.credentials_before, 0
         if before is not None:
             credentials = self._forget_credentials(before, op.limit, now)
-        return ops.Forgotten(events=len(old), credentials=credentials)
+        signals = self._forget_signals(op.signals_before, op.limit) if op.signals_before is not None else 0
+        return ops.Forgotten(events=len(old), credentials=credentials, signals=signals)

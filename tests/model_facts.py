@@ -59,6 +59,8 @@ class Record:
     letter: dict[str, Any] | None = None
     progress: float | None = None
     log: list[Any] = field(default_factory=list)
+    steps: list[values.StepRecord] = field(default_factory=list)
+    wait: dict[str, Any] | None = None  # the signal it came to wait for, and in which attempt
     band: int = 0  # this and the rank: as given, or what it has reached by aging
     rank: int = 0
 

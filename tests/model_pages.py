@@ -7,6 +7,7 @@ from typing import Any
 
 from fairlane.core import job as values, ops
 from tests.model_facts import Record
+from tests.model_signals import steps_of, wait_of
 
 SPELLED_THE_SAME = (
     "id",
@@ -85,7 +86,8 @@ class Reads:
     def getjob(self, op, now):
         found = [r for r in self.jobs if r.spec.id == op.id and op.scope.admits(r.spec.tenant)]
         for r in found:
-            return ops.JobDetail(job=job_of(r), attempts=attempts_of(r), progress=r.progress, log=tuple(r.log))
+            said = {"progress": r.progress, "log": tuple(r.log), "steps": steps_of(r), "waits_for": wait_of(r)}
+            return ops.JobDetail(job=job_of(r), attempts=attempts_of(r), **said)
         return None
 
     def pagejobs(self, op, now):

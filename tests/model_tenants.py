@@ -8,6 +8,7 @@ from fairlane.core import ops
 from fairlane.core.limits import LimitKey, StoredLimit
 from tests.model_facts import Record
 from tests.model_pages import job_of
+from tests.model_signals import wait_of
 
 CAP = ops.TENANT_COUNT_CAP
 
@@ -81,6 +82,7 @@ class Tenants:
             limits=tuple(state for state in limits if state is not None),
             waiting_limit=force.terms(spec.tenant, spec.queue).waiting,
             workers=len(live),
+            waits_for=wait_of(r),
             knowing=sum(not w["types"] or spec.type in w["types"] for w in live),
         )
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
         current_job as current_job,
         tenant as tenant,
     )
+    from fairlane.client.durable_steps import (
+        asleep as asleep,
+        astep as astep,
+        await_for as await_for,
+        sleep as sleep,
+        step as step,
+        wait_for as wait_for,
+    )
     from fairlane.client.enqueue.options import EnqueueOptions as EnqueueOptions
     from fairlane.client.enqueue.prepare import Draft as Draft
     from fairlane.client.handle import Handle as Handle
@@ -78,8 +86,10 @@ if TYPE_CHECKING:
         RateLimited as RateLimited,
         ResultTimeout as ResultTimeout,
         ScheduleNotFound as ScheduleNotFound,
+        SignalTimedOut as SignalTimedOut,
         Snooze as Snooze,
         SpoolFull as SpoolFull,
+        StepMismatch as StepMismatch,
         StillRunning as StillRunning,
         StoreClosed as StoreClosed,
         StoreUnavailable as StoreUnavailable,
@@ -93,6 +103,7 @@ _HOMES = {
     "fairlane.client.admin.limits": "NamedLimit",
     "fairlane.client.app": "Fairlane Snapshot",
     "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
+    "fairlane.client.durable_steps": "asleep astep await_for sleep step wait_for",
     "fairlane.client.enqueue.options": "EnqueueOptions",
     "fairlane.client.enqueue.prepare": "Draft",
     "fairlane.client.handle": "Handle",
@@ -115,8 +126,8 @@ _HOMES = {
         AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
         InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData
         MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited ResultTimeout
-        ScheduleNotFound Snooze SpoolFull StillRunning StoreClosed StoreUnavailable TenantLimitReached UnknownPriority
-        UnknownTask
+        ScheduleNotFound SignalTimedOut Snooze SpoolFull StepMismatch StillRunning StoreClosed StoreUnavailable
+        TenantLimitReached UnknownPriority UnknownTask
     """,
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

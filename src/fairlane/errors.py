@@ -36,10 +36,13 @@
         OldWorkersAlive
         UnsupportedConnection    `conn=` is not one this store can write through
         SqliteLibraryMismatch
-    TaskSignal                   raised by task code to say how the attempt is to end
+    TaskVerdict                  raised by task code to say how the attempt is to end
       Snooze  Cancel  RateLimited  NonRetryable  MissingData  MissingPrincipal
+        StepMismatch             a durable step is not the one recorded in its place; NonRetryable, too
+        SignalTimedOut           the signal a job waited for did not come in time; NonRetryable, too
     AttemptInterrupted (BaseException)  what task code must not swallow
       AttemptCancelled  LeaseLost
+      Suspended                  the job sleeps, or waits for a signal; its slot goes to others
 
 Each class has a stable `code`: its name in lower case, used by the API's problem details, the command line and metrics.
 """
@@ -377,11 +380,11 @@ class SqliteLibraryMismatch(StoreError):
         )
 
 
-class TaskSignal(Exception):
+class TaskVerdict(Exception):
     """Raised by task code to say how its attempt is to end."""
 
 
-class Snooze(TaskSignal):
+class Snooze(TaskVerdict):
     """Not now: run again after `seconds`, without charging an attempt."""
 
     def __init__(self, seconds: float) -> None:
@@ -401,7 +404,7 @@ class BreakerOpen(FairlaneError, Snooze):
         Exception.__init__(self, f'breaker "{breaker}" is open {when}; nothing was called')
 
 
-class Cancel(TaskSignal):
+class Cancel(TaskVerdict):
     """End this job as cancelled."""
 
     def __init__(self, reason: str = "") -> None:
@@ -409,7 +412,7 @@ class Cancel(TaskSignal):
         super().__init__(reason or "cancelled by its task")
 
 
-class RateLimited(TaskSignal):
+class RateLimited(TaskVerdict):
     """The other side asks to slow down; its own `retry_after` (seconds) wins over our delays."""
 
     def __init__(self, message: str = "rate limited", *, retry_after: float | None = None) -> None:
@@ -417,11 +420,11 @@ class RateLimited(TaskSignal):
         super().__init__(message)
 
 
-class NonRetryable(TaskSignal):
+class NonRetryable(TaskVerdict):
     """Trying again will not help: straight to the dead letters."""
 
 
-class MissingData(TaskSignal):
+class MissingData(TaskVerdict):
     """What the job needs is not there yet: it runs again by itself at `retry_at`, 30 minutes on by default."""
 
     def __init__(self, message: str = "data not there yet", *, retry_at: datetime | None = None) -> None:
@@ -429,7 +432,7 @@ class MissingData(TaskSignal):
         super().__init__(message)
 
 
-class MissingPrincipal(TaskSignal):
+class MissingPrincipal(TaskVerdict):
     """The tenant has nobody its jobs can act as: they are put off, uncharged, until there is somebody."""
 
     def __init__(self, tenant: str) -> None:
@@ -447,3 +450,30 @@ class AttemptCancelled(AttemptInterrupted):
 
 class LeaseLost(AttemptInterrupted):
     """This attempt no longer belongs to this worker: nothing it writes will count."""
+
+
+class Suspended(AttemptInterrupted):
+    """The job sleeps, or waits for a signal, in its step `n`: its slot goes to others and it runs again later."""
+
+    def __init__(self, n: int, name: str, delay_s: float, *, signal: bool = False, key: str = "") -> None:
+        self.n, self.name, self.delay_s, self.signal, self.key = n, name, delay_s, signal, key
+        super().__init__(f'waits for the signal "{name}"' if signal else f"sleeps for {delay_s:g} s")
+
+
+class StepMismatch(NonRetryable):
+    """The code of a job has changed under it: its next step is not the one that was recorded in this place."""
+
+    def __init__(self, n: int, recorded: str, now: str) -> None:
+        self.n, self.recorded, self.now = n, recorded, now
+        super().__init__(
+            f"step {n} of this job was recorded as {recorded} and is now {now}: steps that are recorded keep their "
+            "order and names. Restore them, add new steps behind them, and reprocess the job"
+        )
+
+
+class SignalTimedOut(NonRetryable, TimeoutError):
+    """No signal came while the job waited for it."""
+
+    def __init__(self, name: str, key: str = "") -> None:
+        self.name, self.key = name, key
+        super().__init__(f'no signal "{name}"{f" with the key {shown(key)}" if key else ""} came in time')

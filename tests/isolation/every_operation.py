@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Raw
+
 from fairlane.core import ops
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import JobId, Seq, WorkerId
@@ -52,7 +54,9 @@ def samples(
         ops.Check(),
         ops.ClearLimit(kind="tenant", name=tenant, by="eve"),
         ops.DeclareSchedules(schedules=()),
+        ops.Deliver(),
         ops.Discard(**on_letter),
+        ops.Emit(id=making.job_id(), tenant=tenant, name="paid", data=Raw(b"{}")),
         ops.Enqueue(jobs=(making.job(tenant=tenant),)),
         ops.Fail(**on_job, reason="no"),
         ops.FindCredential(kind="token", hash="00"),
@@ -74,6 +78,7 @@ def samples(
         ops.ListLimits(),
         ops.ListPauses(),
         ops.ListSchedules(),
+        ops.ListSignals(scope=scope),
         ops.ListExceptions(scope=scope),
         ops.ListWorkers(),
         ops.Note(worker=making.worker_id(), seq=Seq(1), attempt=1),
@@ -89,10 +94,12 @@ def samples(
         ops.ReadAlerts(),
         ops.ReadAuditChain(),
         ops.ReadEvents(scope=scope),
+        ops.ReadSteps(worker=making.worker_id(), seq=Seq(1), attempt=1),
         ops.ReadStats(since=WHEN, until=WHEN),
         ops.ReadUnsealed(),
         ops.ReadWeights(),
         ops.Reclaim(),
+        ops.RecordStep(worker=making.worker_id(), seq=Seq(1), attempt=1, n=1, name="charge"),
         ops.RedeemLink(hash="00"),
         ops.RemoveSchedule(name="nightly", by="eve"),
         ops.Renew(worker=making.worker_id()),
@@ -114,6 +121,7 @@ def samples(
         ops.SetLimit(limit=Limit(kind="tenant", name=tenant, running=1), by="eve"),
         ops.SetTenant(name=tenant, weight=2.0, by="eve"),
         ops.SilenceAlerts(rule="depth", for_s=60, by="eve"),
+        ops.TakeSignal(worker=making.worker_id(), seq=Seq(1), attempt=1, n=1, name="paid"),
         ops.TakeDuty(name="sweep", every_s=60),
         ops.TakeTokens(counts={tenant: 1}),
         ops.Turn(worker=making.worker_id(), claim_no=1),

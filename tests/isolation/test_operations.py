@@ -165,6 +165,10 @@ CLIENT: dict[type[Op[Any]], list[Try]] = {
         lambda app, its: [one for one in app.workers.exceptions() if one.caught.tenant == FOREIGN],
         lambda app, its: app.workers.exceptions(tenant=FOREIGN),
     ],
+    ops.ListSignals: [
+        lambda app, its: app.signals.list(tenant=FOREIGN),
+        lambda app, its: [signal for signal in app.signals.list().signals if signal.tenant != OWN],
+    ],
     ops.SetLimit: [
         lambda app, its: app.limits.set(tenant=FOREIGN, running=1),
         lambda app, its: app.limits.set(tenant="*", running=1),
@@ -209,11 +213,12 @@ WORKERS_OWN = {
         ops.Unhold,
         ops.Age,
     ),
+    *(ops.RecordStep, ops.ReadSteps, ops.TakeSignal, ops.Deliver),
     *(ops.AddTenants, ops.ReadWeights, ops.Fire, ops.Retain, ops.ForgetOld, ops.TakeDuty, ops.SaveAlerts),
     *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
 }
 EVERYBODYS = {ops.Check, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
-BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.TakeTokens, ops.HasTenants}
+BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.Emit, ops.TakeTokens, ops.HasTenants}
 """Inside a job refused for another tenant (below); outside, `using(tenant=…)` is how an application says for whom it enqueues."""
 OF_THE_API = {
     *(ops.IssueCredential, ops.FindCredential, ops.RedeemLink, ops.RevokeCredential, ops.SeeCredentials),

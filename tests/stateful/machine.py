@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import Raw
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import FINAL, Job, JobSpec, Lease
@@ -19,20 +20,26 @@ from fairlane.core.ops import (
     Bury,
     Cancel,
     DeadLetterFilter,
+    Deliver,
     Discard,
+    Emit,
     Enqueue,
     EnqueueResult,
     Fail,
+    ForgetOld,
     GetDeadLetter,
     GetJob,
     GetStats,
+    ListSignals,
     Mark,
     Op,
     PageAudit,
     PageDeadLetters,
     PageJobs,
     Promote,
+    ReadSteps,
     Reclaim,
+    RecordStep,
     Renew,
     Reprocess,
     Resolve,
@@ -40,16 +47,23 @@ from fairlane.core.ops import (
     Retire,
     Scope,
     Start,
+    TakeSignal,
     Turn,
     Want,
 )
-from fairlane.core.outcome import Outcome
+from fairlane.core.outcome import Outcome, Suspension
 from tests.stateful.side_by_side import SideBySide
-from tests.stateful.strategies import bounds, job_filters, scopes, spans, specs, wants
+from tests.stateful.strategies import TENANTS, bounds, job_filters, scopes, spans, specs, wants
 from tests.support.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making, failure
 from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
+SIGNALS = ("paid", "sent")
+SUSPENSIONS = (
+    Suspension(n=1, name="sleep"),
+    Suspension(n=2, name="sleep"),
+    *(Suspension(n=n, name=name, signal=True) for n in (1, 2, 3) for name in SIGNALS),
+)
 LEASES_S = (1000.0, 1000.0, 15.0, 5.0)
 JOB_ACTS: tuple[Callable[..., Op[Any]], ...] = (
     Cancel,
@@ -190,10 +204,43 @@ class Lives(RuleBasedStateMachine):
             if kept := data.draw(st.sampled_from((None, None, "NeedsNewerCode", "MissingPrincipal")), label="put off"):
                 options["failure"] = failure("not here", error_type=kept)
                 options["give_up_s"] = data.draw(st.sampled_from((None, 0.0, 60.0)))
+            elif suspension := data.draw(st.sampled_from((None, *SUSPENSIONS)), label="suspension"):
+                options |= {"suspension": suspension, "recorded": True}
         if kind == "died":
             options["charged"] = data.draw(st.booleans())
         outcome: Outcome = OUTCOMES[kind](lease, **options)
         return outcome
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), n=st.integers(1, 3), name=st.sampled_from(SIGNALS), what=st.sampled_from((0, 1, 1, 2)))
+    def step(self, data: st.DataObject, n: int, name: str, what: int) -> None:
+        """Record a step, take a signal or read the steps, in an attempt that runs or in one that did."""
+        worker, lease = data.draw(st.sampled_from(self.live() or self.leases[-6:]), label="lease")
+        self.touched.add(lease.id)
+        attempt: dict[str, Any] = {"worker": worker, "seq": lease.seq, "attempt": lease.attempt}
+        if what == 0:
+            self.run(RecordStep(**attempt, n=n, name=name, result=Raw(b"[1]"), ran_s=0.25))
+        elif what == 1:
+            self.run(TakeSignal(**attempt, n=n, name=name))
+        else:
+            self.run(ReadSteps(**attempt))
+
+    @rule(data=st.data(), tenant=st.sampled_from(TENANTS), name=st.sampled_from(SIGNALS), deliver=st.booleans())
+    def emit(self, data: st.DataObject, tenant: str, name: str, deliver: bool) -> None:
+        op = Emit(id=self.making.job_id(), tenant=tenant, name=name, data=Raw(b'"x"'), deliver=deliver)
+        self.touched |= {job.id for job in self.jobs if job.tenant == tenant}
+        self.run(op)
+        if data.draw(st.sampled_from((False, False, True)), label="the reply is lost"):
+            self.run(op)
+        self.run(ListSignals(scope=ALL_TENANTS, limit=5))
+
+    @rule(limit=bounds, age=st.sampled_from((None, None, 60)))
+    def deliver_or_forget(self, limit: int, age: int | None) -> None:
+        if age is None:
+            self.touched |= {job.id for job in self.jobs}
+            self.run(Deliver(limit=limit))
+        else:
+            self.run(ForgetOld(signals_before=self.now - timedelta(seconds=age), limit=limit))
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), alone=st.booleans(), timeout_s=st.sampled_from((5.0, 300.0)))

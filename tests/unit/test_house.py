@@ -47,7 +47,7 @@ WINGS = {"stores/redis": 40, "stores/failover": 5, "web": 30, "supervisors": 20,
 LAYERS = {
     "stores/sqlite": {"base"},
     "stores/postgres/functions": {"base", "health"},
-    "client/admin": {"base", "credentials", "enqueue", "health", "retention", "turn"},
+    "client/admin": {"base", "credentials", "durable_steps", "enqueue", "health", "retention", "turn"},
 }
 """Where each noun of core/ops has a module, a package or a folder, and which have none there."""
 
@@ -56,7 +56,7 @@ SHARED = {"Cancel": "the operation, whose SQL function bears its name, and what 
 RETIRED = re.compile(
     r"\b(heed(s|ed|ing)?|look(s|ed|ing)? round|said out loud|go(es)? on behind|gave nothing|so many)\b", re.I
 )
-LONGEST = 450
+LONGEST = 480
 """Lines; only the errors come near it, one class for each thing that can go wrong under one table of contents."""
 
 
@@ -99,7 +99,7 @@ def test_each_noun_of_the_operations_has_its_address_in_every_layer() -> None:
 
 def test_there_are_no_more_modules_than_a_reader_can_place() -> None:
     rooms = Counter(next((wing for wing in WINGS if path.is_relative_to(SRC / wing)), "the house") for path in MODULES)
-    assert {room: count for room, count in rooms.items() if count > WINGS.get(room, 293)} == {}
+    assert {room: count for room, count in rooms.items() if count > WINGS.get(room, 303)} == {}
 
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:

@@ -17,6 +17,7 @@ from fairlane.client.admin.limits import LimitAdmin
 from fairlane.client.admin.pauses import PauseAdmin
 from fairlane.client.admin.queues import QueueAdmin
 from fairlane.client.admin.schedules import ScheduleAdmin
+from fairlane.client.admin.signals import SignalAdmin
 from fairlane.client.admin.statistics import StatisticsAdmin
 from fairlane.client.admin.tasks import TaskAdmin, register
 from fairlane.client.admin.tenants import TenantAdmin
@@ -129,6 +130,7 @@ class Fairlane(HookDecorators, Verbs):
         self.workers = WorkerAdmin(runtime)
         self.statistics = StatisticsAdmin(runtime)
         self.events = EventAdmin(runtime)
+        self.signals = SignalAdmin(runtime)
         self.alerts = AlertAdmin(runtime)
         self.audit = AuditAdmin(runtime)
         self.tokens = TokenAdmin(runtime)

@@ -11,17 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from fairlane.core.clock import Clock
-from fairlane.core.ids import SYSTEM_TENANT, JobId, SystemTenant
-from fairlane.core.job import Lease
+from fairlane.core.ids import SYSTEM_TENANT, JobId, SystemTenant, WorkerId
+from fairlane.core.job import ErrorClass, Lease, StepRecord
 from fairlane.core.names import check_own_tenant, check_tenant
-from fairlane.core.ops import ALL_TENANTS, Scope, only
+from fairlane.core.ops import ALL_TENANTS, Op, Scope, only
 from fairlane.core.payload.storable import safe_str
 from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurrentJob, PermissionDenied
+
+if TYPE_CHECKING:
+    from fairlane.client.steps import Sleeper
+
+T = TypeVar("T")
 
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
@@ -38,60 +43,97 @@ class NoteTaker(Protocol):
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None: ...
 
 
+class StepStore(Protocol):
+    """Where a worker records the durable steps of its attempts, in both colours."""
+
+    worker: WorkerId
+
+    @property
+    def sleeper(self) -> Sleeper: ...
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T: ...
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T: ...
+
+    def monotonic(self) -> float: ...
+
+    def fraction(self) -> float: ...
+
+    def classify(self, error: Exception) -> ErrorClass: ...
+
+
+class StepRecords(Protocol):
+    @property
+    def records(self) -> tuple[StepRecord, ...]: ...
+
+
 class CurrentJob:
     """The running attempt, as its own code sees it."""
 
-    __slots__ = ("_clock", "_lease", "_notes", "_principals", "_until_s", "stopping")
+    __slots__ = ("_clock", "_notes", "_principals", "_until_s", "lease", "step_log", "step_store", "stopping")
 
     def __init__(
-        self, lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
+        self,
+        lease: Lease,
+        notes: NoteTaker | None = None,
+        clock: Clock | None = None,
+        until_s: float = 0.0,
+        step_store: StepStore | None = None,
     ) -> None:
-        self._lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
+        self.lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
+        self.step_store = step_store
+        self.step_log: StepRecords | None = None
+        """Its durable steps, from the first one of this attempt on."""
         self._principals: dict[str, Any] | None = None
         self.stopping: Stopping | None = None
         """Why this attempt must stop; None while it may run."""
 
     @property
     def id(self) -> JobId:
-        return self._lease.id
+        return self.lease.id
 
     @property
     def type(self) -> str:
-        return self._lease.type
+        return self.lease.type
 
     @property
     def tenant(self) -> str:
-        return self._lease.tenant
+        return self.lease.tenant
 
     @property
     def queue(self) -> str:
-        return self._lease.queue
+        return self.lease.queue
 
     @property
     def attempt(self) -> int:
         """Increases with every claim."""
-        return self._lease.attempt
+        return self.lease.attempt
 
     @property
     def attempts(self) -> int:
         """Counted attempts that failed before this one."""
-        return self._lease.attempts
+        return self.lease.attempts
 
     @property
     def max_attempts(self) -> int:
-        return self._lease.max_attempts
+        return self.lease.max_attempts
 
     @property
     def fence(self) -> tuple[int, int]:
         """Increases with every attempt of this job: pass it to systems that can refuse an older one."""
-        return self._lease.seq, self._lease.attempt
+        return self.lease.seq, self.lease.attempt
 
     @property
     def deadline_at(self) -> datetime:
         """When the timeout ends this attempt."""
         if self._clock is None:
-            return self._lease.deadline_at
+            return self.lease.deadline_at
         return self._clock.now() + timedelta(seconds=self._until_s - self._clock.monotonic())
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """The durable steps behind it; an attempt that continues knows them from its first step on."""
+        return () if self.step_log is None else self.step_log.records
 
     @property
     def principals(self) -> dict[str, Any]:
@@ -125,36 +167,36 @@ class CurrentJob:
     def _take(self, *, progress: float | None = None, line: str | None = None) -> None:
         self.check()
         if self._notes is not None:
-            self._notes.take(self._lease, progress=progress, line=line)
+            self._notes.take(self.lease, progress=progress, line=line)
 
     @property
     def correlation_id(self) -> str:
-        return self._lease.correlation_id or str(self._lease.id)
+        return self.lease.correlation_id or str(self.lease.id)
 
     @property
     def idempotency_key(self) -> str:
-        return self._lease.idempotency_key or str(self._lease.id)
+        return self.lease.idempotency_key or str(self.lease.id)
 
     @property
     def parent_id(self) -> JobId | None:
-        return self._lease.parent_id
+        return self.lease.parent_id
 
     @property
     def created_by(self) -> str | None:
-        return self._lease.created_by
+        return self.lease.created_by
 
     @property
     def refs(self) -> dict[str, int | str]:
-        return dict(self._lease.refs)
+        return dict(self.lease.refs)
 
     @property
     def headers(self) -> dict[str, str]:
-        return dict(self._lease.headers)
+        return dict(self.lease.headers)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The job's arguments as they are stored: plain JSON values, of the version they were enqueued in."""
-        found: dict[str, Any] = msgspec.json.decode(self._lease.payload)
+        found: dict[str, Any] = msgspec.json.decode(self.lease.payload)
         return found
 
     def __repr__(self) -> str:
@@ -209,10 +251,14 @@ def current_job() -> CurrentJob:
 
 @contextmanager
 def running(
-    lease: Lease, notes: NoteTaker | None = None, clock: Clock | None = None, until_s: float = 0.0
+    lease: Lease,
+    notes: NoteTaker | None = None,
+    clock: Clock | None = None,
+    until_s: float = 0.0,
+    step_store: StepStore | None = None,
 ) -> Iterator[CurrentJob]:
     """Make an attempt the current job, and its tenant the current tenant, until the block ends."""
-    job = CurrentJob(lease, notes, clock, until_s)
+    job = CurrentJob(lease, notes, clock, until_s, step_store)
     job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
     try:
         yield job

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fairlane.core.job import PRIORITY_HEADER, Attempt, DeadLetter, Job
+from fairlane.core.job import PRIORITY_HEADER, Attempt, DeadLetter, Job, StepRecord
 from fairlane.core.ops import (
     AuditPage,
     AuditRecord,
@@ -27,6 +27,7 @@ from fairlane.core.ops import (
     Event,
     JobDetail,
     Pause,
+    Signal,
     Silence,
 )
 from fairlane.core.schedules import ScheduleSpec
@@ -125,6 +126,8 @@ _CONTENTS: Mapping[type[Struct], Mapping[str, Any]] = {
     Pause: {"notes": None},
     Silence: {"notes": None},
     ScheduleSpec: {"payload": "null"},
+    StepRecord: {"result": None},
+    Signal: {"data": "null"},
 }
 """The fields that are contents, each with the value shown instead to those who may not see it."""
 
@@ -189,7 +192,7 @@ def _needed(value: Struct, outer: Right) -> Right:
         case AuditRecord(target=target):
             is_of_dead = target.startswith("dead_letter:")
             return Right.TOKENS if _is_about_access(value) else Right.MANAGE if is_of_dead else Right.CONTENTS
-        case Event() | Pause() | Silence() | ScheduleSpec():
+        case Event() | Pause() | Silence() | ScheduleSpec() | Signal():
             return Right.CONTENTS
         case _:
             return outer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, Union, get_type_hints
 
 import msgspec
@@ -144,6 +145,23 @@ class Signature(Generic[R]):
 
     def _refused(self, problem: str) -> InvalidArguments:
         return InvalidArguments(self.task, str(self._signature), problem)
+
+
+@lru_cache(maxsize=1024)
+def type_reader(kind: Any) -> Callable[[str], Any]:
+    """Reads JSON text as a type."""
+    return msgspec.json.Decoder(kind, dec_hook=_model).decode
+
+
+@lru_cache(maxsize=1024)
+def result_reader(function: Callable[..., Any]) -> Callable[[str], Any]:
+    """Reads JSON text as what a function is annotated to return; as plain values where that says nothing readable."""
+    returned: Any = Any
+    with suppress(NameError, TypeError, AttributeError):
+        hinted = get_type_hints(function, include_extras=True).get("return", Any)
+        if next(_custom_types(hinted), None) is None:
+            returned = hinted
+    return type_reader(returned)
 
 
 def _model(kind: type, value: Any) -> Any:

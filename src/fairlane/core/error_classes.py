@@ -39,7 +39,7 @@ DEFAULTS: Mapping[type[BaseException], ErrorClass] = {
 """Everything else is `retryable`, ValueError, TypeError and KeyError among them: the data that caused them may be
 mended and the code redeployed before the last attempt. Only exceptions whose type means "never" are `non_retryable`."""
 
-_SIGNALS: Mapping[type[BaseException], ErrorClass] = {
+_VERDICTS: Mapping[type[BaseException], ErrorClass] = {
     RateLimited: "rate_limited",
     NonRetryable: "non_retryable",
     MissingData: "retryable",
@@ -52,7 +52,7 @@ _MOST_LEAVES = 100
 class Classifier:
     """Maps exceptions to error classes.
 
-    In this order: what task code said by a signal, the task's overrides, the application's, the HTTP status the
+    In this order: what task code said itself, the task's overrides, the application's, the HTTP status the
     exception carries, the defaults. Within one of them the nearest class in the exception's ancestry wins.
     """
 
@@ -73,7 +73,7 @@ class Classifier:
         return self._classify_one(exc)
 
     def _classify_one(self, exc: BaseException) -> ErrorClass:
-        for layer in (_SIGNALS, *self._layers):
+        for layer in (_VERDICTS, *self._layers):
             if found := _nearest_class(exc, layer):
                 return found
         return _by_status(http_status(exc)) or _nearest_class(exc, DEFAULTS) or "retryable"

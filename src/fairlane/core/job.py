@@ -4,6 +4,7 @@ JobSpec     what a client asks for; immutable once enqueued
 Lease       the right to run one attempt, with everything a runner needs
 Job         the job as people see it, put together from its facts
 Attempt     how one attempt ended
+StepRecord  one durable step that a job's code has behind it
 DeadLetter  a job that ended dead, waiting for a person
 
 Priorities are whole numbers, smaller first, with names for the usual ones.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 from msgspec import Raw, Struct
 
@@ -152,6 +154,45 @@ class Attempt(Struct, frozen=True, kw_only=True):
     error_type: str | None = None
     error_message: str | None = None
     traceback: str | None = None
+
+
+StepKind = Literal["call", "sleep", "wait"]
+"""`call`: a function was called. `sleep`: it gave its slot back for a while. `wait`: it waited for a signal."""
+
+
+class StepRecord(Struct, frozen=True, kw_only=True):
+    """A durable step that a job's code has behind it: a later attempt gets its result and does not repeat it."""
+
+    n: int
+    """Its place among the steps of the job, from 1."""
+    kind: StepKind
+    name: str
+    """Of a wait: the signal's."""
+    key: str
+    """The key of the signal; empty for the other kinds."""
+    attempt: int
+    """The attempt that recorded it, or went to sleep or to wait."""
+    at: datetime
+    """When it was recorded; a sleep: when it began."""
+    ran_s: float | None = None
+    """How long the call ran."""
+    result: str | None = None
+    """JSON text: what the call returned, or the signal's data."""
+    until: datetime | None = None
+    """When a sleep ends."""
+    signal: UUID | None = None
+    """The signal that ended a wait; None: no wait, or it ended without one, at its timeout."""
+
+
+class SignalWait(Struct, frozen=True, kw_only=True):
+    """The signal that a job waits for, and gave its slot back meanwhile."""
+
+    n: int
+    """The step it waits in."""
+    name: str
+    key: str
+    until: datetime
+    """When it goes on without the signal."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

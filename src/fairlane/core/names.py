@@ -36,6 +36,10 @@ def check_limit_name(name: object) -> str:
     return _check_name("limit", name)
 
 
+def check_signal_name(name: object) -> str:
+    return _check_name("signal", name)
+
+
 def check_rule_name(name: object) -> str:
     return _check_name("alert rule", name)
 

@@ -18,6 +18,16 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
 
 
+class Suspension(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The durable step in which a job gives its slot back: a sleep, or the wait for a signal."""
+
+    n: int
+    name: str
+    signal: bool = False
+    """It waits for the signal `name`; else it sleeps."""
+    key: str = ""
+
+
 class _Outcome(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True, gc=False):
     seq: Seq
     attempt: int
@@ -66,6 +76,8 @@ class Snoozed(_Outcome, frozen=True, kw_only=True, tag="snoozed"):
     """What it waits for. If not `recorded`, the first snooze of a series for this error type is kept all the same."""
     give_up_s: float | None = None
     """The job is dead of `failure`, uncharged, once its series of such snoozes is this old; None: it waits on."""
+    suspension: Suspension | None = None
+    """It sleeps, or waits for a signal and at most for `delay_s`. Comes without `failure`, and is recorded."""
 
 
 class Released(_Outcome, frozen=True, kw_only=True, tag="released"):

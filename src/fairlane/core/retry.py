@@ -21,7 +21,17 @@ from msgspec import Struct
 
 from fairlane.core.error_classes import Classifier, retry_after
 from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, ErrorClass, Lease
-from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, Released, Retried, Snoozed
+from fairlane.core.outcome import (
+    Cancelled,
+    Completed,
+    Died,
+    Failure,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    Suspension,
+)
 from fairlane.core.payload.json_scan import LIMITS, ScanLimits
 from fairlane.core.payload.storable import UnstorableResult, encode_result, failure, fingerprint, safe_str
 from fairlane.errors import (
@@ -33,6 +43,7 @@ from fairlane.errors import (
     MissingPrincipal,
     NeedsNewerCode,
     Snooze,
+    Suspended,
     UnreadablePayload,
 )
 
@@ -186,6 +197,14 @@ def decide(
     exc = _alone(exc)
     if isinstance(exc, LeaseLost):
         return Released(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+    if isinstance(exc, Suspended):
+        return Snoozed(
+            seq=lease.seq,
+            attempt=lease.attempt,
+            ran_s=ran_s,
+            delay_s=_storable_delay_s(exc.delay_s),
+            suspension=Suspension(n=exc.n, name=exc.name, signal=exc.signal, key=exc.key),
+        )
     if isinstance(exc, AttemptCancelled):
         return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, reason=safe_str(exc) or None)
     if isinstance(exc, Cancel):
@@ -247,9 +266,15 @@ def completed(lease: Lease, result: object, ran_s: float | None, *, limits: Scan
 
 
 def _alone(exc: BaseException) -> BaseException:
-    """The one exception inside a group of one: a task group must not hide what its task said."""
-    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
-        exc = exc.exceptions[0]
+    """The one exception inside a group of one: a task group must not hide what its task said.
+
+    Of several steps that wait side by side the first stands for all: the others wait when their turn comes.
+    """
+    while isinstance(exc, BaseExceptionGroup):
+        waiting = [one for one in exc.exceptions if isinstance(one, Suspended)]
+        if len(exc.exceptions) > 1 and len(waiting) < len(exc.exceptions):
+            break
+        exc = min(waiting, key=lambda one: one.n) if waiting else exc.exceptions[0]
     return exc
 
 

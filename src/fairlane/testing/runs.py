@@ -15,7 +15,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
-from fairlane.worker.attempts import record_failure
+from fairlane.worker.attempts import AttemptStore, record_failure
 from fairlane.worker.direct_runs import DirectRun, arun_directly, run_directly
 
 LANE = "run_due"
@@ -40,9 +40,9 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
     """
     runs = _due(app, limit, queues)
     try:
-        lease = next(runs)
+        lease, steps = next(runs)
         while True:
-            lease = runs.send(run_directly(app, lease))
+            lease, steps = runs.send(run_directly(app, lease, steps=steps))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -53,9 +53,9 @@ async def arun_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] 
     """The same on the running loop: `async def` tasks run on it, plain functions in a thread."""
     runs = _due(app, limit, queues)
     try:
-        lease = next(runs)
+        lease, steps = next(runs)
         while True:
-            lease = runs.send(await arun_directly(app, lease))
+            lease, steps = runs.send(await arun_directly(app, lease, steps))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -69,12 +69,14 @@ def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
     return ran.outcome
 
 
-def _due(app: Fairlane, limit: int, queues: tuple[str, ...] | None) -> Generator[Lease, DirectRun, tuple[Ran, ...]]:
-    """Yields each lease to run, is sent how it ended."""
+def _due(
+    app: Fairlane, limit: int, queues: tuple[str, ...] | None
+) -> Generator[tuple[Lease, AttemptStore], DirectRun, tuple[Ran, ...]]:
+    """Yields each lease to run and where its steps are recorded, is sent how it ended."""
     if limit < 1:
         raise InvalidOption("limit", limit, "a whole number from 1 on")
     worker = WorkerId(app.runtime.new_job_id())
-    types = tuple(sorted(app.tasks))
+    types, steps = tuple(sorted(app.tasks)), AttemptStore(app, worker)
     app.runtime.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
     ran: list[Ran] = []
     settled: tuple[Outcome, ...] = ()
@@ -89,7 +91,7 @@ def _due(app: Fairlane, limit: int, queues: tuple[str, ...] | None) -> Generator
             leases, settled = app.runtime.store.run(turn).leases, ()
             if not leases:
                 break
-            run = yield leases[0]
+            run = yield leases[0], steps
             record_failure(app, leases[0], run.outcome)
             ran.append(Ran(leases[0], run.outcome, run.error))
             settled = (run.outcome,)

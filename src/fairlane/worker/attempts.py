@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,10 +18,12 @@ from fairlane.client.enqueue.prepare import JobRules
 from fairlane.client.hooks import FailedAttempt, Hook, Hooks
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.resources import scoped
+from fairlane.client.steps import Sleeper
 from fairlane.client.task import Task
 from fairlane.core.breaker import BreakerRecord
-from fairlane.core.job import Lease
-from fairlane.core.ops import Report
+from fairlane.core.ids import WorkerId
+from fairlane.core.job import ErrorClass, Lease
+from fairlane.core.ops import Op, Report
 from fairlane.core.ops.workers import CaughtException
 from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Outcome, Released, Retried, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
@@ -31,6 +33,8 @@ from fairlane.errors import BreakerOpen, MissingData, NeedsNewerCode
 
 if TYPE_CHECKING:
     from fairlane.worker.state import WorkerState
+
+T = TypeVar("T")
 
 log = GuardedLogger("fairlane.jobs")
 
@@ -119,6 +123,32 @@ class PreparedTask:
         if found is None:
             found = self._by_queue[queue] = self._app.runtime.preparer.rules(self._task.definition, queue)
         return found
+
+
+class AttemptStore:
+    """Records the durable steps of a worker's attempts in the store of its application."""
+
+    def __init__(self, app: Fairlane, worker: WorkerId) -> None:
+        self.worker, self._runtime = worker, app.runtime
+
+    @property
+    def sleeper(self) -> Sleeper:
+        return self._runtime.access.sleeper
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        return self._runtime.access.run(op)
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        return await self._runtime.access.arun(op)
+
+    def monotonic(self) -> float:
+        return self._runtime.clock.monotonic()
+
+    def fraction(self) -> float:
+        return self._runtime.chance.fraction()
+
+    def classify(self, error: Exception) -> ErrorClass:
+        return self._runtime.classifier.classify(error)
 
 
 def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None:

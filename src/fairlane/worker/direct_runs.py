@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fairlane.client.admin.breakers import around_by_caller
 from fairlane.client.app import Fairlane
-from fairlane.client.context import CurrentJob, NoteTaker, running
+from fairlane.client.context import CurrentJob, NoteTaker, StepStore, running
 from fairlane.client.hooks import HOOKS_S, Hook
 from fairlane.client.logs import structlog_binder
 from fairlane.core.job import Lease
@@ -31,13 +31,14 @@ def run_directly(
     app: Fairlane,
     lease: Lease,
     notes: NoteTaker | None = None,
+    steps: StepStore | None = None,
     before_hooks: Callable[[Outcome], None] = lambda _: None,
 ) -> DirectRun:
     """Run one leased attempt in this thread, an `async def` on a loop of its own.
 
     `before_hooks` gets the outcome before the hooks that learn of it are called, if there are any.
     """
-    attempt = _DirectAttempt(app, lease, notes)
+    attempt = _DirectAttempt(app, lease, notes, steps)
     with attempt.deciding(), attempt.running() as job:
         attempt.result = _call(attempt.task, job, attempt.task.decode(lease))
     if attempt.hooks:
@@ -48,9 +49,9 @@ def run_directly(
     return DirectRun(attempt.outcome, attempt.error)
 
 
-async def arun_directly(app: Fairlane, lease: Lease) -> DirectRun:
+async def arun_directly(app: Fairlane, lease: Lease, steps: StepStore | None = None) -> DirectRun:
     """The same on the running loop; plain functions run in a thread."""
-    attempt = _DirectAttempt(app, lease, None)
+    attempt = _DirectAttempt(app, lease, None, steps)
     task = attempt.task
     with attempt.deciding(), attempt.running() as job:
         arguments = task.decode(lease)
@@ -80,9 +81,10 @@ class _DirectAttempt:
 
     outcome: Outcome
 
-    def __init__(self, app: Fairlane, lease: Lease, notes: NoteTaker | None) -> None:
+    def __init__(self, app: Fairlane, lease: Lease, notes: NoteTaker | None, steps: StepStore | None) -> None:
         self.task = PreparedTask(app, app.tasks.require(lease.type))
         self._runtime, self._lease, self._notes, self._shown = app.runtime, lease, notes, self.task.shown(lease)
+        self._steps = steps
         self.result: object = None
         self.error: BaseException | None = None
         self.hooks: tuple[Hook, ...] = ()
@@ -105,6 +107,7 @@ class _DirectAttempt:
     def running(self) -> Iterator[CurrentJob]:
         with ExitStack() as around:
             job = around.enter_context(self._as_current(self.task.timeout_s(self._lease)))
+            job.step_store = self._steps
             around.enter_context(around_by_caller(self.task.breaker))
             if (bind := structlog_binder(is_wanted=self._runtime.settings.log_context)) is not None:
                 around.callback(bind(job))

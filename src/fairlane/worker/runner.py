@@ -22,7 +22,16 @@ from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.errors import AttemptInterrupted
-from fairlane.worker.attempts import FAILED, BreakerGuard, JobLog, PreparedTask, log_failure, log_hook, record_failure
+from fairlane.worker.attempts import (
+    FAILED,
+    AttemptStore,
+    BreakerGuard,
+    JobLog,
+    PreparedTask,
+    log_failure,
+    log_hook,
+    record_failure,
+)
 from fairlane.worker.isolated.children import ChildDied, ChildNotStarted, Children
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.progress import ProgressWriter
@@ -126,6 +135,7 @@ class SlotRunner:
     ) -> None:
         self._state, self._lane, self._threads, self._children = state, lane, threads, children
         self._breakers, self._progress, self._clock = breakers, progress, state.app.runtime.clock
+        self._step_store = AttemptStore(state.app, state.worker)
         settings = state.app.runtime.settings
         self._job_log = JobLog.of(settings.log_jobs)
         self._bind = structlog_binder(is_wanted=settings.log_context)
@@ -207,7 +217,9 @@ class SlotRunner:
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._state.tasks[lease.type]
         slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
-        slot.job = current = CurrentJob(task.shown(lease), self._progress, self._clock, began_s + slot.timeout_s)
+        slot.job = current = CurrentJob(
+            task.shown(lease), self._progress, self._clock, began_s + slot.timeout_s, self._step_store
+        )
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         unbind = None if self._bind is None else self._bind(current)
         is_context_lost = False
@@ -217,7 +229,7 @@ class SlotRunner:
             if is_alone and self._children is not None:
                 slot.waits = True
                 begin, decided = partial(self._restart, slot, lease), partial(self._restart, slot, lease, HOOKS_S)
-                return await self._children.run(lease, self._progress, begin, decided)
+                return await self._children.run(lease, self._progress, begin, decided, self._step_store)
             arguments = task.decode(lease)
             if task.is_async:
                 result = await task.function(**arguments)

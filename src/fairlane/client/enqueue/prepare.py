@@ -229,13 +229,22 @@ class Preparer:
         self._warn_of_size(task, text)
         return Raw(text)
 
+    def signal_data(self, name: str, data: object) -> Raw:
+        """The data of a signal as the exact text to store, under the rules for payloads."""
+        text, problems = encode_value(data, limits=self._limits)
+        if text is not None and not problems and self.settings.sensitive != "allow":
+            text, problems = self._without_secrets(text, self.settings.sensitive)
+        if text is None or problems:
+            raise InvalidPayload(name, [f"data{problem.removeprefix('$')}" for problem in problems])
+        return Raw(text)
+
     def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
         """One job as a store keeps it.
 
         Options of the call override the context, which overrides the task, the queue and the settings.
         """
         around = job_in_force.get()
-        tenant = self._tenant(options.tenant, around)
+        tenant = self.tenant(options.tenant, around)
         queue = options.queue or task.queue
         if queue not in self.queues and task.is_registered:
             self._warn_of_queue(queue, task)
@@ -294,7 +303,7 @@ class Preparer:
             delay_s=delay_s,
         )
 
-    def _tenant(self, named: str | None, around: CurrentJob | None) -> str | None:
+    def tenant(self, named: str | None, around: CurrentJob | None, what: str = "a job") -> str | None:
         """The call's own tenant, else the current one.
 
         A job of one tenant enqueues for that tenant alone, unless inside `all_tenants()`.
@@ -302,19 +311,19 @@ class Preparer:
         in_force = tenant_in_force.get()
         tenant = named or in_force
         if tenant is None:
-            self._check_none(named)
+            self._check_none(named, what)
             return None
         if named and around is not None and in_force not in (None, SYSTEM_TENANT, named):
-            raise PermissionDenied(f'a job for tenant "{named}"', around.tenant)
+            raise PermissionDenied(f'{what} for tenant "{named}"', around.tenant)
         self.uses_tenants = self.uses_tenants or tenant != SYSTEM_TENANT
         return tenant
 
-    def _check_none(self, named: str | None) -> None:
+    def _check_none(self, named: str | None, what: str) -> None:
         """Refuse a job without a tenant where each must have one, and `tenant=None` where tenants are used."""
         required = self.settings.require_tenant
         if required or (required is None and named == NO_TENANT and self.uses_tenants):
             raise InvalidOption(
-                "tenant", None, "the tenant the job belongs to, or SYSTEM for the application itself (require_tenant)"
+                "tenant", None, f"the tenant {what} belongs to, or SYSTEM for the application itself (require_tenant)"
             )
 
     def _hooked(self, draft: Draft) -> Draft:

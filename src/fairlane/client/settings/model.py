@@ -151,6 +151,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long dead letters are kept once closed; those pending review stay."""
     retain_stats_days: _Days = 30.0
     """How long statistics by minute are kept."""
+    retain_signals_days: _Days = 7.0
+    """How long signals are kept for jobs that wait for them later."""
     retain_between: _DayWindow | None = None
     """The hours in which retention removes anything, in UTC, as in `02:00-05:30`; may cross midnight. None: always."""
     prune_schedules: bool = False
@@ -269,6 +271,7 @@ class SettingArguments(TypedDict, total=False):
     retain_completed_days: float
     retain_dead_letter_days: float
     retain_stats_days: float
+    retain_signals_days: float
     retain_between: str | None
     prune_schedules: bool
     log_jobs: LogJobs

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from fairlane.core.ids import JobId, Seq, WorkerId
-from fairlane.core.job import Attempt, Job, Status
+from fairlane.core.job import Attempt, Job, SignalWait, Status, StepRecord
 from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
 from fairlane.core.ops.pauses import Pause
@@ -114,6 +114,10 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     """What an attempt of it said last; a later attempt that says none leaves it."""
     log: tuple[LogLine, ...] = ()
     """Oldest first."""
+    steps: tuple[StepRecord, ...] = ()
+    """Its durable steps so far, by `n`."""
+    waits_for: SignalWait | None = None
+    """The signal it waits for now, in `scheduled`."""
 
 
 class GetJob(Op[JobDetail | None], frozen=True, kw_only=True):
@@ -195,6 +199,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Live workers that serve its queue (or name none)."""
     knowing: int = 0
     """Of these, workers that know its type (or name none)."""
+    waits_for: SignalWait | None = None
+    """The signal it waits for, in `scheduled`."""
 
 
 class Why(Op[Waiting | None], frozen=True, kw_only=True):

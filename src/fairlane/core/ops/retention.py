@@ -17,7 +17,8 @@ class Retained(Struct, frozen=True, kw_only=True):
 
 
 class Retain(Op[Retained], frozen=True, kw_only=True):
-    """Remove finished jobs past their age, oldest first, at most `limit`, with their attempts, keys and dead letters.
+    """Remove finished jobs past their age, oldest first, at most `limit`, with their attempts, steps, keys and dead
+    letters.
 
     First completed and cancelled ones that finished before `finished_before`, by (`finished_at`, seq); then dead ones,
     only when their dead letter was closed before `closed_before`, by (`closed_at`, seq), never while pending review.
@@ -36,15 +37,17 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
 class Forgotten(Struct, frozen=True, kw_only=True):
     events: int
     credentials: int
+    signals: int = 0
 
 
 class ForgetOld(Op[Forgotten], frozen=True, kw_only=True):
-    """Remove events from before `events_before`, and credentials that expired or were revoked before
-    `credentials_before`; oldest first, at most `limit` of each. A good credential stays.
+    """Remove events from before `events_before`, signals emitted before `signals_before`, and credentials that expired
+    or were revoked before `credentials_before`; oldest first, at most `limit` of each. A good credential stays.
     """
 
     events_before: datetime | None = None
     credentials_before: datetime | None = None
+    signals_before: datetime | None = None
     limit: int = 1000
 
 

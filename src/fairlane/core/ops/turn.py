@@ -203,6 +203,10 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     and began when that ended. The snooze that begins a series never gives up. The job counts as put off until it is
     claimed, or acted on by hand.
 
+    Suspended: a snooze with a `suspension` also records it. A sleep: the durable step `n`, which ends when the job is
+    due. A wait: if a signal is there that the job has not had (see TakeSignal), it is recorded as step `n` and the job
+    is due now; else the job waits for one until it is due. What ends cancelled records neither.
+
     Rates: an attempt that goes back without ever having started gives back what it counted against rates. These are
     `released` with neither a start nor `ran_s`, a snooze that is not `recorded`, and an unstarted lease that is past
     its start-by, reset by hand, or of a retired or lapsed worker.

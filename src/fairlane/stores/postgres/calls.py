@@ -116,7 +116,7 @@ def _sql_and_reader(kind: type[Op[Any]]) -> tuple[str, Callable[[Rows], Any]]:
 
 
 def _with_payloads_as_text(value: object) -> object:
-    """The same with `payload_text` in place of each `payload` of a job to be made."""
+    """The same with `payload_text` in place of each `payload` of a job to be made, and so on for all JSON given."""
     if isinstance(value, list | tuple):
         return [_with_payloads_as_text(one) for one in value]
     if isinstance(value, JobSpec):  # its defaults are left out
@@ -124,6 +124,8 @@ def _with_payloads_as_text(value: object) -> object:
         return msgspec.json.decode(bare, type=dict[str, Raw]) | {"payload_text": bytes(value.payload).decode()}
     if isinstance(value, Op):
         fields = {name: _with_payloads_as_text(getattr(value, name)) for name in value.__struct_fields__}
-        payload = fields.pop("payload", None)
-        return fields | {"payload_text": bytes(payload).decode()} if isinstance(payload, Raw) else fields
+        texts = {name: bytes(given).decode() for name, given in fields.items() if isinstance(given, Raw)}
+        return {name: given for name, given in fields.items() if name not in texts} | {
+            f"{name}_text": text for name, text in texts.items()
+        }
     return value

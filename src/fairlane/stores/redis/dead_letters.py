@@ -232,7 +232,10 @@ def _copy(
         retry=None if body.retry is None else msgspec.Raw(body.retry.encode()),
         delay_s=op.delay_s or None,
     )
-    work.create(*new_job(spec))
+    given, rest = new_job(spec)
+    if any(name.startswith(b"step:") for name in found.facts):
+        given["steps_of"] = found.seq
+    work.create(given, rest)
 
 
 def _close(work: Work, op: Discard | Resolve, status: DeadLetterStatus, action: str) -> Steps[DeadLetterAct]:

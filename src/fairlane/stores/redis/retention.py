@@ -8,6 +8,7 @@ from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retai
 from fairlane.stores.instants import EARLIEST_US, from_us, to_us
 from fairlane.stores.redis.credentials import forget_ended
 from fairlane.stores.redis.events import forget_old
+from fairlane.stores.redis.signals import forget_signals
 from fairlane.stores.redis.statistics import forget_minutes
 from fairlane.stores.redis.steps import Commands, Script, Steps, Work, handles, pack
 
@@ -46,7 +47,10 @@ def forget(work: Work, op: ForgetOld) -> Steps[Forgotten]:
     if op.credentials_before is not None:
         credentials = yield from forget_ended(work, to_us(op.credentials_before), limit)
     yield from work.commit()
-    return Forgotten(events=events, credentials=credentials)
+    signals = 0
+    if op.signals_before is not None:
+        signals = yield from forget_signals(work, to_us(op.signals_before), limit)
+    return Forgotten(events=events, credentials=credentials, signals=signals)
 
 
 @handles

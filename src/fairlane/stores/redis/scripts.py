@@ -25,10 +25,11 @@ def script(name: str) -> LuaScript:
 
 
 _PARTS = {
-    "commit": ("attempts",),
-    "why": ("attempts", "claims"),
-    "turn": ("attempts", "claims"),
-    "leases": ("attempts",),
-    "limits": ("attempts",),
+    "commit": ("waits", "attempts"),
+    "why": ("waits", "attempts", "claims"),
+    "turn": ("waits", "attempts", "claims"),
+    "leases": ("waits", "attempts"),
+    "limits": ("waits", "attempts"),
+    "signals": ("waits", "attempts"),
 }
 """What else stands between the prelude and a script."""

@@ -2,7 +2,8 @@
 
 `job:<seq>`    one array, `KeptBody`, written once. Scripts read its first eleven elements and never the others.
 `state:<seq>`  one table, `JobState`; none while the job is where its enqueue has put it.
-`facts:<seq>`  a hash with what most jobs have not; its documents are `KeptAttempt`, `KeptError`, `KeptLetter`.
+`facts:<seq>`  a hash with what most jobs have not; its documents are `KeptAttempt`, `KeptError`, `KeptLetter`,
+               `KeptStep`, `KeptWait`.
 
 Instants are microseconds since 1970, exact until the year 2255: scripts count in floating point.
 """
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from fairlane.core.ids import JobId, WorkerId
-from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec, Status
+from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec, Status, StepKind
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, span_us, to_us
 from fairlane.stores.redis.errors import STORE
@@ -79,6 +80,8 @@ class JobState(Struct, frozen=True, kw_only=True):
     alone: bool | None = None
     cancel: bool | None = None
     rated: list[str] | None = None
+    waits: str | None = None
+    """Scheduled, and waits for a signal of these names."""
     finished: int | None = None
     outcome: AttemptOutcome | None = None
 
@@ -129,11 +132,36 @@ class KeptLetter(Struct, frozen=True, kw_only=True):
     reprocessed_as: str | None = None
 
 
+class KeptStep(Struct, frozen=True, kw_only=True):
+    n: int
+    kind: StepKind
+    name: str
+    key: str
+    attempt: int
+    at: int
+    ran_s: float | None = None
+    result: str | None = None
+    until: int | None = None
+    signal: str | None = None
+
+
+class KeptWait(Struct, frozen=True, kw_only=True):
+    """What a job waits for."""
+
+    n: int
+    name: str
+    key: str
+    attempt: int
+    until: int
+
+
 read_body = msgspec.msgpack.Decoder(KeptBody).decode
 read_state = msgspec.msgpack.Decoder(JobState).decode
 read_attempt = msgspec.msgpack.Decoder(KeptAttempt).decode
 read_error = msgspec.msgpack.Decoder(KeptError).decode
 read_letter = msgspec.msgpack.Decoder(KeptLetter).decode
+read_step = msgspec.msgpack.Decoder(KeptStep).decode
+read_wait = msgspec.msgpack.Decoder(KeptWait).decode
 
 _encode = msgspec.msgpack.encode
 

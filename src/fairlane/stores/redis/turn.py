@@ -94,6 +94,8 @@ def _outcome(outcome: Outcome, results: list[bytes]) -> dict[str, Any]:
             sent["failure"] = failure_of(outcome.failure)
         if outcome.give_up_s is not None:
             sent["give_up"] = span_us(outcome.give_up_s)
+        if (given := outcome.suspension) is not None:
+            sent["suspension"] = {"n": given.n, "name": given.name, "signal": given.signal, "key": given.key}
     return sent
 
 

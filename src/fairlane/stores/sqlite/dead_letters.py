@@ -25,6 +25,7 @@ from fairlane.core.ops import (
 )
 from fairlane.stores.instants import after
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.durable_steps import copy_steps
 from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
@@ -51,11 +52,11 @@ from fairlane_job where seq = ?8 returning seq
 """
 _READY = """
 insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
-select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, 0 from fairlane_job where seq = ?
+select seq, queue, band, tenant, rank, due_at, type, ?, 0, 0, 0 from fairlane_job where seq = ?
 """
 _SCHEDULED = """
 insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
-select seq, queue, tenant, 0, due_at, 0, 0, 0, 0 from fairlane_job where seq = ?
+select seq, queue, tenant, 0, due_at, ?, 0, 0, 0 from fairlane_job where seq = ?
 """
 _GROUPS = """
 with found as materialized (
@@ -182,11 +183,13 @@ def _copy(tx: Transaction, op: Reprocess, letter: DeadLetter, payload: str | Non
         _COPY, (op.new_job_id.bytes, tx.now, due_at, key, dead.correlation_id, op.by, payload, dead.seq)
     )
     tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (dead.tenant, key, seq))
+    # With steps of another job its attempts begin behind the first: that is how a worker knows of them.
+    attempt = int(copy_steps(tx, dead.seq, seq))
     if due_at <= tx.now:
-        tx.db.execute(_READY, (seq,))
+        tx.db.execute(_READY, (attempt, seq))
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", {dead.queue}))
     else:
-        tx.db.execute(_SCHEDULED, (seq,))
+        tx.db.execute(_SCHEDULED, (attempt, seq))
     return Seq(seq)
 
 

@@ -6,6 +6,7 @@ from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retai
 from fairlane.stores.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.credentials import forget_ended
 from fairlane.stores.sqlite.limits.in_force import forget_read
+from fairlane.stores.sqlite.signals import forget_signals
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _FINISHED = """
@@ -34,7 +35,7 @@ JOB_TABLES = (
     "job",
 )
 """Each has the seq of the job it is about."""
-_WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "duty", "alert", "silence")
+_WATCHING = ("audit", "audit_seal", "audit_unsealed", "credential", "event", "signal", "duty", "alert", "silence")
 _KEYS = """
 delete from fairlane_idempotency_key where (tenant, key) in
   (select tenant, idempotency_key from fairlane_job
@@ -87,4 +88,5 @@ def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
         events = len(tx.db.execute(_FORGET, (to_us(op.events_before), limit)))
     if op.credentials_before is not None:
         credentials = forget_ended(tx, to_us(op.credentials_before), limit)
-    return Forgotten(events=events, credentials=credentials)
+    signals = 0 if op.signals_before is None else forget_signals(tx, to_us(op.signals_before), limit)
+    return Forgotten(events=events, credentials=credentials, signals=signals)

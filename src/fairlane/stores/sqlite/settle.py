@@ -36,6 +36,7 @@ from fairlane.stores.sqlite.facts import (
 )
 from fairlane.stores.sqlite.limits.rates import give_back
 from fairlane.stores.sqlite.reclaim import Abandoned, take_back
+from fairlane.stores.sqlite.signals import SuspendedJob, suspend
 from fairlane.stores.sqlite.transaction import Transaction, as_list, as_object, text_of
 
 RECORDED_AS = {
@@ -172,6 +173,7 @@ class Ends:
         self.attempts: list[tuple[int, Ended]] = []
         self.ready: list[WaitingJob] = []
         self.snoozed: list[WaitingJob] = []
+        self.suspended: list[SuspendedJob] = []
         self.put_off: list[WaitingJob] = []
         self.retried: list[WaitingJob] = []
         self.died: list[tuple[int, Failure, int]] = []
@@ -237,7 +239,10 @@ class Ends:
         if isinstance(outcome, Retried):
             self.retried.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
         elif isinstance(outcome, Snoozed):
-            self.snoozed.append(WaitingJob(lease.seq, after(tx.now, outcome.delay_s), counters))
+            due_at = after(tx.now, outcome.delay_s)
+            self.snoozed.append(WaitingJob(lease.seq, due_at, counters))
+            if outcome.suspension is not None:
+                self.suspended.append(SuspendedJob(lease.seq, lease.attempt, due_at, outcome.suspension))
         else:
             self.ready.append(WaitingJob(lease.seq, lease.due_at, counters))
 
@@ -255,6 +260,7 @@ class Ends:
         make_ready(tx, self.ready)
         tx.gave_back = tx.gave_back or bool(self.ready)
         schedule(tx, self.snoozed, failed=False)
+        suspend(tx, self.suspended)
         schedule(tx, self.put_off, failed=False, put_off=True)
         schedule(tx, self.retried, failed=True)
         for lease, crash in self.crashed:

@@ -22,6 +22,7 @@ from fairlane.core.ops import (
     AddTenants,
     Age,
     Check,
+    Deliver,
     ForgetOld,
     ListLimits,
     Promote,
@@ -141,6 +142,14 @@ async def unhold(duty: TableDuty, now: datetime) -> int | StepReport:
     return 0 if holds else StepReport(next_s=NOTHING_HELD_S)
 
 
+async def deliver(duty: TableDuty, now: datetime) -> StepReport:
+    """Deliver signals emitted in callers' transactions, and the rest of those that many jobs wait for."""
+    delivered = await duty.store.arun(Deliver(limit=BATCH))
+    if delivered.count:
+        duty.state.wake()
+    return StepReport(done=delivered.count, next_s=0 if delivered.more else TABLE["signals"].every_s)
+
+
 async def age(duty: TableDuty, now: datetime) -> StepReport:
     queues = duty.state.app.runtime.settings.queues
     spans = {name: policy.aging_s for name, policy in queues.items() if policy.aging_s is not None}
@@ -225,10 +234,16 @@ async def count_enqueued(duty: TableDuty, now: datetime) -> int:
 
 
 async def remove_old(duty: TableDuty, now: datetime) -> int:
+    signals_kept = timedelta(days=duty.state.app.runtime.settings.retain_signals_days)
     removed = await duty.store.arun(
-        ForgetOld(events_before=now - EVENTS_KEPT, credentials_before=now - CREDENTIALS_KEPT, limit=BATCH)
+        ForgetOld(
+            events_before=now - EVENTS_KEPT,
+            credentials_before=now - CREDENTIALS_KEPT,
+            signals_before=now - signals_kept,
+            limit=BATCH,
+        )
     )
-    return removed.events + removed.credentials
+    return max(removed.events, removed.credentials, removed.signals)
 
 
 async def seal_audit(duty: TableDuty, now: datetime) -> int:
@@ -246,6 +261,7 @@ TABLE = {
         DutyRow("due_jobs", 5.0, promote, PROMOTE_LIMIT),
         DutyRow("lost_jobs", 10.0, reclaim, RECLAIM_LIMIT),
         DutyRow("held_jobs", 1.0, unhold, BATCH),
+        DutyRow("signals", 2.0, deliver),
         DutyRow("aging", 60.0, age),
         DutyRow("weights", 3.0, read_weights),
         DutyRow("events", 3.0, flush_events),

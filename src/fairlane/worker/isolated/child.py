@@ -5,28 +5,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import resource
 import signal
 import sys
 import threading
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+from uuid import UUID
 
+from fairlane.client.app import Fairlane
 from fairlane.client.logs import configure_logging, job_on_log_lines
+from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
+from fairlane.core.ops import Op
 from fairlane.core.outcome import Outcome
+from fairlane.errors import LeaseLost
 from fairlane.worker.application import load_application
+from fairlane.worker.attempts import AttemptStore
 from fairlane.worker.direct_runs import run_directly
 from fairlane.worker.isolated.frames import (
     READY,
     ProgressNote,
     read_call,
     read_frame,
+    read_reply,
     write_answer,
     write_frame,
     write_note,
+    write_question,
 )
+
+T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
 
@@ -45,11 +56,12 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     write_frame(answers, READY)
     sender = FrameSender(answers)
+    steps = PipedSteps(app, sender, calls)
     with job_on_log_lines(is_wanted=app.runtime.settings.log_context):
         while (body := read_frame(calls)) is not None:
             # The outcome goes ahead of the hooks that learn of it: one that hangs, or kills this process, changes
             # nothing.
-            ran = run_directly(app, read_call(body), sender, before_hooks=sender.send_decided)
+            ran = run_directly(app, read_call(body), sender, steps, before_hooks=sender.send_decided)
             sender.send(write_answer(ran.outcome))
     return 0
 
@@ -69,6 +81,25 @@ class FrameSender:
     def send(self, body: bytes) -> None:
         with self._lock:
             write_frame(self._stream, body)
+
+
+class PipedSteps(AttemptStore):
+    """Asks the worker for what concerns the durable steps of its attempt: the worker has the store."""
+
+    def __init__(self, app: Fairlane, sender: FrameSender, replies: BinaryIO) -> None:
+        super().__init__(app, WorkerId(UUID(int=0)))
+        self._sender, self._replies, self._asking = sender, replies, threading.Lock()
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        with self._asking:
+            self._sender.send(write_question(op))
+            body = read_frame(self._replies)
+        if body is None:
+            raise LeaseLost  # the worker is gone
+        return read_reply(op, body)
+
+    async def arun(self, op: Op[T], *, on: object | None = None) -> T:
+        return await asyncio.to_thread(self.run, op)
 
 
 def die_with(parent: int) -> None:

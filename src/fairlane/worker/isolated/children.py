@@ -9,12 +9,25 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
-from fairlane.client.context import NoteTaker
+from fairlane.client.context import NoteTaker, StepStore
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
+from fairlane.core.ops import Op
 from fairlane.core.outcome import Outcome
-from fairlane.worker.isolated.frames import READY, ProgressNote, aread_frame, frame, read_answer, write_call
+from fairlane.errors import StoreError
+from fairlane.worker.isolated.frames import (
+    READY,
+    ProgressNote,
+    StepQuestion,
+    aread_frame,
+    frame,
+    read_answer,
+    read_question,
+    write_call,
+    write_reply,
+)
 
 log = GuardedLogger("fairlane.worker")
 
@@ -49,7 +62,7 @@ class Child:
         self.process = process
         self.jobs = 0
 
-    async def run(self, lease: Lease, notes: NoteTaker, decided: Callable[[], None]) -> Outcome:
+    async def run(self, lease: Lease, notes: NoteTaker, decided: Callable[[], None], steps: StepStore) -> Outcome:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.jobs += 1
@@ -63,6 +76,9 @@ class Child:
                 if isinstance(answer, ProgressNote):
                     notes.take(lease, progress=answer.progress, line=answer.line)
                     continue
+                if isinstance(answer, StepQuestion):
+                    await self._reply(read_question(answer, steps.worker), steps)
+                    continue
                 outcome, is_last = answer
                 if is_last:
                     return outcome
@@ -75,6 +91,17 @@ class Child:
         log.error("job %s (%s): its hooks did not end; its outcome stands", lease.id, lease.type)
         self.jobs = JOBS_EACH
         return outcome
+
+    async def _reply(self, op: Op[Any], steps: StepStore) -> None:
+        """Answer a question about the steps of its attempt."""
+        try:
+            reply = write_reply(await steps.arun(op))
+        except StoreError as error:
+            reply = write_reply({"store_error": str(error)})
+        assert self.process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self.process.stdin.write(frame(reply))
+            await self.process.stdin.drain()
 
     async def kill(self) -> None:
         """SIGTERM, then SIGKILL, to its whole process group."""
@@ -106,7 +133,12 @@ class Children:
         self._changed = asyncio.Condition()
 
     async def run(
-        self, lease: Lease, notes: NoteTaker, begin: Callable[[], None], decided: Callable[[], None]
+        self,
+        lease: Lease,
+        notes: NoteTaker,
+        begin: Callable[[], None],
+        decided: Callable[[], None],
+        steps: StepStore,
     ) -> Outcome:
         """Return the child's outcome; raises `ChildDied` if its process ended. A cancellation kills the child first.
 
@@ -117,7 +149,7 @@ class Children:
         kept = False
         try:
             begin()
-            outcome = await child.run(lease, notes, decided)
+            outcome = await child.run(lease, notes, decided, steps)
             kept = child.jobs < JOBS_EACH
             return outcome
         finally:

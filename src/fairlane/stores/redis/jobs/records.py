@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import Attempt, Job
+from fairlane.core.job import Attempt, Job, SignalWait, StepRecord
 from fairlane.core.ops import GetJob, JobDetail, LogLine
 from fairlane.stores.instants import from_us, maybe_from_us
 from fairlane.stores.redis.states import (
@@ -19,6 +19,8 @@ from fairlane.stores.redis.states import (
     read_attempt,
     read_body,
     read_error,
+    read_step,
+    read_wait,
     state_of,
     worker_id,
 )
@@ -47,6 +49,8 @@ def get_job(work: Work, op: GetJob) -> Steps[JobDetail | None]:
         attempts=attempts_of(found),
         progress=None if progress is None else float(progress),
         log=read_log(found),
+        steps=steps_of(found),
+        waits_for=wait_of(found),
     )
 
 
@@ -158,3 +162,32 @@ def _attempt(kept: KeptAttempt) -> Attempt:
         error_message=kept.error_message,
         traceback=kept.traceback,
     )
+
+
+def steps_of(kept: KeptJob) -> tuple[StepRecord, ...]:
+    found = [step_of(value) for name, value in kept.facts.items() if name.startswith(b"step:")]
+    return tuple(sorted(found, key=lambda step: step.n))
+
+
+def step_of(value: bytes) -> StepRecord:
+    kept = read_step(value)
+    return StepRecord(
+        n=kept.n,
+        kind=kept.kind,
+        name=kept.name,
+        key=kept.key,
+        attempt=kept.attempt,
+        at=from_us(kept.at),
+        ran_s=kept.ran_s,
+        result=kept.result,
+        until=maybe_from_us(kept.until),
+        signal=None if kept.signal is None else UUID(hex=kept.signal),
+    )
+
+
+def wait_of(kept: KeptJob) -> SignalWait | None:
+    """The signal that a job waits for now."""
+    if kept.state.waits is None:
+        return None
+    wait = read_wait(kept.facts[b"wait"])
+    return SignalWait(n=wait.n, name=wait.name, key=wait.key, until=from_us(wait.until))

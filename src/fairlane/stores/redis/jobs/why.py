@@ -11,7 +11,7 @@ from fairlane.core.limits import LimitKey, LimitsInForce, Rate
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
 from fairlane.stores.instants import from_us, maybe_from_us, span_us, to_us
-from fairlane.stores.redis.jobs.records import find_job, job_of
+from fairlane.stores.redis.jobs.records import find_job, job_of, wait_of
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 _read_pause = msgspec.json.Decoder(Pause).decode
@@ -57,6 +57,7 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
         waiting_limit=None if force is None else force.terms(job.tenant, job.queue).waiting,
         workers=workers,
         knowing=knowing,
+        waits_for=wait_of(found),
     )
 
 

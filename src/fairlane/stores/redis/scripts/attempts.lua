@@ -215,7 +215,9 @@ local function settle_one(job, outcome, now)
       gave_back = true
     else
       local place = kind == 'retried' and 'failed' or 'scheduled'
-      move(job, waiting_state(place, math.min(now + outcome.delay, LATEST_US), counters))
+      local later = waiting_state(place, math.min(now + outcome.delay, LATEST_US), counters)
+      if outcome.suspension then suspend(job, later, outcome.suspension, now) end
+      move(job, later)
     end
   end
 end

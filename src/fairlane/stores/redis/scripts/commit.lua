@@ -61,9 +61,21 @@ end
 
 functions.create = function(given, body)
   if given.delay then given.due = math.min(now + given.delay, LATEST_US) end
-  local seq = create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given).seq
+  local job = create(now, call('HINCRBY', META, 'seq', 1), ARGV[3 + body], given)
   write_new_jobs()
-  return seq
+  if given.steps_of then
+    -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
+    local fields, copied = call('HGETALL', P .. 'facts:' .. given.steps_of), {}
+    for place = 1, #fields, 2 do
+      if fields[place]:match('^step:') or fields[place]:match('^heard:') then
+        copied[#copied + 1] = fields[place]
+        copied[#copied + 1] = fields[place + 1]
+      end
+    end
+    in_lots('HSET', facts_key(job), copied)
+    move(job, waiting_state(job.state.place, job.state.due, {attempt = 1}))
+  end
+  return job.seq
 end
 
 -- Lists of names, as fields of a hash that scripts read.

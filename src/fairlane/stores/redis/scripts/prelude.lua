@@ -228,6 +228,7 @@ local function leave(job, state, drops, lines)
     if state.cancel then gather(drops, P .. 'cancels:' .. state.worker, job.seq) end
   elseif place == 'scheduled' or place == 'failed' then
     gather(drops, SCHEDULED, by_number(job.seq))
+    if state.waits then gather(drops, P .. 'waits:' .. state.waits, job.seq) end
   elseif place == 'held' then
     local key = P .. 'held:' .. joined(job.queue, job.tenant)
     lines[key] = {job.queue, false, job.tenant}
@@ -249,6 +250,7 @@ local function enter(job, state, adds, lines)
     if state.cancel then gather_scored(adds, P .. 'cancels:' .. state.worker, job.seq, job.seq) end
   elseif place == 'scheduled' or place == 'failed' then
     gather_scored(adds, SCHEDULED, state.due, by_number(job.seq))
+    if state.waits then gather_scored(adds, P .. 'waits:' .. state.waits, job.seq, job.seq) end
   elseif place == 'held' then
     gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.seq, job.seq)
     gather_scored(adds, HELD, 0, job.queue .. '\0' .. job.tenant)

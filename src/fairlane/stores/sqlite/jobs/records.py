@@ -11,7 +11,9 @@ from fairlane.core.job import Attempt, Job, Status
 from fairlane.core.ops import LOG_LINES, GetJob, JobDetail, JobFilter, JobPage, LogLine, Note, Noted, PageJobs
 from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.durable_steps import read_steps
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
+from fairlane.stores.sqlite.signals import read_wait
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
 _attempt, _columns = RowReader(Attempt), RowReader(Job)
@@ -77,7 +79,14 @@ def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
     if seq is None:
         return None
     progress, log = read_note(tx, seq)
-    return JobDetail(job=read_job(tx, seq), attempts=read_attempts(tx, seq), progress=progress, log=log)
+    return JobDetail(
+        job=read_job(tx, seq),
+        attempts=read_attempts(tx, seq),
+        progress=progress,
+        log=log,
+        steps=read_steps(tx, seq),
+        waits_for=read_wait(tx, seq),
+    )
 
 
 @reading

@@ -14,6 +14,7 @@ from fairlane.stores.sqlite.limits import rates
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.limits.room import leases_under
 from fairlane.stores.sqlite.pauses import all_pauses
+from fairlane.stores.sqlite.signals import read_wait
 from fairlane.stores.sqlite.transaction import Transaction, reading
 
 _PLACE = """
@@ -70,6 +71,7 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
         waiting_limit=None if applicable is None else applicable.force.terms(job.tenant, job.queue).waiting,
         workers=workers,
         knowing=knowing,
+        waits_for=read_wait(tx, seq),
     )
 
 

@@ -24,6 +24,7 @@ declare
   _new      bigint;
   _before   json;
   _due      timestamptz := _now + coalesce(_delay_s, 0) * interval '1 second';
+  _attempt  integer;
 begin
   select * into _j from job where seq = _seq and (_tenant is null or tenant = _tenant);
   select * into _d from dead_letter where seq = _seq and _j.seq is not null for update;
@@ -60,14 +61,20 @@ begin
   values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, coalesce(_payload, _j.payload),
           _j.payload_version, _j.max_attempts, _j.timeout_s, _j.category, _key,
           coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due);
+  insert into step (seq, n, kind, name, key, attempt, at, ran_s, result, until, signal)
+  select _new, n, kind, name, key, attempt, at, ran_s, result, until, signal from step where seq = _seq;
+  -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
+  _attempt := case when found then 1 else 0 end;
   if _due <= _now then
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s)
-    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s);
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, false,
+      _j.timeout_s);
   else
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s, failed)
-    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, 0, 0, 0, false, false, _j.timeout_s, false);
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, false, _j.timeout_s,
+      false);
   end if;
   update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes,
     reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id

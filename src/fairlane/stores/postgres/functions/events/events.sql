@@ -55,9 +55,9 @@ begin
 end
 $$;
 
--- forget_old_v1: remove old events, and credentials that ended long ago, oldest first.
+-- forget_old_v1: remove old events and signals, and credentials that ended long ago, oldest first.
 -- role:   worker
--- uses:   event_at, credential_ended
+-- uses:   event_at, signal_at, credential_ended
 create or replace function forget_old_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -65,6 +65,7 @@ as $$
 declare
   _events_before       timestamptz := (_op->>'events_before')::timestamptz;
   _credentials_before  timestamptz := (_op->>'credentials_before')::timestamptz;
+  _signals_before      timestamptz := (_op->>'signals_before')::timestamptz;
   _limit               integer := at_most(_op);
   _now                 timestamptz := now_of(_op);
   _events              bigint[] := array(
@@ -74,12 +75,16 @@ declare
     where least(expires_at, revoked_at) < _credentials_before and (expires_at is not null or revoked_at is not null)
       and (revoked_at is not null or expires_at <= _now)
     order by least(expires_at, revoked_at), id limit _limit for update skip locked);
+  _signals             uuid[] := array(
+    select id from signal where at < _signals_before order by at, id limit _limit for update skip locked);
 begin
   if cardinality(_events) > 0 then
     update told set forgotten = greatest(forgotten, (select max(id) from unnest(_events) id));
     delete from event where id = any(_events);
   end if;
   delete from credential where id = any(_credentials);
-  return json_build_object('events', cardinality(_events), 'credentials', cardinality(_credentials));
+  delete from signal where id = any(_signals);
+  return json_build_object(
+    'events', cardinality(_events), 'credentials', cardinality(_credentials), 'signals', cardinality(_signals));
 end
 $$;

@@ -11,7 +11,7 @@ begin atomic
   ) a;
 end;
 
--- get_job_v1: one job with its attempts, progress and log; null: none in this scope.
+-- get_job_v1: one job with its attempts, progress, log and steps; null: none in this scope.
 -- role:   api
 -- uses:   job_id_key
 create or replace function get_job_v1(_op json) returns json
@@ -27,7 +27,8 @@ begin
       'job', row_to_json(r), 'attempts', attempts_of(r.seq),
       'progress', (select n.progress from note n where n.seq = r.seq), 'log', coalesce((
         select json_agg(json_build_object('at', g.at, 'attempt', g.attempt, 'message', g.message) order by g.n)
-        from log_line g where g.seq = r.seq), '[]'))
+        from log_line g where g.seq = r.seq), '[]'),
+      'steps', steps_of(r.seq), 'waits_for', wait_of(r.seq))
     from job_record r where r.id = _id and (_tenant is null or r.tenant = _tenant));
 end
 $$;

@@ -101,7 +101,8 @@ begin
                  when exists (select from lease where seq = _j.seq) then 'leased'
                  else (select status from done where seq = _j.seq) end;
   return json_build_object(
-    'now', _now, 'job', (select row_to_json(r) from job_record r where r.seq = _j.seq), 'place', _place,
+    'now', _now, 'waits_for', wait_of(_j.seq),
+    'job', (select row_to_json(r) from job_record r where r.seq = _j.seq), 'place', _place,
     'ahead', (select count(*) from (
       select from ready r where r.queue = _r.queue and r.band = _r.band and r.tenant = _r.tenant
         and (r.rank, r.due_at, r.seq) < (_r.rank, _r.due_at, _r.seq) limit _cap) c),

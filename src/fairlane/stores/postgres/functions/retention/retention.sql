@@ -31,6 +31,8 @@ begin
   delete from attempt where seq = any(_seqs);
   delete from note where seq = any(_seqs);
   delete from log_line where seq = any(_seqs);
+  delete from step where seq = any(_seqs);
+  delete from wait where seq = any(_seqs);
   delete from done where seq = any(_seqs);
   delete from dead_letter where seq = any(_seqs);
   delete from job where seq = any(_seqs);
@@ -55,7 +57,8 @@ declare
 begin
   delete from ready; delete from scheduled; delete from held; delete from lease; delete from attempt; delete from done;
   delete from dead_letter; delete from idempotency_key; delete from dedup_key; delete from job; delete from note;
-  delete from log_line; delete from worker; delete from claim_made;
+  delete from log_line; delete from step; delete from wait; delete from signal;
+  delete from worker; delete from claim_made;
   delete from stat_minute; delete from stat_half_hour; delete from breaker; delete from schedule; delete from pause;
   delete from refusal;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;

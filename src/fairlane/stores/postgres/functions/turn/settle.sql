@@ -51,17 +51,18 @@ declare
   _rates     jsonb[];
   _leased    timestamptz[];
   _back      boolean;
+  _suspended json;
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
       kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
       delay_s double precision, failure json, charged boolean, reason text, recorded boolean,
-      give_up_s double precision)
+      give_up_s double precision, suspension json)
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
     returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason,
-      o.give_up_s,
+      o.give_up_s, o.suspension,
       case when o.kind = 'snoozed' and o.failure is not null
            then put_off_at(l.seq, o.failure->>'error_type') end as put_off_at,
       l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
@@ -79,7 +80,8 @@ begin
     from ended_here
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
-           timeout_s, kind, recorded, result, delay_s, reason, crashed, charged, counted, rates, ended_at, began_at,
+           timeout_s, kind, recorded, result, delay_s, suspension, reason, crashed, charged, counted, rates,
+           ended_at, began_at,
            coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
@@ -122,10 +124,16 @@ begin
   select array_agg(seq), array_agg(attempt), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
          array_agg(rates) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
          array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null)
-         and rates is not null), bool_or(status is null and kind in ('released', 'crashed'))
-  into _settled, _attempts, freed, _rates, _leased, _back from gone;
+         and rates is not null), bool_or(status is null and kind in ('released', 'crashed')),
+         json_agg(json_build_object(
+           'seq', seq, 'attempt', attempt, 'tenant', tenant, 'due_at', _now + delay_s * interval '1 second',
+           'suspension', suspension)) filter (where status is null and suspension is not null)
+  into _settled, _attempts, freed, _rates, _leased, _back, _suspended from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
+  end if;
+  if _suspended is not null then
+    perform suspend(_suspended, _now);
   end if;
   if _back then
     perform wake_waiting();
