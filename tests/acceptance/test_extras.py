@@ -253,8 +253,16 @@ def test_a_command_names_the_extra_it_needs(bare: Bare, settings: str, command: 
         ("", "Fairlane('postgresql://localhost/db').snapshot()", "postgres"),
         (EMAIL, "Fairlane().running().__enter__()", "alerts"),
         (WEBHOOK, "Fairlane().running().__enter__()", "alerts"),
+        ("", "from fairlane.contrib.django import FairlaneBackend", "django"),
+        ("", "from fairlane.contrib.fastapi import lifespan", "fastapi"),
+        ("", "from fairlane.contrib.flask import init_app", "flask"),
+        ("", "from fairlane.contrib.opentelemetry import instrument", "opentelemetry"),
+        ("", "from fairlane.contrib.sentry import instrument", "sentry"),
     ],
-    ids=["api", "metrics", "postgres", "mail", "webhooks"],
+    ids=[
+        *("api", "metrics", "postgres", "mail", "webhooks"),
+        *("django", "fastapi", "flask", "opentelemetry", "sentry"),
+    ],
 )
 def test_python_code_meets_an_import_error_that_names_the_extra(
     bare: Bare, settings: str, act: str, extra: str

@@ -32,10 +32,12 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_worker_runs_the_tasks_of_the_project(shop: Shop) -> None:
-    results = [shop.task("make_order").enqueue(name) for name in ("lamp", "desk")]
+    queues = {"lamp": "default", "desk": "mail"}
+    results = [shop.task("make_order").using(queue_name=queue).enqueue(name) for name, queue in queues.items()]
     ran = manage("fairlane", "worker", "--backend", shop.alias, "--drain", "--processes", "1", "--slots", "2")
     assert ran.returncode == 0, ran.stderr
-    assert all(shop.task("make_order").get_result(result.id).status == "SUCCESSFUL" for result in results)
+    ended = [shop.task("make_order").get_result(result.id).status for result in results]
+    assert ended == ["SUCCESSFUL", "SUCCESSFUL"], "also in a queue that only the settings name"
 
 
 def test_every_command_of_fairlane_is_there_on_the_projects_database(
@@ -60,6 +62,16 @@ def test_manage_py_shows_the_help_of_fairlane(site: None) -> None:
     unknown = manage("fairlane", "jbos")
     assert unknown.returncode == 2
     assert "jobs" in unknown.stderr
+
+
+def test_a_backend_that_is_none_is_named_in_one_line(site: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from django.core.management import call_command
+
+    with pytest.raises(SystemExit) as ended:
+        call_command("fairlane", "jobs", "list", "--backend", "nowhere")
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said == 'fairlane: TASKS has no "nowhere"; expected one of default, postgres, free, elsewhere\n'
 
 
 def test_migrate_says_what_it_did_and_does_nothing_twice(site: None, shop: Shop) -> None:

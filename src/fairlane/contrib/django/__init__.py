@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fairlane.extras import needed_for
+
 if TYPE_CHECKING:
     from fairlane.contrib.django.backend import FairlaneBackend as FairlaneBackend
     from fairlane.contrib.django.project import application as application, job_options as job_options
@@ -30,4 +32,6 @@ def __getattr__(name: str) -> Any:
     """Names are loaded at first use: Django imports this package before its own applications are ready."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with needed_for(__name__, "django"):
+        importlib.import_module("django")
     return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -86,6 +86,8 @@ class Project:
         """An application of its own, which is connected to nothing yet."""
         options = options_of(alias)
         settings = {"priorities": PRIORITIES, **_without_own(options)}
+        # Workers serve the queues that they know by name.
+        settings["queues"] = {**{name: {} for name in queues_of(alias)}, **settings.get("queues", {})}
         database = database_of(alias)
         if options.get("url") is not None:
             settings["url"] = options["url"]
@@ -130,14 +132,26 @@ def __getattr__(alias: str) -> Fairlane:
 
 
 def options_of(alias: str) -> Mapping[str, Any]:
-    """The `OPTIONS` of a backend of `TASKS`, which must be Fairlane's."""
+    """The `OPTIONS` of a backend."""
+    options: Mapping[str, Any] = _backend(alias).options
+    return options
+
+
+def queues_of(alias: str) -> list[str]:
+    """The `QUEUES` of a backend; none: its tasks may name any."""
+    return sorted(_backend(alias).queues)
+
+
+def _backend(alias: str) -> Any:
+    """A backend of `TASKS`, which must be Fairlane's."""
     from fairlane.contrib.django.backend import FairlaneBackend, task_backends
 
+    if alias not in task_backends.settings:
+        raise ImproperlyConfigured(f'TASKS has no "{alias}"; expected one of {", ".join(task_backends.settings)}')
     backend = task_backends[alias]
     if not isinstance(backend, FairlaneBackend):
         raise ImproperlyConfigured(f'TASKS["{alias}"] is {type(backend).__qualname__}; Fairlane needs {BACKEND}')
-    options: Mapping[str, Any] = backend.options
-    return options
+    return backend
 
 
 def database_of(alias: str) -> str | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand
 
 from fairlane.cli.main import cli
 from fairlane.contrib.django.project import reference
 
 NAME = "fairlane"
+USAGE = 2
 
 
 class Command(BaseCommand):
@@ -46,5 +49,9 @@ def run(arguments: Sequence[str], program: str) -> None:
     django.add_argument("--backend", default="default")
     chosen, rest = django.parse_known_args(arguments)
     # Every command finds its application here, and so do the processes that a worker starts.
-    os.environ["FAIRLANE_APP"] = reference(chosen.backend)  # noqa: TID251
+    try:
+        os.environ["FAIRLANE_APP"] = reference(chosen.backend)  # noqa: TID251
+    except ImproperlyConfigured as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        sys.exit(USAGE)
     cli.main(rest, program)
