@@ -72,7 +72,11 @@ class Engine:
         self.threads = threads = Threads(asyncio.get_running_loop())
         # Before the slots: they take the worker's resources from the context they are made in.
         resources = WorkerScope()
-        helpers = [self.keep("progress", self.progress.run), self.keep("pauses", self.pauses.run)]
+        helpers = [
+            self.keep("progress", self.progress.run),
+            self.keep("pauses", self.pauses.run),
+            self.keep("events", state.events.run),
+        ]
         if (failover := state.app.runtime.access.failover) is not None and state.app.runtime.settings.run_spooled:
             from fairlane.worker.embedded import SpooledJobs  # Imported here: it is made of an engine.
 

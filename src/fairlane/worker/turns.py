@@ -139,6 +139,7 @@ class TurnLoop:
             raise
         self.answered_s = state.monotonic()
         state.set_store_time(answer.now, sent_s)
+        state.events.settled(turn.outcomes, ((one.seq, one.attempt) for one in answer.refused))
         by_lane: dict[str, list[Lease]] = {}
         for lease in answer.leases:
             by_lane.setdefault(lease.lane, []).append(lease)
@@ -274,7 +275,9 @@ class TurnLoop:
             message=message,
             fingerprint=fingerprint("unstorable_result", message, "outcome"),
         )
-        return Died(seq=outcome.seq, attempt=outcome.attempt, ran_s=None, failure=what)
+        died = Died(seq=outcome.seq, attempt=outcome.attempt, ran_s=None, failure=what)
+        self._state.events.unstorable(died)
+        return died
 
     def _unreported(self) -> bool:
         now_s = self._state.monotonic()
