@@ -12,10 +12,12 @@ operation `Through` a connection of the caller.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import partial, wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fairlane.client.rights import DECLARED, Right, require_right, visible
@@ -165,6 +167,10 @@ class Verbs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
+    def __repr__(self) -> str:
+        verbs = sorted(name for name in dir(type(self)) if not name.startswith("_") and f"a{name}" in dir(type(self)))
+        return f"<{type(self).__name__}: {', '.join(verbs)}>"
+
 
 def both(
     verb: Callable[Concatenate[Any, P], Steps[T]], right: Right | None = None
@@ -180,9 +186,78 @@ def both(
         return await arun_steps(self._runtime.access, verb(self, *args, **kwargs))
 
     found = (run, arun) if right is None else _gated(run, arun, right)
-    name = verb.__name__.removeprefix("_")
-    found[0].__name__, found[1].__name__ = name, f"a{name}"
+    name, holder = verb.__name__.removeprefix("_"), verb.__qualname__.rpartition(".")[0]
+    signature = VerbSignature(verb)
+    for method, own_name in zip(found, (name, f"a{name}"), strict=True):
+        vars(method)["__signature__"] = signature
+        for attribute, value in (("__name__", own_name), ("__qualname__", f"{holder}.{own_name}")):
+            setattr(method, attribute, value)
     return found
+
+
+class _Shown(str):
+    """Text that stands for itself in a signature, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+NOT_GIVEN = _Shown("...")
+"""Shown as the default of an option that may be left out."""
+
+
+class VerbSignature(inspect.Signature):
+    """What `help()` and `inspect.signature` show of a verb: each of its options by name, and what it returns.
+
+    Made when it is asked for: there are some two hundred verbs, and most programs ask for none.
+    """
+
+    __slots__ = ("_verb",)
+
+    def __init__(self, verb: Callable[..., Any]) -> None:
+        self._verb = verb
+
+    @property
+    def parameters(self) -> MappingProxyType[str, inspect.Parameter]:
+        return self._made().parameters
+
+    @property
+    def return_annotation(self) -> Any:
+        return self._made().return_annotation
+
+    def replace(self, **changes: Any) -> inspect.Signature:  # type: ignore[override]
+        return self._made().replace(**changes)
+
+    __replace__ = replace  # type: ignore[assignment]
+
+    def _made(self) -> inspect.Signature:
+        own = inspect.signature(self._verb)
+        shown: list[inspect.Parameter] = []
+        for parameter in own.parameters.values():
+            options = self._options(parameter)
+            note = parameter.annotation
+            note = _Shown(note) if isinstance(note, str) else note
+            shown += [parameter.replace(annotation=note)] if options is None else options
+        returned = str(own.return_annotation).removeprefix("Steps[").removesuffix("]")
+        return inspect.Signature(shown, return_annotation=_Shown(returned))
+
+    def _options(self, parameter: inspect.Parameter) -> list[inspect.Parameter] | None:
+        """The options that stand behind `**about: Unpack[ActOptions]`; None: it is another parameter."""
+        note = str(parameter.annotation)
+        declared = self._verb.__globals__.get(note.removeprefix("Unpack[").removesuffix("]"))
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD or not note.startswith("Unpack[") or declared is None:
+            return None
+        options = []
+        for name, kind in declared.__annotations__.items():
+            text = str(getattr(kind, "__forward_arg__", kind))
+            is_required = text.startswith("Required[") or name in declared.__required_keys__
+            text = text.removeprefix("Required[").removesuffix("]") if text.startswith("Required[") else text
+            default = inspect.Parameter.empty if is_required else NOT_GIVEN
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            options.append(inspect.Parameter(name, keyword, default=default, annotation=_Shown(text)))
+        return options
 
 
 def _gated(

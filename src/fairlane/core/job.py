@@ -244,6 +244,11 @@ class Job(Struct, frozen=True, kw_only=True):
         """The label its priority was given by; None: it was a number, or the default."""
         return self.headers.get(PRIORITY_HEADER)
 
+    def __repr__(self) -> str:
+        error = "" if self.error_type is None else f", {self.error_type}"
+        tried = f"{self.attempts} of {self.max_attempts} attempts failed{error}" if self.attempts else "never failed"
+        return f"<Job {self.seq} {self.id} {self.type} of {self.tenant}: {self.status}, {tried}>"
+
 
 DeadLetterStatus = Literal["pending_review", "retried", "resolved", "discarded"]
 DEAD_LETTER_STATUSES: tuple[DeadLetterStatus, ...] = ("pending_review", "retried", "resolved", "discarded")
@@ -271,6 +276,10 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     reprocess_count: int
     reprocessed_as: JobId | None
     """The newest job made from it."""
+
+    def __repr__(self) -> str:
+        what = f"{self.status}, {self.error_type}: {self.reason}"
+        return f"<DeadLetter {self.id} {self.job.type} of {self.job.tenant}: {what}>"
 
 
 HIGHEST_NUMBER = 32_767

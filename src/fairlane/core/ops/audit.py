@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Listing, Op, Scope
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,9 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     after: dict[str, Any] | None
 
 
-class AuditPage(Struct, frozen=True, kw_only=True):
+class AuditPage(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("records", "id", "at", "by", "action", "tenant", "target", "notes")
+
     records: tuple[AuditRecord, ...]
     next: int | None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import repeat
+from operator import attrgetter
 from typing import ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import Struct
@@ -10,6 +13,39 @@ from msgspec import Struct
 from fairlane.core.names import check_words
 
 T = TypeVar("T")
+
+
+class Listing:
+    """Shows a page as a table in a notebook: one row for each record, some of its fields."""
+
+    __slots__ = ()
+    shown: ClassVar[tuple[str, ...]]
+    """The field that holds the records, then those of a record, by their path."""
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        holder, *fields = self.shown
+        records = getattr(self, holder)
+        rows = [fields, *([_text_at(record, field) for field in fields] for record in records)]
+        cells = [
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in zip(_tags(), rows, strict=False)
+        ]
+        more = getattr(self, "next", None)
+        foot = "" if more is None else f"<caption>there are more, behind {escape(str(more))}</caption>"
+        return f"<table>{foot}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def _tags() -> Iterator[str]:
+    yield "th"
+    yield from repeat("td")
+
+
+def _text_at(record: object, path: str) -> str:
+    value = attrgetter(path)(record)
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return "" if value is None else str(value)
 
 
 class Op(Struct, Generic[T], frozen=True, kw_only=True):

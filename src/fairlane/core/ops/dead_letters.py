@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, DeadLetter, DeadLetterStatus, ErrorClass, Job
-from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
+from fairlane.core.ops.base import Act, Listing, Op, RefusalCode, Scope
 
 
 class DeadLetterAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +82,9 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     correlation_id: str | None = None
 
 
-class DeadLetterPage(Struct, frozen=True, kw_only=True):
+class DeadLetterPage(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("dead_letters", "id", "status", "job.type", "job.tenant", "died_at", "error_type", "reason")
+
     dead_letters: tuple[DeadLetter, ...]
     next: Seq | None
     total: int

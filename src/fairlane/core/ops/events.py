@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Listing, Op, Scope
 
 WATCHED_FOR_S = 30.0
 """A reader with `watch` counts as watching for this long."""
@@ -43,7 +43,9 @@ class AddEvents(Op[EventsAdded], frozen=True, kw_only=True):
     events: tuple[EventDraft, ...] = ()
 
 
-class EventPage(Struct, frozen=True, kw_only=True):
+class EventPage(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("events", "id", "at", "kind", "tenant", "data")
+
     events: tuple[Event, ...]
     """By id."""
     last: int

@@ -14,7 +14,7 @@ from msgspec import Struct
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Attempt, Job, SignalWait, Status, StepRecord
 from fairlane.core.limits import Limit, LimitKind, Rate
-from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
+from fairlane.core.ops.base import Act, Listing, Op, RefusalCode, Scope
 from fairlane.core.ops.pauses import Pause
 
 
@@ -142,7 +142,9 @@ class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Running now, in an attempt that started before this."""
 
 
-class JobPage(Struct, frozen=True, kw_only=True):
+class JobPage(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("jobs", "seq", "id", "type", "status", "tenant", "queue", "attempts", "enqueued_at", "last_error")
+
     jobs: tuple[Job, ...]
     next: Seq | None
     """Pass as `before` for the next page; None: there is none."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from fairlane.core.limits import StoredLimit
-from fairlane.core.ops.base import Act, Op, Scope
+from fairlane.core.ops.base import Act, Listing, Op, Scope
 
 TENANT_COUNT_CAP = 1_000
 """Counts of one tenant's jobs stop here."""
@@ -49,7 +49,9 @@ class GetTenant(Op[TenantRecord | None], frozen=True, kw_only=True):
     name: str
 
 
-class TenantPage(Struct, frozen=True, kw_only=True):
+class TenantPage(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("tenants", "name", "weight", "tier", "ready", "scheduled", "held", "leased")
+
     tenants: tuple[TenantRecord, ...]
     """By name, byte by byte."""
     next: str | None

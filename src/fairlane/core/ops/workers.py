@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import ErrorClass
-from fairlane.core.ops.base import Op, Scope
+from fairlane.core.ops.base import Listing, Op, Scope
 from fairlane.core.ops.turn import ReclaimResult, Start
 
 LEASE_S = 15.0
@@ -76,7 +76,9 @@ class WorkerRecord(Struct, frozen=True, kw_only=True):
     """What it last said of itself with `Renew.figures`: memory, lane utilisation, …"""
 
 
-class Workers(Struct, frozen=True, kw_only=True):
+class Workers(Listing, Struct, frozen=True, kw_only=True):
+    shown = ("workers", "name", "leases", "waiting", "queues", "registered_at", "renewed_at")
+
     now: datetime
     workers: tuple[WorkerRecord, ...]
 
