@@ -35,7 +35,7 @@
         SchemaOutOfDate
         OldWorkersAlive
         UnsupportedConnection    `conn=` is not one this store can write through
-        SqliteLibraryMismatch
+        RoleLacksRights  SqliteLibraryMismatch
     TaskVerdict                  raised by task code to say how the attempt is to end
       Snooze  Cancel  RateLimited  NonRetryable  MissingData  MissingPrincipal
         StepMismatch             a durable step is not the one recorded in its place; NonRetryable, too
@@ -370,6 +370,17 @@ class UnsupportedConnection(StoreError, TypeError):
     def __init__(self, conn: object, expected: str) -> None:
         kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
         super().__init__(f"conn is a {kind}; this store can enqueue through {expected}")
+
+
+class RoleLacksRights(StoreError):
+    """The role that a worker connects as may not do a worker's work."""
+
+    def __init__(self, role: str, schema: str, why: str) -> None:
+        what = f'the role "{role}" may not run jobs in the schema "{schema}" ({why})'
+        plain = (
+            f'grant usage on schema {schema} to "{role}"; grant execute on all functions in schema {schema} to "{role}"'
+        )
+        super().__init__(f'{what}: `grant {schema}_worker to "{role}"` where roles are separated, else `{plain}`')
 
 
 class SqliteLibraryMismatch(StoreError):

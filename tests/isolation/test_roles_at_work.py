@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, LiteralString, get_args
 
 import psycopg
@@ -209,3 +213,26 @@ def test_isolating_again_changes_nothing(scene: Scene, house: House) -> None:
     store.close()
     assert described() == before
     assert house.everything() == rows
+
+
+@pytest.mark.parametrize("role", ["enqueue"], indirect=True)
+def test_a_worker_whose_role_lacks_rights_exits_and_names_role_and_grant(
+    house: House, role: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import os\nfrom fairlane import Fairlane\napp = Fairlane(os.environ['SHOP_URL'])\n"
+        "@app.task\ndef greet() -> None: ...\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "fairlane", "worker", "shop:app", "-p", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "SHOP_URL": house.dsn(role)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 5, ran.stderr
+    assert "may not run jobs in the schema" in ran.stderr
+    assert "permission denied for function" in ran.stderr
+    assert "_worker to" in ran.stderr

@@ -9,17 +9,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog
 
-from fairlane import Fairlane, JobLogFilter, Retry, current_job
-from fairlane.client.logs import LOG_FORMAT, GuardedLogger, JobLogFormatter, job_on_log_lines
+from fairlane import Fairlane, JobLogFilter, Retry, StoreUnavailable, current_job
+from fairlane.client.logs import LOG_FORMAT, GuardedLogger, JobLogFormatter, OutageLog, job_on_log_lines
 from fairlane.client.settings.model import Settings
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.worker.attempts import JobLog
-from tests.worker.conftest import Works
+from tests.worker.conftest import Works, eventually
 
 log = logging.getLogger("shop.orders")
 
@@ -262,3 +263,54 @@ def test_no_line_of_a_logged_traceback_looks_like_a_line_of_the_log() -> None:
     assert first == "job"
     assert all(line.startswith("    ") for line in rest)
     assert "\x1b" not in record.text
+
+
+def test_an_outage_is_logged_when_it_begins_once_a_minute_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    outage = OutageLog(GuardedLogger("fairlane.outage"), lambda: now_s)
+    outage.answered()
+    for step in range(1_300):  # ten a second, for 130 s, by whoever asks the store
+        now_s = step / 10
+        outage.failed("connection refused")
+    outage.answered()
+    outage.answered()
+    outage.failed("again")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store does not answer; it is tried until it does: connection refused",
+        "the store has not answered for 60 s: connection refused",
+        "the store has not answered for 120 s: connection refused",
+        "the store answers again, after 129.9 s",
+        "the store does not answer; it is tried until it does: again",
+    ]
+
+
+def test_a_worker_logs_an_outage_once_whoever_meets_it(
+    works: Works, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    store = works.app.runtime.store
+    arun, is_away = store.arun, True
+
+    async def away(op: Any, *, on: object | None = None) -> Any:
+        if is_away:
+            raise StoreUnavailable("memory", "away")
+        return await arun(op, on=on)
+
+    async def story() -> None:
+        nonlocal is_away
+        monkeypatch.setattr(store, "arun", away)
+        engine = works.engine()
+        running = asyncio.create_task(engine.run())
+        await asyncio.sleep(1.5)
+        is_away = False
+        await eventually(lambda: "answers again" in caplog.text)
+        engine.stop()
+        await running
+
+    asyncio.run(story())
+    lines = [record.getMessage() for record in caplog.records if "store" in record.getMessage()]
+    assert [line.partition(",")[0].partition(";")[0] for line in lines] == [
+        "the store does not answer",
+        "the store answers again",
+    ]

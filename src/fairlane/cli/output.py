@@ -30,6 +30,7 @@ from fairlane.errors import (
     IdConflict,
     InvalidState,
     JobNotFound,
+    RoleLacksRights,
     ScheduleNotFound,
     SqliteLibraryMismatch,
     StoreUnavailable,
@@ -373,6 +374,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (InvalidState, CONFLICT),
     (StoreUnavailable, UNREACHABLE),
     (SqliteLibraryMismatch, USAGE),
+    (RoleLacksRights, DENIED),
     (BadInput, USAGE),
     (PermissionError, DENIED),
 )

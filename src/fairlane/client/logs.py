@@ -87,6 +87,31 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
             sys.stderr.write(f"fairlane: a log handler raised {name}: lines of {self.logger.name} are lost\n")
 
 
+class OutageLog:
+    """Logs an outage of the store when it begins, once a minute, and when it is over, however often it is met."""
+
+    EVERY_S = 60.0
+
+    def __init__(self, log: GuardedLogger, monotonic: Callable[[], float]) -> None:
+        self._log, self._monotonic = log, monotonic
+        self._began_s: float | None = None
+        self._logged_s = 0.0
+
+    def failed(self, why: object) -> None:
+        now_s = self._monotonic()
+        if self._began_s is None:
+            self._began_s = self._logged_s = now_s
+            self._log.warning("the store does not answer; it is tried until it does: %s", why)
+        elif now_s - self._logged_s >= self.EVERY_S:
+            self._logged_s = now_s
+            self._log.warning("the store has not answered for %.0f s: %s", now_s - self._began_s, why)
+
+    def answered(self) -> None:
+        if self._began_s is not None:
+            self._log.warning("the store answers again, after %.1f s", self._monotonic() - self._began_s)
+            self._began_s = None
+
+
 def is_ctrl_c(error: BaseException) -> bool:
     """Whether a person may have pressed Ctrl-C: nothing guards against that. Elsewhere than in the main thread, and in
     worker processes, whose foreman handles it, a KeyboardInterrupt is like any error of the application's code."""

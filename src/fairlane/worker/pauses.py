@@ -7,7 +7,7 @@ import asyncio
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
 from fairlane.core.ops import ListPauses
-from fairlane.errors import StoreError
+from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.worker.state import WorkerState
 
 log = GuardedLogger("fairlane.worker")
@@ -26,6 +26,8 @@ class PauseMonitor:
             await asyncio.sleep(CHECK_S)
             try:
                 await self.run_once()
+            except StoreUnavailable as error:
+                self._state.outage.failed(error)
             except StoreError as error:
                 log.warning("pauses could not be read: %s", error)
 

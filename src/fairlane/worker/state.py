@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops.turn import START_BY_S
@@ -18,6 +19,8 @@ from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.limits import KnownLimits
 from fairlane.worker.statistics import AttemptStatistics
+
+log = GuardedLogger("fairlane.worker")
 
 MARGIN_S = 5.0
 """A held job begins at least this long before its lease ends: later it may belong to another worker."""
@@ -48,6 +51,7 @@ class WorkerState:
         self.slots: list[Slot] = []
         self.outcomes: list[Outcome] = []
         self.put_offs = PutOffs(self.monotonic)
+        self.outage = OutageLog(log, self.monotonic)
         self.statistics = AttemptStatistics()
         self.events = EventBuffer(app.runtime.access, worker, {lane.name: lane.slots for lane in config.lanes})
         self.kick = asyncio.Event()

@@ -11,7 +11,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import Start, Turn, TurnResult, Want
 from fairlane.core.outcome import Died, Failure, Outcome
 from fairlane.core.payload.storable import fingerprint
-from fairlane.errors import FairlaneError, StoreClosed, StoreRefused
+from fairlane.errors import FairlaneError, StoreClosed, StoreRefused, StoreUnavailable
 from fairlane.worker.events import loss_events
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.state import TRUSTED_S, WorkerState
@@ -138,6 +138,7 @@ class TurnLoop:
             state.outcomes[:0] = outcomes
             raise
         self.answered_s = state.monotonic()
+        state.outage.answered()
         state.set_store_time(answer.now, sent_s)
         state.events.settled(turn.outcomes, ((one.seq, one.attempt) for one in answer.refused))
         by_lane: dict[str, list[Lease]] = {}
@@ -250,7 +251,10 @@ class TurnLoop:
                 pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)] * (0.5 + state.app.runtime.chance.fraction())
                 what = "refused to claim" if isinstance(error, StoreRefused) else "did not answer"
                 why = error if isinstance(error, FairlaneError) else f"{type(error).__name__}: {error}"
-                log.warning("the store %s, trying again in %.1f s: %s", what, pause_s, why)
+                if isinstance(error, StoreUnavailable):
+                    state.outage.failed(why)
+                else:
+                    log.warning("the store %s, trying again in %.1f s: %s", what, pause_s, why)
                 tries += 1
                 self.stepped_s = state.monotonic()
                 await asyncio.sleep(pause_s)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli.options import one_application, read_span
-from fairlane.cli.output import USAGE, Failed, outage
+from fairlane.cli.output import DENIED, USAGE, Failed, outage
+from fairlane.errors import RoleLacksRights
 
 if TYPE_CHECKING:
     from fairlane.core.profiles import Lane
@@ -156,7 +157,9 @@ def worker(application: str | None, app: str | None, processes: int | None, log_
     try:
         asyncio.run(run())
     except CannotRun as error:
-        raise (outage(str(error)) if error.code == "store_unavailable" else Failed(str(error), USAGE)) from error
+        if error.code == "store_unavailable":
+            raise outage(str(error)) from error
+        raise Failed(str(error), DENIED if error.code == RoleLacksRights.code else USAGE) from error
 
 
 def chosen(reference: str, options: dict[str, Any]) -> WorkerConfig:

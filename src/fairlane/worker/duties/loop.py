@@ -9,9 +9,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from fairlane.client.logs import GuardedLogger
+from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
+from fairlane.errors import StoreUnavailable
 
 log = GuardedLogger("fairlane.worker")
 
@@ -60,8 +61,8 @@ class DutyTimer:
 class DutyLoop:
     """Runs duties until cancelled. An error of a duty is logged and its step tried again, for ever."""
 
-    def __init__(self, duties: Iterable[Duty], clock: Clock, chance: Chance) -> None:
-        self._clock, self._chance = clock, chance
+    def __init__(self, duties: Iterable[Duty], clock: Clock, chance: Chance, outage: OutageLog | None = None) -> None:
+        self._clock, self._chance, self._outage = clock, chance, outage
         now_s = self._made_s = clock.monotonic()
         self._timers = [DutyTimer(duty, now_s + SPREAD_S * chance.fraction()) for duty in duties]
 
@@ -100,7 +101,10 @@ class DutyLoop:
             timer.has_more = False
             timer.due_s = self._clock.monotonic() + pause_s
             what = f"no answer within {STEP_S:g} s" if isinstance(error, TimeoutError) and not str(error) else error
-            log.warning("duty %s failed, trying again in %.1f s: %s", timer.duty.name, pause_s, what)
+            if self._outage is not None and isinstance(error, StoreUnavailable):
+                self._outage.failed(error)
+            else:
+                log.warning("duty %s failed, trying again in %.1f s: %s", timer.duty.name, pause_s, what)
             return
         now_s = self._clock.monotonic()
         timer.failures, timer.succeeded_s = 0, now_s

@@ -298,7 +298,10 @@ class Duties:
         self._events = state.events
         own_modules = (ScheduleDeclarations(app), self.schedules, self.statistics, self.fast_lane, AlertCheck(state))
         self.loop = DutyLoop(
-            (*own_modules, *(TableDuty(row, state) for row in TABLE.values())), app.runtime.clock, app.runtime.chance
+            (*own_modules, *(TableDuty(row, state) for row in TABLE.values())),
+            app.runtime.clock,
+            app.runtime.chance,
+            state.outage,
         )
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import getpass
 import signal
 import socket
 import sys
@@ -19,10 +20,11 @@ from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger, configure_logging
 from fairlane.client.settings.load import use_profile
 from fairlane.core.clock import Clock, SystemClock
-from fairlane.core.ops import Check
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Check, Retire
 from fairlane.core.payload.storable import format_traceback
 from fairlane.core.profiles import ANY
-from fairlane.errors import ConfigError, FairlaneError, StoreUnavailable, UnknownTask, nearest
+from fairlane.errors import ConfigError, FairlaneError, RoleLacksRights, StoreUnavailable, UnknownTask, nearest
 from fairlane.stores.sqlite.borrowed import chosen_library
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
@@ -51,6 +53,9 @@ from fairlane.worker.heartbeat import WorkerFigures
 from fairlane.worker.isolated.child import die_with
 from fairlane.worker.process_memory import write_dump
 from fairlane.worker.shutdown import run_to_end
+
+LACKS_RIGHTS = "42501"
+"""The code of PostgreSQL's refusal."""
 
 
 def check_application(app: Fairlane, config: WorkerConfig) -> None:
@@ -81,11 +86,26 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
     migrator = app.runtime.store.migrator()
     if migrator is not None:
         migrator.require()
+    _require_rights(app)
     if app.runtime.store.name == "memory":
         raise StoreUnavailable(
             app.runtime.settings.url.partition(":")[0],
             f"{redacted(app.runtime.settings.url)} did not answer, and a worker does not fall back to memory",
         )
+
+
+def _require_rights(app: Fairlane) -> None:
+    """Refuse a role that may not call a worker's functions: it would wait for rights in silence."""
+    try:
+        app.runtime.store.run(Retire(worker=WorkerId(app.runtime.new_job_id())))  # an unknown worker: changes nothing
+    except StoreUnavailable as error:
+        if getattr(error.__cause__, "sqlstate", None) != LACKS_RIGHTS:
+            raise
+        settings = app.runtime.settings
+        from psycopg.conninfo import conninfo_to_dict
+
+        role = str(conninfo_to_dict(settings.url).get("user") or getpass.getuser())
+        raise RoleLacksRights(role, settings.schema, str(error.__cause__).splitlines()[0]) from error
 
 
 def store_address(app: Fairlane) -> StoreAddress:
