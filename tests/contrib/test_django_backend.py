@@ -102,6 +102,20 @@ def test_run_after_queue_and_priority_are_kept_with_the_result(shop: Shop) -> No
     assert found.status == "READY"
 
 
+def test_a_project_without_time_zones_has_local_times(shop: Shop) -> None:
+    from django.test import override_settings
+
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+        later = datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=10)  # in Tokyo an hour from now
+        task = shop.task("add").using(run_after=later)
+        found = task.get_result(task.enqueue(1).id)
+        assert abs(found.task.run_after - later) < timedelta(milliseconds=1)
+        assert timedelta(hours=8) < found.enqueued_at - datetime.now(UTC).replace(tzinfo=None) < timedelta(hours=10)
+    job = shop.app.jobs.get(found.id)
+    assert job is not None
+    assert timedelta(minutes=55) < job.run_at - datetime.now(UTC) < timedelta(minutes=65)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -54,14 +54,17 @@ def test_every_command_of_fairlane_is_there_on_the_projects_database(
     assert ended.value.code == 3
 
 
-def test_manage_py_shows_the_help_of_fairlane(site: None) -> None:
-    ran = manage("help", "fairlane")
-    assert ran.returncode == 0, ran.stderr
-    assert "Usage: " in ran.stdout
-    assert "fairlane [OPTIONS] COMMAND" in ran.stdout
-    unknown = manage("fairlane", "jbos")
-    assert unknown.returncode == 2
-    assert "jobs" in unknown.stderr
+def test_manage_py_shows_the_help_of_fairlane_and_its_errors(site: None, capsys: pytest.CaptureFixture[str]) -> None:
+    from fairlane.contrib.django.management.commands.fairlane import Command
+
+    with pytest.raises(SystemExit) as ended:
+        Command().print_help("./manage.py", "fairlane")
+    assert ended.value.code == 0
+    assert "manage.py fairlane [OPTIONS] COMMAND" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["./manage.py", "fairlane", "--settings", "mine", "jbos"])
+    assert ended.value.code == 2
+    assert 'did you mean "jobs"?' in capsys.readouterr().err
 
 
 def test_a_backend_that_is_none_is_named_in_one_line(site: None, capsys: pytest.CaptureFixture[str]) -> None:

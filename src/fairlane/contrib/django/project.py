@@ -57,8 +57,10 @@ class Project:
 
     def add(self, task: Any) -> None:
         """Register a task with every application; `using(…)` makes copies, of which the first counts."""
-        if self.tasks.setdefault(task.module_path, task) is task:
-            with self._lock:
+        if task.module_path in self.tasks:
+            return
+        with self._lock:  # an application that is being made takes it from `tasks`, or is here
+            if self.tasks.setdefault(task.module_path, task) is task:
                 for alias, (_, app) in self._apps.items():
                     _register(app, alias, task)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.db import close_old_connections
 from django.http import HttpRequest
 
 from fairlane.contrib.django.project import application, person_hook
@@ -54,8 +55,12 @@ def users(alias: str = "default") -> UsersHook:
     def known(session_key: str) -> Person | None:
         request = HttpRequest()
         request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-        user = get_user(request)
-        return find(user) if user.is_authenticated and user.is_active else None
+        close_old_connections()
+        try:
+            user = get_user(request)
+            return find(user) if user.is_authenticated and user.is_active else None
+        finally:
+            close_old_connections()
 
     async def who(request: Any) -> Person | None:
         key = request.cookies.get(settings.SESSION_COOKIE_NAME)
