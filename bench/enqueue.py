@@ -90,6 +90,11 @@ class Client:
             self.app.enqueue_many([self.task.bind(n, template="welcome") for n in range(count)])
         return run.end()
 
+    def map(self, count: int = 1_000, calls: int = 10) -> Run:
+        run = Run(count * calls)
+        self.task.enqueue_map(((n, "welcome") for n in range(count * calls)), chunk=count)
+        return run.end()
+
 
 def send(user_id: int, template: str) -> None: ...
 
@@ -144,6 +149,7 @@ def measure(name: str, client: Client, goals: dict[str, tuple[float, float | Non
     report("enqueue", [client.one() for _ in range(ROUNDS + 1)][1:])
     report("enqueue of 16 threads", [client.in_threads(16) for _ in range(ROUNDS + 1)][1:])
     report("enqueue_many of 1,000", [client.many() for _ in range(ROUNDS + 1)][1:])
+    report("enqueue_map of 1,000", [client.map() for _ in range(ROUNDS + 1)][1:])
     asyncio.run(asynchronous())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
@@ -14,7 +14,7 @@ from msgspec import Raw
 from fairlane.client.admin.breakers import Breaker, breaker_named
 from fairlane.client.admin.limits import NamedLimit, limit_names
 from fairlane.client.context import running
-from fairlane.client.enqueue.enqueuer import Enqueuer
+from fairlane.client.enqueue.enqueuer import MOST_ROWS, Enqueuer, Row, achunks, chunks
 from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.handle import Handle
@@ -283,6 +283,57 @@ class Task(HookDecorators, Generic[P, R]):
         bound = self.definition.signature.bind(args, kwargs)
         return Bound(self.definition, self._options, bound, self._enqueuer.preparer.payload(self.definition, bound))
 
+    def enqueue_map(
+        self,
+        rows: Iterable[Row],
+        *,
+        chunk: int = 1_000,
+        progress: Callable[[int], object] = lambda enqueued: None,
+    ) -> int:
+        """Enqueue one job for each row of arguments, a mapping by name or a sequence; returns how many.
+
+        For many jobs that are alike: rows are taken from their source as they are needed and enqueued by `chunk`, each
+        chunk in a commit of its own, after which `progress` is called with the number enqueued so far. An error leaves
+        what was enqueued before, and a note on it says how many those are.
+        """
+        options, enqueued = self._alike(chunk), 0
+        try:
+            for part in chunks(rows, chunk):
+                enqueued += self._enqueuer.rows(self.definition, options, part)
+                progress(enqueued)
+        except Exception as error:
+            error.add_note(_enqueued_before(self.name, enqueued))
+            raise
+        return enqueued
+
+    async def aenqueue_map(
+        self,
+        rows: Iterable[Row] | AsyncIterable[Row],
+        *,
+        chunk: int = 1_000,
+        progress: Callable[[int], object] = lambda enqueued: None,
+    ) -> int:
+        """The same; the rows may come from an async generator, which waits while a chunk is written."""
+        options, enqueued = self._alike(chunk), 0
+        try:
+            async for part in achunks(rows, chunk):
+                enqueued += await self._enqueuer.arows(self.definition, options, part)
+                progress(enqueued)
+        except Exception as error:
+            error.add_note(_enqueued_before(self.name, enqueued))
+            raise
+        return enqueued
+
+    def _alike(self, chunk: int) -> Options:
+        """The options of all rows, if they can be the same for all."""
+        if type(chunk) is not int or not 1 <= chunk <= MOST_ROWS:
+            raise InvalidOption("chunk", chunk, f"a whole number from 1 to {MOST_ROWS:,}")
+        for option in ("id", "idempotency_key", "dedup_key"):
+            if (given := getattr(self._options, option)) is not None:
+                expected = "none for a whole map: give each job its own with `bind` and enqueue_many"
+                raise InvalidOption(option, given, expected)
+        return self._options
+
     def upcast(self, from_version: int) -> Callable[[Upcast], Upcast]:
         """Decorate the function that converts a payload of `from_version` to the next version."""
         return self.definition.upcasters.register(self.name, from_version)
@@ -293,6 +344,10 @@ class Task(HookDecorators, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}{self.definition.signature}>"
+
+
+def _enqueued_before(task: str, enqueued: int) -> str:
+    return f'{enqueued} jobs of "{task}" were enqueued before, in commits of their own'
 
 
 class SyncTask(Task[P, R]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fairlane.client.context import tenant_in_force
@@ -19,6 +20,41 @@ from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
     from fairlane.client.task import Bound, Definition
+
+
+Row = Mapping[str, Any] | tuple[Any, ...] | list[Any]
+"""The arguments of one call: by name, or in their order."""
+MOST_ROWS = 10_000
+"""What one commit may carry of them."""
+
+
+def chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    source = iter(rows)
+    while chunk := list(islice(source, size)):
+        yield chunk
+
+
+async def achunks(rows: Iterable[Row] | AsyncIterable[Row], size: int) -> AsyncIterator[list[Row]]:
+    if not isinstance(rows, AsyncIterable):
+        for chunk in chunks(rows, size):
+            yield chunk
+        return
+    chunk = []
+    async for row in rows:
+        chunk.append(row)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _bound(task: Definition[Any], row: Row) -> dict[str, Any]:
+    if isinstance(row, Mapping):
+        return task.signature.bind((), row)
+    if isinstance(row, tuple | list):
+        return task.signature.bind(tuple(row), {})
+    raise InvalidOption("row", row, f'the arguments of one "{task.name}" job: a mapping by name, a tuple or a list')
 
 
 class Enqueuer(Verbs):
@@ -72,6 +108,17 @@ class Enqueuer(Verbs):
 
     many, amany = both(_many)
 
+    def _rows(self, task: Definition[Any], options: Options, rows: Sequence[Row]) -> Steps[int]:
+        """Enqueue one call for each row, all in one commit; returns how many."""
+        if options.tenant == NO_TENANT:
+            yield from self._ask_for_tenants(options.conn)
+        job, ids = self.preparer.job, self.preparer.new_ids(len(rows))
+        specs = tuple(job(task, options, _bound(task, row), job_id) for row, job_id in zip(rows, ids, strict=True))
+        result = yield from self._put(specs, options.conn)
+        return len(self._receipts(result))
+
+    rows, arows = both(_rows)
+
     def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[EnqueueResult]:
         asks = self._may_ask(conn)
         if asks:
@@ -122,7 +169,11 @@ class Enqueuer(Verbs):
                 conn = bound.options.conn
             if bound.options.conn is not None and bound.options.conn is not conn:
                 raise InvalidOption("conn", bound.options.conn, "one connection for the whole of enqueue_many")
-        specs = tuple(self.preparer.bound_job(b.definition, b.options, b.args, b.payload) for b in given)
+        ids = self.preparer.new_ids(len(given))
+        specs = tuple(
+            self.preparer.bound_job(b.definition, b.options, b.args, b.payload, job_id)
+            for b, job_id in zip(given, ids, strict=True)
+        )
         return given, specs, conn
 
     def _op(self, specs: tuple[JobSpec, ...], conn: object | None) -> Enqueue:

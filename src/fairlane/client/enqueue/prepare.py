@@ -17,7 +17,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
-from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
+from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7, uuid7s
 from fairlane.core.job import PRIORITY_HEADER, JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
 from fairlane.core.payload.clean_text import SHORT, is_clean
@@ -170,6 +170,11 @@ class Preparer:
     def new_id(self) -> JobId:
         return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))
 
+    def new_ids(self, count: int) -> list[JobId]:
+        """Ascending, for the jobs of one call."""
+        unix_ms = int(self._clock.now().timestamp() * 1000)
+        return [JobId(one) for one in uuid7s(unix_ms, self._chance.entropy(10 * count))]
+
     def rules(self, task: Definition[Any], queue: str) -> JobRules:
         """The rules for a job of this task in this queue: the task's own, else the queue's, else the settings'."""
         found = self._rules.get((task.name, queue))
@@ -194,10 +199,10 @@ class Preparer:
             )
         return found
 
-    def job(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> JobSpec:
+    def job(self, task: Definition[Any], options: Options, args: dict[str, Any], id: JobId | None = None) -> JobSpec:
         """One call as a checked job. A refusal lists every problem of payload and required fields."""
         if self._envelope is None:
-            return self.spec(task, options, args, self.payload(task, args))
+            return self.spec(task, options, args, self.payload(task, args), id)
         missing = self._envelope.problems(task, options, args)
         try:
             payload = self.payload(task, args)
@@ -205,13 +210,15 @@ class Preparer:
             raise InvalidPayload(task.name, [*missing, *error.problems]) from None
         if missing:
             raise InvalidPayload(task.name, missing)
-        return self.spec(task, options, args, payload)
+        return self.spec(task, options, args, payload, id)
 
-    def bound_job(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
+    def bound_job(
+        self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw, id: JobId | None = None
+    ) -> JobSpec:
         """Like `prepare`, for a call whose payload was checked when it was bound."""
         if self._envelope is not None and (missing := self._envelope.problems(task, options, args)):
             raise InvalidPayload(task.name, missing)
-        return self.spec(task, options, args, payload)
+        return self.spec(task, options, args, payload, id)
 
     def payload(self, task: Definition[Any], args: dict[str, Any]) -> Raw:
         """The arguments as the exact text to store. A refusal lists every problem."""
@@ -238,7 +245,9 @@ class Preparer:
             raise InvalidPayload(name, [f"data{problem.removeprefix('$')}" for problem in problems])
         return Raw(text)
 
-    def spec(self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw) -> JobSpec:
+    def spec(
+        self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw, id: JobId | None = None
+    ) -> JobSpec:
         """One job as a store keeps it.
 
         Options of the call override the context, which overrides the task, the queue and the settings.
@@ -254,7 +263,7 @@ class Preparer:
         else:
             priority, label = options.priority, options.priority_label
         delay_s, run_at, given_headers = options.delay, options.run_at, options.headers
-        job_id = options.id or self.new_id()
+        job_id = options.id or id or self.new_id()
         correlation_id = options.correlation_id or (around.correlation_id if around else None)
         if self.hooks:
             draft = self._hooked(
