@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from fairlane.errors import FairlaneError
 from fairlane.extras import needed_for
 from fairlane.stores.url import redacted, sqlite_path, store_named_by
 
@@ -48,6 +50,13 @@ def open_store(
     return redis(  # type: ignore[no-any-return]
         url, key_prefix=key_prefix, connect_timeout_s=health_check_timeout_s, answer_within_s=statement_timeout_s
     )
+
+
+def import_store(url: str) -> None:
+    """Import what `open_store` will need; its errors are left to that."""
+    names = {"postgresql": ("postgres", "PostgresStore"), "redis": ("redis", "RedisStore")}
+    with contextlib.suppress(FairlaneError, ImportError):
+        _load(*names.get(store_named_by(url), ("sqlite", "SqliteStore")))
 
 
 def _load(module: str, name: str) -> Any:

@@ -19,13 +19,23 @@ from fairlane.core.ids import WorkerId, uuid7
 from fairlane.core.ops import AddEvents, Check, EventDraft, ListWorkers
 from fairlane.core.profiles import ProfileName
 from fairlane.errors import FairlaneError
-from fairlane.stores import open_store
+from fairlane.stores import import_store, open_store
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.foreman.code_changes import FileWatcher
 from fairlane.worker.foreman.crashes import Crashes, culprits_of
 from fairlane.worker.foreman.heartbeat import lapse_gone
-from fairlane.worker.foreman.messages import ChildCrash, Dump, Hello, JobKind, Setup, StartRefusal, Successes, ToWorker
+from fairlane.worker.foreman.messages import (
+    ChildCrash,
+    Dump,
+    Hello,
+    JobKind,
+    Loaded,
+    Setup,
+    StartRefusal,
+    Successes,
+    ToWorker,
+)
 from fairlane.worker.foreman.probes import ProbeServer
 from fairlane.worker.foreman.supervisor import Supervisor
 from fairlane.worker.host_workers import HostWorkers
@@ -130,8 +140,12 @@ class Foreman:
     def dump(self) -> None:
         self._send(Dump())
 
-    def learn(self, report: ChildCrash | Successes) -> None:
-        """What a worker reports of jobs that crash processes, or no longer do."""
+    def learn(self, report: ChildCrash | Successes | Loaded) -> None:
+        """What a worker reports of jobs that crash processes, or no longer do; and what its store is."""
+        if isinstance(report, Loaded):
+            if self._store is None:  # imported while the worker does the same: its heartbeat is sent 80 ms earlier
+                asyncio.get_running_loop().run_in_executor(None, import_store, report.url)
+            return
         if isinstance(report, ChildCrash):
             self.crashed((report.kind,), alone=True)
             return

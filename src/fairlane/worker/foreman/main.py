@@ -39,6 +39,7 @@ from fairlane.worker.foreman.messages import (
     Hello,
     JobKind,
     Left,
+    Loaded,
     Registered,
     Setup,
     StartRefusal,
@@ -183,6 +184,7 @@ class WorkerMain:
     def main(self) -> int:
         try:
             app = self._application()
+            self._link.send(Loaded(url=app.runtime.settings.url))
             check_application(app, self._setup.config)
         except FairlaneError as error:
             self._link.send(StartRefusal(code=error.code, message=str(error)))

@@ -67,6 +67,12 @@ class StoreAddress(Struct, frozen=True, kw_only=True):
     health_check_timeout_s: float
 
 
+class Loaded(Struct, frozen=True, kw_only=True, tag="loaded"):
+    """The application is loaded; its store is asked now."""
+
+    url: str
+
+
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     """The application is loaded and its store answers."""
 
@@ -135,7 +141,7 @@ class Dump(Struct, frozen=True, kw_only=True, tag="dump"):
     """Write a heap dump."""
 
 
-FromWorker = Hello | StartRefusal | Tick | ChildCrash | Successes | ExitNotice | Left
+FromWorker = Loaded | Hello | StartRefusal | Tick | ChildCrash | Successes | ExitNotice | Left
 ToWorker = Setup | Registered | Suspects | Stop | Dump
 
 LONGEST_LINE = 2**22

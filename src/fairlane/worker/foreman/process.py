@@ -23,6 +23,7 @@ from fairlane.worker.foreman.messages import (
     ExitNotice,
     Hello,
     Left,
+    Loaded,
     Registered,
     Setup,
     StartRefusal,
@@ -59,6 +60,8 @@ log = GuardedLogger("fairlane.foreman")
 
 KILL_AFTER_S = 2.0
 
+Report = Callable[[ChildCrash | Successes | Loaded], None]
+
 
 class WorkerProcess:
     """Its `process` runs `python -m fairlane.worker.foreman.main`."""
@@ -69,7 +72,7 @@ class WorkerProcess:
         process: asyncio.subprocess.Process,
         board: Board,
         clock: Clock,
-        report: Callable[[ChildCrash | Successes], None],
+        report: Report,
     ) -> None:
         self.setup, self.worker = setup, setup.worker
         self.process, self.board, self._clock, self._report = process, board, clock, report
@@ -94,7 +97,7 @@ class WorkerProcess:
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, setup: Setup, clock: Clock, report: Callable[[ChildCrash | Successes], None]) -> WorkerProcess:
+    async def start(cls, setup: Setup, clock: Clock, report: Report) -> WorkerProcess:
         """Start a new interpreter, not a fork: it shares only the socket and the board with the foreman."""
         ours, theirs = socket.socketpair()
         memory = board_file()
@@ -253,5 +256,5 @@ class WorkerProcess:
                 self.notice = message
             case Left():
                 self.left = message
-            case ChildCrash() | Successes():
+            case ChildCrash() | Successes() | Loaded():
                 self._report(message)
