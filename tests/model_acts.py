@@ -208,6 +208,26 @@ class People(Reads):
             self.figures = {key: row for key, row in self.figures.items() if key[0] >= op.stats_before}
         return ops.Retained(jobs=len(removed), finished_to=old[-1].finished_at if old else None)
 
+    def dropresults(self, op, now):
+        ended = sorted(
+            (r for r in self.jobs if r.place in ("completed", "cancelled")), key=lambda r: (r.finished_at, r.seq)
+        )
+        behind = (op.at, -1 if op.seq is None else op.seq)
+        examined = [
+            r
+            for r in ended
+            if r.finished_at < op.finished_before and (op.at is None or (r.finished_at, r.seq) > behind)
+        ][: max(op.limit, 0)]
+        old = [r for r in examined if r.place == "completed" and r.spec.type == op.type and r.result is not None]
+        for r in old:
+            r.result = None
+        return ops.ResultsDropped(
+            dropped=len(old),
+            at=examined[-1].finished_at if examined else op.at,
+            seq=examined[-1].seq if examined else op.seq,
+            more=len(examined) >= max(op.limit, 0),
+        )
+
     def purge(self, op, now):
         count = len(self.jobs)
         self.forget()

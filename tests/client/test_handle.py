@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidState, JobFailed, JobNotFound, ResultTimeout, Retry, SyncTask
+from fairlane import (
+    Fairlane,
+    FakeClock,
+    InvalidOption,
+    InvalidState,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    Retry,
+    SyncTask,
+)
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.testing import run_due
@@ -146,7 +156,8 @@ def test_a_handle_shows_what_it_stands_for(add: SyncTask[[int, int], int]) -> No
 
 def test_what_ran_is_told(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     add.enqueue(1, 2)
-    [(lease, outcome)] = run_due(app)
+    [(lease, outcome, error)] = run_due(app)
+    assert error is None
     kinds: tuple[Lease, Outcome] = (lease, outcome)
     assert (kinds[0].type, type(kinds[1])) == ("add", Completed)
     assert run_due(app) == ()
@@ -184,3 +195,17 @@ def test_a_timeout_says_when_a_job_that_waits_runs_next(app: Fairlane, clock: Fa
     assert told.value.next_at == next_at
     with pytest.raises(ResultTimeout, match="it is scheduled and it runs next at"):
         later.result(timeout=0)
+
+
+def test_a_result_that_its_task_keeps_for_an_hour_is_gone_after_it(app: Fairlane, clock: FakeClock) -> None:
+    task = app.task(name="t", result_expires=timedelta(hours=1))(lambda: 7)
+    handle = task.enqueue()
+    run_due(app)
+    clock.advance(3599)
+    assert handle.result(timeout=0) == 7
+    clock.advance(2)
+    with pytest.raises(JobFailed, match="its result was kept for 3600 s"):
+        handle.result(timeout=0)
+    assert handle.status() == "completed"
+    with pytest.raises(InvalidOption, match="result_expires"):
+        app.task(name="u", result_expires=-1)(lambda: None)

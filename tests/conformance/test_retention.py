@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, Check, GetDeadLetter, PageDeadLetters, Purge, Retain
+from fairlane.core.ops import ALL_TENANTS, Check, DropResults, GetDeadLetter, PageDeadLetters, Purge, Retain
 from tests.support.samples import cancelled, completed, retried
 from tests.support.scene import Scene
 
@@ -142,3 +142,38 @@ def test_a_check_reads_the_stores_own_state(scene: Scene) -> None:
     assert health.server
     assert health.schema_version >= 0
     assert all(isinstance(sentence, str) for sentence in health.degraded)
+
+
+def test_results_of_one_task_are_dropped_and_its_jobs_stay(scene: Scene) -> None:
+    ended = []
+    for task in ("mail.send", "report", "mail.send", "mail.send"):
+        worker, lease = scene.leased(type=task)
+        scene.settle(worker, completed(lease, '"done"'))
+        ended.append(lease.id)
+        scene.later(10)
+    scene.cancel(scene.put().id)
+    scene.dead()
+    answer = scene.run(DropResults(type="mail.send", finished_before=scene.at(-10)))
+    assert (answer.dropped, answer.more) == (2, False)
+    assert [scene.see(job).result for job in ended] == [None, '"done"', None, '"done"']
+    assert [scene.see(job).status for job in ended] == ["completed"] * 4
+    again = scene.run(DropResults(type="mail.send", finished_before=scene.at(1), at=answer.at, seq=answer.seq))
+    assert (again.dropped, again.more) == (1, False)
+    assert scene.see(ended[3]).result is None
+    assert scene.run(DropResults(type="mail.send", finished_before=scene.at(1))).dropped == 0
+
+
+def test_results_of_one_instant_are_dropped_step_by_step(scene: Scene) -> None:
+    leases = [scene.leased() for _ in range(5)]
+    for worker, lease in leases:
+        scene.settle(worker, completed(lease, "1"))
+    at, seq, dropped = None, None, []
+    while True:
+        step = scene.run(DropResults(type="mail.send", finished_before=scene.at(1), at=at, seq=seq, limit=2))
+        at, seq, _ = step.at, step.seq, dropped.append(step.dropped)
+        if not step.more:
+            break
+    assert dropped == [2, 2, 1]
+    assert scene.retain(finished_before=scene.at(1)) == 5
+    assert scene.run(DropResults(type="mail.send", finished_before=scene.at(1), at=at, seq=seq)).at == at
+    assert scene.run(DropResults(type="mail.send", finished_before=scene.at(1), limit=0)).more

@@ -212,6 +212,7 @@ WORKERS_OWN = {
         ops.AddStats,
         ops.Unhold,
         ops.Age,
+        ops.DropResults,
     ),
     *(ops.RecordStep, ops.ReadSteps, ops.TakeSignal, ops.Deliver),
     *(ops.AddTenants, ops.ReadWeights, ops.Fire, ops.Retain, ops.ForgetOld, ops.TakeDuty, ops.SaveAlerts),

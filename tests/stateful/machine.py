@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from fairlane.core.ops import (
     DeadLetterFilter,
     Deliver,
     Discard,
+    DropResults,
     Emit,
     Enqueue,
     EnqueueResult,
@@ -92,6 +93,7 @@ class Lives(RuleBasedStateMachine):
         self.marks: list[Mark] = []
         self.touched: set[JobId] = set()
         self.jobs: tuple[Job, ...] = ()
+        self.results_dropped: tuple[datetime | None, int | None] = (None, None)
         for lease_s in LEASES_S[1:]:
             self.hire(lease_s)
         self.put(data.draw(st.lists(specs(self.making, self.now, []), min_size=3, max_size=8), label="jobs"))
@@ -313,6 +315,15 @@ class Lives(RuleBasedStateMachine):
         ages = {"finished_before": finished, "finished_from": since, "closed_before": closed}
         rule = {name: self.now - timedelta(seconds=age) for name, age in ages.items() if age is not None}
         self.run(Retain(limit=limit, **rule))
+
+    @rule(limit=bounds, age=st.sampled_from((0, 60)), is_next=st.booleans())
+    def drop_results(self, limit: int, age: int, is_next: bool) -> None:
+        behind = self.results_dropped if is_next else (None, None)
+        before = self.now - timedelta(seconds=age)
+        answer = self.run(
+            DropResults(type="mail.send", finished_before=before, at=behind[0], seq=behind[1], limit=limit)
+        )
+        self.results_dropped = (answer.at, answer.seq)
 
     # People.
 

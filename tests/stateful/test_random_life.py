@@ -271,6 +271,11 @@ class Wanderer:
         }
         if self.rng.random() < 0.02:
             return ops.Purge(now=self.now)
+        if self.rng.random() < 0.3:
+            before = self.now - timedelta(seconds=self.some(0, 100))
+            return ops.DropResults(
+                now=self.now, type="mail.send", finished_before=before, limit=self.some(0, 1, 3, 1000)
+            )
         return ops.Retain(now=self.now, limit=self.some(0, 1, 3, 1000), **self.some({}, ages, ages))
 
 

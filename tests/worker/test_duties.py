@@ -358,3 +358,23 @@ def test_the_documentation_names_every_duty(works: Works) -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     named = {timer.duty.name for timer in works.engine().duties.loop._timers}
     assert documented == named
+
+
+def test_results_are_removed_when_their_task_says_and_the_job_stays() -> None:
+    yard = Yard()
+    brief = yard.app.task(name="yard.brief", result_expires=60)(lambda: "brief")
+    handles = [brief.enqueue(), yard.work.enqueue(7)]
+    run_due(yard.app)
+    duty = yard.duty("results")
+    yard.clock.advance(59)
+    assert yard.step(duty).done == 0
+    yard.clock.advance(2)
+    late = brief.enqueue()
+    run_due(yard.app)
+    assert [yard.step(duty), yard.step(duty)] == [StepReport(done=1, next_s=60.0), StepReport(done=0, next_s=60.0)]
+    assert [handle.job().result for handle in (*handles, late)] == [None, "7", '"brief"']
+    assert handles[0].status() == "completed"
+    yard.clock.advance(61)
+    assert yard.step(duty).done == 1
+    assert yard.step(Yard().duty("results")) == StepReport(next_s=60.0)
+    yard.app.close()

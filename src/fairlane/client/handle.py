@@ -54,7 +54,7 @@ def audited_in_scope(about: ScopedActOptions) -> dict[str, Any]:
 class Handle(Verbs, Generic[R]):
     """One job, by its id. Every method has an async version, named `a…`."""
 
-    __slots__ = ("_read_result", "_scope", "_type", "duplicate", "id")
+    __slots__ = ("_read_result", "_result_expires_s", "_scope", "_type", "duplicate", "id")
 
     def __init__(
         self,
@@ -64,12 +64,14 @@ class Handle(Verbs, Generic[R]):
         *,
         type: str | None = None,
         read_result: Callable[[str], R],
+        result_expires_s: float | None = None,
         duplicate: bool = False,
     ) -> None:
         self.id = id
         self.duplicate = duplicate
         """True if the key was taken: `id` is the existing job, nothing was enqueued."""
         self._runtime, self._scope, self._type, self._read_result = runtime, scope, type, read_result
+        self._result_expires_s = result_expires_s
 
     def _job(self) -> Steps[Job]:
         """The job as it is now. Raises `JobNotFound` once it is past retention."""
@@ -132,6 +134,10 @@ class Handle(Verbs, Generic[R]):
     def _result_of(self, job: Job) -> R:
         if job.status != "completed":
             raise JobFailed(self.id, job.status, job.error_type, job.last_error)
+        kept_s, ended_at = self._result_expires_s, job.finished_at
+        if kept_s is not None and ended_at and (self._runtime.clock.now() - ended_at).total_seconds() > kept_s:
+            why = f"it completed at {ended_at.isoformat(timespec='seconds')}, and its result was kept for {kept_s:g} s"
+            raise JobFailed(self.id, job.status, "ResultExpired", why)
         try:
             return self._read_result("null" if job.result is None else job.result)
         except msgspec.DecodeError as error:

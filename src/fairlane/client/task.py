@@ -15,7 +15,7 @@ from fairlane.client.admin.breakers import Breaker, breaker_named
 from fairlane.client.admin.limits import NamedLimit, limit_names
 from fairlane.client.context import running
 from fairlane.client.enqueue.enqueuer import MOST_ROWS, Enqueuer, Row, achunks, chunks
-from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, timeout_s
+from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, seconds, timeout_s
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.handle import Handle
 from fairlane.client.hooks import HookDecorators, Hooks
@@ -52,6 +52,8 @@ class TaskOptions(TypedDict, total=False):
     fast one; False: the slow one. Default: as its queue."""
     timeout: float | timedelta
     retry: Retry
+    result_expires: float | timedelta
+    """How long after its end a result is kept; the job stays, by the application's retention. Default: as the job."""
     priority: str | int
     max_attempts: int
     version: int
@@ -115,6 +117,8 @@ class Definition(Generic[R]):
             expected = f"one of {', '.join(settings.categories)}.{nearest(self.category, settings.categories)}"
             raise InvalidOption(f'category of task "{self.name}"', self.category, expected)
         self.timeout_s = timeout_s(given["timeout"]) if "timeout" in given else None
+        expires = given.get("result_expires")
+        self.result_expires_s = None if expires is None else seconds("result_expires", expires)
         self.retry = retry_policy(given["retry"]) if "retry" in given else None
         own_attempts = attempts(given["max_attempts"]) if "max_attempts" in given else None
         self.max_attempts = own_attempts or (self.retry.max_attempts if self.retry else None)

@@ -60,7 +60,7 @@ class TaskByName(Definition[Any]):
         self.category = preparer.router.category_for(name) or settings.default_category
         self.priority, self.priority_label = DEFAULT_PRIORITY, None
         self.version = 1
-        self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
+        self.result_expires_s = self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
         self.required = self.refs = self.aliases = ()
         self.is_large = False
 

@@ -212,5 +212,6 @@ class Enqueuer(Verbs):
             Scope(spec.tenant),
             type=task.name,
             read_result=task.signature.read_result,
+            result_expires_s=task.result_expires_s,
             duplicate=is_duplicate,
         )

@@ -60,3 +60,26 @@ class Purge(Op[Purged], frozen=True, kw_only=True):
 
     Their numbers are not given again. For tests: the client refuses it in production.
     """
+
+
+class ResultsDropped(Struct, frozen=True, kw_only=True):
+    dropped: int
+    at: datetime | None
+    """With `seq`: the last job that was examined; if none was, what was given."""
+    seq: int | None
+    more: bool
+    """As many as asked for were examined: there may be others behind the last."""
+
+
+class DropResults(Op[ResultsDropped], frozen=True, kw_only=True):
+    """Remove the results of completed jobs of one type that finished before an instant; they stay completed.
+
+    Examines completed and cancelled jobs of all types in the order (`finished_at`, seq), at most `limit`, behind
+    (`at`, `seq`) if that is given.
+    """
+
+    type: str
+    finished_before: datetime
+    at: datetime | None = None
+    seq: int | None = None
+    limit: int = 1000

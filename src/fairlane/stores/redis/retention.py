@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
+from fairlane.core.ops import DropResults, ForgetOld, Forgotten, Purge, Purged, ResultsDropped, Retain, Retained
 from fairlane.stores.instants import EARLIEST_US, from_us, to_us
 from fairlane.stores.redis.credentials import forget_ended
 from fairlane.stores.redis.events import forget_old
@@ -71,3 +71,21 @@ def purge(work: Work, op: Purge) -> Steps[Purged]:
     again["limits_version"] = int(again.get("limits_version", 0)) + 1
     yield Commands((("HSET", f"{tag}:meta", *(part for pair in again.items() for part in pair)),))
     return Purged(jobs=jobs)
+
+
+@handles
+def drop_results(work: Work, op: DropResults) -> Steps[ResultsDropped]:
+    call = {
+        "type": op.type,
+        "before": to_us(op.finished_before),
+        "at": EARLIEST_US if op.at is None else to_us(op.at),
+        "seq": -1 if op.seq is None else op.seq,
+        "limit": max(op.limit, 0),
+    }
+    dropped, examined, at, seq = yield Script("results", (work.instant(), pack(call)))
+    return ResultsDropped(
+        dropped=dropped,
+        at=op.at if at is None else from_us(int(at)),
+        seq=op.seq if seq is None else int(seq),
+        more=examined >= max(op.limit, 0),
+    )

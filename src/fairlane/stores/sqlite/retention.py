@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.core.ops import ForgetOld, Forgotten, Purge, Purged, Retain, Retained
+from fairlane.core.ops import DropResults, ForgetOld, Forgotten, Purge, Purged, ResultsDropped, Retain, Retained
 from fairlane.stores.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.credentials import forget_ended
 from fairlane.stores.sqlite.limits.in_force import forget_read
@@ -90,3 +90,26 @@ def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
         credentials = forget_ended(tx, to_us(op.credentials_before), limit)
     signals = 0 if op.signals_before is None else forget_signals(tx, to_us(op.signals_before), limit)
     return Forgotten(events=events, credentials=credentials, signals=signals)
+
+
+_EXAMINED = """
+select d.seq, d.finished_at, d.status = 'completed' and d.result is not null and j.type = ? from fairlane_done d
+join fairlane_job j on j.seq = d.seq
+where d.status <> 'dead' and d.finished_at >= ? and (d.finished_at, d.seq) > (?, ?) and d.finished_at < ?
+order by d.finished_at, d.seq limit ?
+"""
+
+
+@change
+def drop_results(tx: Transaction, op: DropResults) -> ResultsDropped:
+    limit = max(op.limit, 0)
+    at, seq = (EARLIEST_US if op.at is None else to_us(op.at)), -1 if op.seq is None else op.seq
+    rows = tx.db.execute(_EXAMINED, (op.type, at, at, seq, to_us(op.finished_before), limit))
+    seqs = as_list([seq for seq, _, is_old in rows if is_old])
+    tx.db.execute("update fairlane_done set result = null where seq in (select value from json_each(?))", (seqs,))
+    return ResultsDropped(
+        dropped=sum(is_old for _, _, is_old in rows),
+        at=maybe_from_us(rows[-1][1]) if rows else op.at,
+        seq=rows[-1][0] if rows else op.seq,
+        more=len(rows) >= limit,
+    )

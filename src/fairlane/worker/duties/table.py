@@ -23,6 +23,7 @@ from fairlane.core.ops import (
     Age,
     Check,
     Deliver,
+    DropResults,
     ForgetOld,
     ListLimits,
     Promote,
@@ -81,6 +82,8 @@ class TableDuty:
         """The same, in time."""
         self.batch = FIRST_BATCH
         """How many rows the next step removes, where steps are bounded by time."""
+        self.examined: dict[str, tuple[datetime | None, int | None]] = {}
+        """The same for the results of each task."""
         self.seen: int | None = None
         """The worker's count of jobs at the last step."""
         self._has_more = False
@@ -222,6 +225,23 @@ async def retain(duty: TableDuty, now: datetime) -> StepReport:
     return StepReport(done=removed.jobs, next_s=0 if has_more else TABLE["retention"].every_s)
 
 
+async def drop_results(duty: TableDuty, now: datetime) -> StepReport:
+    """Remove results of tasks that keep theirs for a limited time. Each worker remembers how far it has come."""
+    every_s = TABLE["results"].every_s
+    kept = {name: task.definition.result_expires_s for name, task in duty.state.app.tasks.items()}
+    limited = {name: expires_s for name, expires_s in kept.items() if expires_s is not None}
+    if not limited:
+        return StepReport(next_s=every_s)
+    done, more, now = 0, False, (await duty.store.arun(Check())).now
+    for name, expires_s in limited.items():
+        at, seq = duty.examined.get(name, (None, None))
+        before = now - timedelta(seconds=expires_s)
+        answer = await duty.store.arun(DropResults(type=name, finished_before=before, at=at, seq=seq, limit=BATCH))
+        duty.examined[name] = answer.at, answer.seq
+        done, more = done + answer.dropped, more or answer.more
+    return StepReport(done=done, next_s=0 if more else every_s)
+
+
 async def add_tenants(duty: TableDuty, now: datetime) -> StepReport:
     """Go through the names of tenants with jobs, from the first to the last and again."""
     added = await duty.store.arun(AddTenants(after=duty.cursor, limit=TENANTS))
@@ -267,6 +287,7 @@ TABLE = {
         DutyRow("events", 3.0, flush_events),
         DutyRow("exceptions", 3.0, report_exceptions),
         DutyRow("retention", 600.0, retain, one_worker=True),
+        DutyRow("results", 60.0, drop_results),
         DutyRow("tenants", 20.0, add_tenants, one_worker=True),
         DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True),
         DutyRow("old_events", 600.0, remove_old, BATCH, one_worker=True),

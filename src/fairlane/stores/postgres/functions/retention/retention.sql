@@ -76,3 +76,39 @@ begin
   return json_build_object('jobs', _count);
 end
 $$;
+
+-- drop_results_v1: remove results of completed jobs of one type past their age; the jobs stay.
+-- role:   worker
+-- uses:   done_finished, job_pkey
+create or replace function drop_results_v1(_op json) returns json
+language plpgsql
+set search_path from current
+as $$
+declare
+  _type    text := _op->>'type';
+  _before  timestamptz := (_op->>'finished_before')::timestamptz;
+  _at      timestamptz := (_op->>'at')::timestamptz;
+  _seq     bigint := (_op->>'seq')::bigint;
+  _limit   integer := at_most(_op);
+  _answer  json;
+begin
+  with examined as materialized (
+    select d.seq, d.finished_at, d.status = 'completed' and d.result is not null and j.type = _type as is_old
+    from done d join job j on j.seq = d.seq
+    where d.finished_at < _before and d.status <> 'dead'
+      and (_at is null or (d.finished_at, d.seq) > (_at, coalesce(_seq, -1)))
+    order by d.finished_at, d.seq limit _limit
+  ), dropped as (
+    update done set result = null where seq in (select e.seq from examined e where e.is_old)
+  ), last as (
+    select finished_at, seq from examined order by finished_at desc, seq desc limit 1
+  )
+  select json_build_object(
+      'dropped', (select count(*) filter (where is_old) from examined),
+      'at', coalesce((select finished_at from last), _at),
+      'seq', coalesce((select seq from last), _seq),
+      'more', (select count(*) from examined) >= _limit)
+  into _answer;
+  return _answer;
+end
+$$;
