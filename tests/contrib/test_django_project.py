@@ -162,7 +162,7 @@ def test_the_address_of_a_postgresql_database(site: None, given: dict[str, Any],
     assert {names[name]: str(value) for name, value in given.items() if name in names}.items() <= read.items()
 
 
-def test_a_database_in_memory_or_of_another_kind_is_refused_by_name(site: None) -> None:
+def test_a_database_in_memory_is_known_and_one_of_another_kind_refused_by_name(site: None) -> None:
     from django.core.exceptions import ImproperlyConfigured
     from django.db import connections
 
@@ -171,8 +171,7 @@ def test_a_database_in_memory_or_of_another_kind_is_refused_by_name(site: None) 
     kept = connections["default"].settings_dict
     connections["default"].settings_dict = {**kept, "NAME": ":memory:"}
     try:
-        with pytest.raises(ImproperlyConfigured, match="in memory, where no worker sees it"):
-            database_url("default")
+        assert database_url("default") == "memory://"
     finally:
         connections["default"].settings_dict = kept
     connections["default"].vendor = "oracle"
@@ -181,6 +180,38 @@ def test_a_database_in_memory_or_of_another_kind_is_refused_by_name(site: None) 
             database_url("default")
     finally:
         del connections["default"].vendor
+
+
+def test_a_database_in_memory_keeps_jobs_of_this_process_and_of_tests_in_transactions(site: None) -> None:
+    """Django's own default for tests on SQLite."""
+    from django.core.exceptions import ImproperlyConfigured
+    from django.db import connections, transaction
+
+    from fairlane.contrib.django import application
+    from fairlane.testing import run_due
+    from tests.contrib.django_site.tasks import add
+
+    given = connections["default"].settings_dict
+    connections["default"].close()
+    connections["default"].settings_dict = {**given, "NAME": ":memory:"}
+    try:
+        result = add.enqueue(1)
+        run_due(application())
+        result.refresh()
+        assert result.return_value == 1
+        with pytest.raises(ImproperlyConfigured, match=r"application\(\)\.testing\(\)"), transaction.atomic():
+            add.enqueue(1)
+        with application().testing() as jobs, transaction.atomic():
+            result = add.enqueue(2)
+            jobs.run_due()
+            result.refresh()
+            assert result.return_value == 2
+    finally:
+        connections["default"].inc_thread_sharing()
+        connections["default"].connection.close()
+        connections["default"].connection = None
+        connections["default"].dec_thread_sharing()
+        connections["default"].settings_dict = given
 
 
 PATH = "/fairlane/api/jobs/admin/dlq/"

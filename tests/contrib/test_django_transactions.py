@@ -110,6 +110,26 @@ def test_many_jobs_of_one_block_are_all_there_after_it(shop: Shop) -> None:
     assert [shop.task("add").get_result(result.id).return_value for result in results] == list(range(20))
 
 
+def test_a_test_case_in_a_transaction_uses_the_kit_and_goes_on(shop: Shop) -> None:
+    """As in Django's TestCase: jobs of the test's own transaction are collected, run in its thread, and seen."""
+    from django.db import transaction
+
+    with shop.app.testing() as jobs, transaction.atomic(using=shop.alias):
+        with contextlib.suppress(Stop), transaction.atomic(using=shop.alias):
+            shop.task("add").enqueue(1)
+            raise Stop
+        jobs.assert_nothing_enqueued()
+        with transaction.atomic(using=shop.alias):
+            result = shop.task("add").enqueue(1, b=2)
+        jobs.run_due()
+        result.refresh()
+        assert result.return_value == 3
+        shop.orders.create(name="the transaction is still usable")
+        assert shop.orders.count() == 1
+        transaction.set_rollback(True, using=shop.alias)
+    assert shop.orders.count() == 0
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_store_elsewhere_gets_its_jobs_after_the_commit(site: None, commits: bool) -> None:
     from django.db import transaction

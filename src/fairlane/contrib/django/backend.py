@@ -17,7 +17,7 @@ from django import VERSION
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, reset_queries, transaction
 from django.utils import timezone
 
 import fairlane.errors
@@ -33,7 +33,8 @@ from fairlane import (
     JobNotFound,
     current_job,
 )
-from fairlane.contrib.django.project import HIGHEST, TASK_OPTIONS, application, database_of, project
+from fairlane.contrib.django.project import HIGHEST, TASK_OPTIONS, application, database_of, is_in_memory, project
+from fairlane.errors import UnsupportedConnection
 
 if VERSION >= (6, 0):
     from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -64,6 +65,10 @@ STATUS: Mapping[str, Any] = {
     "dead": FAILED,
     "cancelled": FAILED,
 }
+IN_MEMORY = (
+    'DATABASES["{}"] is in memory, where a transaction can hold no jobs: in tests put them under '
+    '`with application().testing():`, or name a file in DATABASES["default"]["TEST"]["NAME"]'
+)
 DJANGO_OPTIONS = ("priority", "queue_name", "run_after", "backend")
 
 
@@ -114,7 +119,12 @@ class FairlaneBackend(BaseTaskBackend):
             transaction.on_commit(lambda: later.enqueue(args=args, kwargs=kwargs))
         else:
             options.setdefault("conn", None if database is None else _in_transaction(database))
-            job_id = job.using(**options).enqueue(args=args, kwargs=kwargs).id
+            try:
+                job_id = job.using(**options).enqueue(args=args, kwargs=kwargs).id
+            except UnsupportedConnection as error:
+                if database is None or not is_in_memory(database):
+                    raise
+                raise ImproperlyConfigured(IN_MEMORY.format(database)) from error
         result = _result(
             task, id=str(job_id), status=READY, backend=self.alias, args=args, kwargs=kwargs,
             enqueued_at=_now(app),
@@ -160,14 +170,14 @@ def register(app: Fairlane, alias: str, task: Any) -> None:
             except BaseException:  # noqa: BLE001 - Django's own receiver logs what is being handled
                 task_finished.send_robust(sender=FairlaneBackend, task_result=result)
         finally:
-            close_old_connections()
+            _renew_connections()
 
 
 def _function(app: Fairlane, alias: str, task: Any) -> Callable[..., Any]:
     """The function that a worker runs for the jobs of a Django task: connections and signals are as in a request."""
 
     def run(args: list[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Any:
-        close_old_connections()
+        _renew_connections()
         reset_queries()
         try:
             result = _running(app, alias, task, app.jobs.detail(current_job().id))
@@ -177,7 +187,7 @@ def _function(app: Fairlane, alias: str, task: Any) -> Callable[..., Any]:
             task_finished.send_robust(sender=FairlaneBackend, task_result=result)
             return value
         finally:
-            close_old_connections()
+            _renew_connections()
 
     async def arun(args: list[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Any:
         # As for a request: a thread of its own for what this job does with the ORM, closed with it.
@@ -299,6 +309,13 @@ def _in_transaction(database: str) -> object | None:
     connection.validate_no_broken_transaction()
     found: object = connection.connection
     return found
+
+
+def _renew_connections() -> None:
+    """Django's `close_old_connections`, for connections outside of transactions: in tests one may surround the job."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _now(app: Fairlane) -> datetime | None:

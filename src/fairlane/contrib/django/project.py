@@ -192,7 +192,7 @@ def migrate(database: str) -> Sequence[str]:
         backend = task_backends[alias]
         if not isinstance(backend, FairlaneBackend) or not backend.options.get("migrate", True):
             continue
-        if database_of(alias) != database or _is_in_memory(database):
+        if database_of(alias) != database or is_in_memory(database):
             continue
         with project.new_app(alias) as app:
             migrator = app.runtime.store.migrator()
@@ -206,11 +206,8 @@ def database_url(database: str = DEFAULT_DB_ALIAS) -> str:
     connection = connections[database]
     given = connection.settings_dict
     if connection.vendor == "sqlite":
-        if _is_in_memory(database):
-            raise ImproperlyConfigured(
-                f'DATABASES["{database}"] is in memory, where no worker sees it: name a file, or in tests use '
-                "django.tasks.backends.immediate.ImmediateBackend"
-            )
+        if is_in_memory(database):
+            return "memory://"  # as in tests: no other process sees that database, or its jobs
         return f"sqlite:///{quote(str(given['NAME']))}"
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
@@ -241,7 +238,7 @@ def _register(app: Fairlane, alias: str, task: Any) -> None:
         register(app, alias, task)
 
 
-def _is_in_memory(database: str) -> bool:
+def is_in_memory(database: str) -> bool:
     connection = connections[database]
     return connection.vendor == "sqlite" and bool(connection.is_in_memory_db())
 
