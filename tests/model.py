@@ -16,13 +16,14 @@ from tests.model_schedules import Schedules
 from tests.model_signals import Signals
 from tests.model_tenants import Tenants
 from tests.model_workers import Workers
+from tests.model_workflows import Workflows
 
 RECORDED_AS = {"completed": "completed", "retried": "failed", "died": "dead", "cancelled": "cancelled"}
 RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch):
+class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch, Workflows):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.forget()
@@ -39,14 +40,18 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
         self.forget_watch()
         self.signals: list[dict[str, Any]] = []
         self.limits, self.tenants, self.claims, self.tokens = {}, {}, [], []
+        self.flows = []
 
     def run(self, op: Any) -> Any:
-        return getattr(self, type(op).__name__.lower())(op, op.now or self.clock.now())
+        now = op.now or self.clock.now()
+        answer = getattr(self, type(op).__name__.lower())(op, now)
+        self.count_nodes(now)
+        return answer
 
     def enqueue(self, op, now):
         depth = None
         if op.capacity is not None:
-            depth = min(sum(r.place in ("ready", "scheduled", "held") for r in self.jobs), op.capacity)
+            depth = min(sum(r.place in ("ready", "scheduled", "held", "waiting") for r in self.jobs), op.capacity)
             if depth + len(op.jobs) > op.capacity:
                 return ops.EnqueueResult(full=True, depth=depth)
         if refusing := self._refusing_pause(op.jobs):
@@ -89,6 +94,7 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
         refused = [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale] + unstarted
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
+        self.count_nodes(now)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
         leases, marks, cursors, surveys, hints = [], {}, {}, [], []
         self.held_back = False

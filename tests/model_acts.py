@@ -70,6 +70,7 @@ class People(Reads):
     def fail(self, op, now):
         def change(r):
             runs_again = op.retry_delay_s is not None and r.attempts + 1 < r.spec.max_attempts
+            runs_again = runs_again and r.place != "waiting"
             error_class = "retryable" if runs_again else "non_retryable"
             cancelled = r.lease is not None and r.lease.cancel
             r.attempts, r.suspect = r.attempts + 1, False
@@ -154,7 +155,7 @@ class People(Reads):
         made = next((j for j in self.jobs if j.spec.id == letter["reprocessed_as"]), None)
         if made and letter["status"] == "retried" and (made.spec.id == op.new_job_id or not self._ended_badly(made)):
             return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(made), repeated=True)
-        if any(j.spec.id == op.new_job_id for j in self.jobs):
+        if any(j.spec.id == op.new_job_id for j in self.jobs) or not self.may_be_tried_again(r):
             return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
         taken = {j.spec.idempotency_key for j in self.jobs if j.spec.tenant == r.spec.tenant}
         n = letter["reprocess_count"] + 1
@@ -174,6 +175,7 @@ class People(Reads):
         place = "ready" if due <= now else "scheduled"
         taken_along = {"steps": list(r.steps), "attempt": 1} if r.steps else {}
         self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, **taken_along))
+        self.replace_job(r, self.jobs[-1])
         self._close(op, r, "retried", now)
         letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}
         after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}
@@ -192,7 +194,7 @@ class People(Reads):
 
     def retain(self, op, now):
         old, closed = [], []
-        for r in self.jobs:
+        for r in (r for r in self.jobs if not self.is_wanted(r)):
             is_finished = r.place in ("completed", "cancelled") and op.finished_before is not None
             if is_finished and (op.finished_from or r.finished_at) <= r.finished_at < op.finished_before:
                 old.append(r)
@@ -204,6 +206,7 @@ class People(Reads):
         old = old[: max(op.limit, 0)]
         removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
         self.jobs = [r for r in self.jobs if r.seq not in removed]
+        self.forget_nodes()
         if op.stats_before is not None:
             self.figures = {key: row for key, row in self.figures.items() if key[0] >= op.stats_before}
         return ops.Retained(jobs=len(removed), finished_to=old[-1].finished_at if old else None)

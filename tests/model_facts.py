@@ -80,7 +80,7 @@ class Record:
         if self.place == "leased":
             return "processing" if self.lease.started_at else "pending"
         waits_for_retry = self.place == "scheduled" and self.awaits_retry
-        waits = self.place in ("ready", "scheduled", "held")
+        waits = self.place in ("ready", "scheduled", "held", "waiting")
         return "failed" if waits_for_retry else "pending" if waits else self.place
 
     @property

@@ -51,6 +51,12 @@ if TYPE_CHECKING:
         TaskOptions as TaskOptions,
     )
     from fairlane.client.timeouts import timeout as timeout
+    from fairlane.client.workflow_handle import BatchHandle as BatchHandle, WorkflowHandle as WorkflowHandle
+    from fairlane.client.workflows import (
+        BatchBuilder as BatchBuilder,
+        NodeRef as NodeRef,
+        WorkflowBuilder as WorkflowBuilder,
+    )
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
@@ -73,6 +79,7 @@ if TYPE_CHECKING:
         InvalidOption as InvalidOption,
         InvalidPayload as InvalidPayload,
         InvalidState as InvalidState,
+        InvalidWorkflow as InvalidWorkflow,
         JobFailed as JobFailed,
         JobNotFound as JobNotFound,
         LeaseLost as LeaseLost,
@@ -96,6 +103,7 @@ if TYPE_CHECKING:
         TenantLimitReached as TenantLimitReached,
         UnknownPriority as UnknownPriority,
         UnknownTask as UnknownTask,
+        WorkflowNotFound as WorkflowNotFound,
     )
 
 _HOMES = {
@@ -113,6 +121,8 @@ _HOMES = {
     "fairlane.client.settings.model": "Settings",
     "fairlane.client.task": "AsyncTask Bound SyncTask Task TaskOptions",
     "fairlane.client.timeouts": "timeout",
+    "fairlane.client.workflow_handle": "BatchHandle WorkflowHandle",
+    "fairlane.client.workflows": "BatchBuilder NodeRef WorkflowBuilder",
     "fairlane.core.clock": "FakeClock",
     "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",
@@ -124,10 +134,10 @@ _HOMES = {
     "fairlane.core.schedules": "Cron Schedule",
     "fairlane.errors": """
         AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
-        InvalidArguments InvalidOption InvalidPayload InvalidState JobFailed JobNotFound LeaseLost MissingData
-        MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited ResultTimeout
-        ScheduleNotFound SignalTimedOut Snooze SpoolFull StepMismatch StillRunning StoreClosed StoreUnavailable
-        TenantLimitReached UnknownPriority UnknownTask
+        InvalidArguments InvalidOption InvalidPayload InvalidState InvalidWorkflow JobFailed JobNotFound LeaseLost
+        MissingData MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited
+        ResultTimeout ScheduleNotFound SignalTimedOut Snooze SpoolFull StepMismatch StillRunning StoreClosed
+        StoreUnavailable TenantLimitReached UnknownPriority UnknownTask WorkflowNotFound
     """,
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -5,6 +5,7 @@
         InvalidPayload           its `problems` lists all of them
         InvalidArguments         arguments do not fit the task's signature
         InvalidOption            an enqueue, task or filter option out of range
+        InvalidWorkflow          a workflow that cannot be built: a cycle, an unknown parent, too many nodes
         UnknownTask  UnknownPriority
         ConfigError              settings, URLs, files
           MissingExtra             packages of an extra are not installed; an ImportError, too
@@ -19,7 +20,7 @@
       RoleMissing                a caller of the API lacks the role that a verb requires
       NoTransaction              a tenant to be set on a connection that would forget it at once
       NotFound                   no such thing here, or another tenant's
-        JobNotFound  DeadLetterNotFound  ScheduleNotFound  BreakerNotFound  CredentialNotFound
+        JobNotFound  DeadLetterNotFound  ScheduleNotFound  BreakerNotFound  CredentialNotFound  WorkflowNotFound
       InvalidState               the thing is not in a state this act starts from
       JobFailed  ResultTimeout   asking a handle for its result
       BlocksEventLoop            a call that waits, on the thread of an event loop; its async twin does not
@@ -101,6 +102,12 @@ class InvalidOption(BadInput):
     def __init__(self, option: str, value: object, expected: str) -> None:
         self.option, self.value, self.expected = option, value, expected
         super().__init__(f"{option} = {shown(value)}: expected {expected}")
+
+
+class InvalidWorkflow(BadInput):
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"the workflow was not enqueued: {problem}")
 
 
 class UnknownTask(BadInput):
@@ -265,6 +272,12 @@ class CredentialNotFound(NotFound):
     def __init__(self, id: object) -> None:
         self.id = id
         super().__init__(f"no credential {id} here; `fairlane tokens list --all` shows them")
+
+
+class WorkflowNotFound(NotFound):
+    def __init__(self, id: object) -> None:
+        self.id = id
+        super().__init__(f"no workflow {id} here: never enqueued, past retention, or another tenant's")
 
 
 class InvalidState(FairlaneError):

@@ -14,6 +14,7 @@ from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.limits import Limit
 from fairlane.core.ops import Op, Scope
+from fairlane.core.workflows import NodeSpec, WorkflowId, WorkflowSpec
 from fairlane.stores.postgres.store import call_for
 from tests.support.samples import Making
 
@@ -42,15 +43,20 @@ def samples(
     on_job: dict[str, Any] = {"scope": scope, "id": job, "by": "eve"}
     on_letter: dict[str, Any] = {"scope": scope, "id": Seq(letter), "by": "eve"}
     policy = BreakerPolicy()
+    flow = WorkflowId(UUID("00000000-0000-7000-8000-0000000000f1"))
+    on_flow: dict[str, Any] = {"scope": scope, "id": flow, "by": "eve"}
     values: list[Op[Any]] = [
         ops.Acknowledge(**on_letter),
         ops.AddEvents(),
+        ops.AddNodes(scope=scope, workflow=flow, jobs=(making.job(tenant=tenant),), nodes=(NodeSpec(name="more"),)),
         ops.AddStats(worker=worker, batch=1, rows=()),
         ops.AddTenants(),
         ops.Admit(name="smtp", policy=policy),
+        ops.Advance(),
         ops.Age(queue="default", every_s=60),
         ops.Bury(**on_job, reason="no"),
         ops.Cancel(**on_job),
+        ops.CancelWorkflow(**on_flow),
         ops.Check(),
         ops.ClearLimit(kind="tenant", name=tenant, by="eve"),
         ops.DeclareSchedules(schedules=()),
@@ -58,6 +64,11 @@ def samples(
         ops.Discard(**on_letter),
         ops.Emit(id=making.job_id(), tenant=tenant, name="paid", data=Raw(b"{}")),
         ops.Enqueue(jobs=(making.job(tenant=tenant),)),
+        ops.EnqueueWorkflow(
+            workflow=WorkflowSpec(id=WorkflowId(making.job_id()), name="onboard", tenant=tenant),
+            jobs=(making.job(tenant=tenant),),
+            nodes=(NodeSpec(name="first"),),
+        ),
         ops.Fail(**on_job, reason="no"),
         ops.FindCredential(kind="token", hash="00"),
         ops.Fire(name="nightly", expected_at=WHEN, jobs=(), fired_at=WHEN, next_at=None),
@@ -67,6 +78,7 @@ def samples(
         ops.GetJob(scope=scope, id=job),
         ops.GetStats(scope=scope),
         ops.GetTenant(scope=scope, name=tenant),
+        ops.GetWorkflow(scope=scope, id=flow),
         ops.GroupDeadLetters(scope=scope),
         ops.HasTenants(),
         ops.IssueCredential(
@@ -75,6 +87,7 @@ def samples(
         ops.Lapse(worker=making.worker_id()),
         ops.ListBreakers(),
         ops.ListCredentials(kind="token"),
+        ops.ListGates(scope=scope, workflow=flow),
         ops.ListLimits(),
         ops.ListPauses(),
         ops.ListSchedules(),
@@ -85,7 +98,9 @@ def samples(
         ops.PageAudit(scope=scope),
         ops.PageDeadLetters(scope=scope),
         ops.PageJobs(scope=scope),
+        ops.PageNodes(scope=scope, workflow=flow),
         ops.PageTenants(scope=scope),
+        ops.PageWorkflows(scope=scope),
         ops.PauseClaims(kind="tenant", name=tenant, by="eve"),
         ops.PauseLimit(kind="tenant", name=tenant, for_s=1, by="eve"),
         ops.PauseSchedule(name="nightly", by="eve"),
@@ -94,6 +109,7 @@ def samples(
         ops.ReadAlerts(),
         ops.ReadAuditChain(),
         ops.ReadEvents(scope=scope),
+        ops.ReadResults(scope=scope, workflow=flow, names=("first",)),
         ops.ReadSteps(worker=making.worker_id(), seq=Seq(1), attempt=1),
         ops.ReadStats(since=WHEN, until=WHEN),
         ops.ReadUnsealed(),
@@ -112,6 +128,7 @@ def samples(
         ops.ResumeClaims(kind="tenant", name=tenant, by="eve"),
         ops.DropResults(type="t", finished_before=WHEN),
         ops.Retain(),
+        ops.RetryWorkflow(**on_flow, again=(("first", making.job_id()),)),
         ops.Retire(worker=making.worker_id()),
         ops.RevokeCredential(id=CREDENTIAL, by="eve"),
         ops.RollUpEnqueued(),

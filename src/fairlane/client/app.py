@@ -23,6 +23,7 @@ from fairlane.client.admin.tasks import TaskAdmin, register
 from fairlane.client.admin.tenants import TenantAdmin
 from fairlane.client.admin.tokens import TokenAdmin
 from fairlane.client.admin.workers import WorkerAdmin
+from fairlane.client.admin.workflows import WorkflowAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle
@@ -33,6 +34,7 @@ from fairlane.client.settings.load import load
 from fairlane.client.settings.model import SettingArguments, Settings
 from fairlane.client.steps import Sleeper, Steps, Verbs, ask, both
 from fairlane.client.task import AsyncTask, Bound, SyncTask, TaskDecorator, TaskOptions
+from fairlane.client.workflows import BatchBuilder, WorkflowBuilder
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.job import ErrorClass
@@ -134,6 +136,7 @@ class Fairlane(HookDecorators, Verbs):
         self.alerts = AlertAdmin(runtime)
         self.audit = AuditAdmin(runtime)
         self.tokens = TokenAdmin(runtime)
+        self.workflows = WorkflowAdmin(runtime)
         if enqueue_hook is not None:
             self.jobs.on_enqueue(enqueue_hook)
 
@@ -182,6 +185,42 @@ class Fairlane(HookDecorators, Verbs):
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]], *, conn: object | None = None) -> list[Handle[R]]:
         return await self._runtime.enqueuer.amany(jobs, conn)
+
+    def workflow(
+        self, name: str, *, idempotency_key: str | None = None, created_by: str | None = None
+    ) -> WorkflowBuilder:
+        """Begin a workflow: `add` its nodes, then `enqueue` them all in one commit."""
+        return WorkflowBuilder(self._runtime, name, idempotency_key, created_by)
+
+    def chain(self, *jobs: Bound[Any], name: str = "chain", idempotency_key: str | None = None) -> WorkflowBuilder:
+        """A workflow of calls each of which waits for the one before it."""
+        flow = self.workflow(name, idempotency_key=idempotency_key)
+        flow.chain(*jobs)
+        return flow
+
+    def group(self, *jobs: Bound[Any], name: str = "group", idempotency_key: str | None = None) -> WorkflowBuilder:
+        """A workflow of calls that may run at the same time."""
+        flow = self.workflow(name, idempotency_key=idempotency_key)
+        flow.group(*jobs)
+        return flow
+
+    def batch(
+        self,
+        name: str,
+        *,
+        on_success: Bound[Any] | None = None,
+        on_failure: Bound[Any] | None = None,
+        on_complete: Bound[Any] | None = None,
+        idempotency_key: str | None = None,
+        created_by: str | None = None,
+    ) -> BatchBuilder:
+        """Begin a batch: `add` its jobs, then `enqueue` them all in one commit.
+
+        Each callback runs at most once: `on_complete` when all jobs have ended, `on_failure` if one of them is dead or
+        cancelled then, `on_success` when all have completed, also if that took a reprocessed dead letter.
+        """
+        callbacks = {"on_success": on_success, "on_failure": on_failure, "on_complete": on_complete}
+        return BatchBuilder(self._runtime, name, idempotency_key, created_by, callbacks)
 
     def running(
         self,

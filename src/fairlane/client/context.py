@@ -21,10 +21,13 @@ from fairlane.core.job import ErrorClass, Lease, StepRecord
 from fairlane.core.names import check_own_tenant, check_tenant
 from fairlane.core.ops import ALL_TENANTS, Op, Scope, only
 from fairlane.core.payload.storable import safe_str
-from fairlane.errors import AttemptCancelled, InvalidOption, LeaseLost, NoCurrentJob, PermissionDenied
+from fairlane.core.workflows import WORKFLOW_HEADER
+from fairlane.errors import AttemptCancelled, InvalidOption, InvalidState, LeaseLost, NoCurrentJob, PermissionDenied
 
 if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
     from fairlane.client.steps import Sleeper
+    from fairlane.client.workflows import RunningWorkflow
 
 T = TypeVar("T")
 
@@ -70,7 +73,10 @@ class StepRecords(Protocol):
 class CurrentJob:
     """The running attempt, as its own code sees it."""
 
-    __slots__ = ("_clock", "_notes", "_principals", "_until_s", "lease", "step_log", "step_store", "stopping")
+    __slots__ = (
+        *("_clock", "_notes", "_principals", "_runtime", "_until_s", "_workflow"),
+        *("lease", "step_log", "step_store", "stopping"),
+    )
 
     def __init__(
         self,
@@ -79,11 +85,14 @@ class CurrentJob:
         clock: Clock | None = None,
         until_s: float = 0.0,
         step_store: StepStore | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
         self.step_store = step_store
         self.step_log: StepRecords | None = None
         """Its durable steps, from the first one of this attempt on."""
+        self._runtime = runtime
+        self._workflow: RunningWorkflow | None = None
         self._principals: dict[str, Any] | None = None
         self.stopping: Stopping | None = None
         """Why this attempt must stop; None while it may run."""
@@ -141,6 +150,17 @@ class CurrentJob:
         if self._principals is None:
             self._principals = {}
         return self._principals
+
+    @property
+    def workflow(self) -> RunningWorkflow:
+        """The workflow whose node it is: `current_job().workflow.add(…)` adds a node behind it."""
+        if self._workflow is None:
+            from fairlane.client.workflows import RunningWorkflow  # it builds on what this module gives
+
+            if WORKFLOW_HEADER not in self.lease.headers or self._runtime is None:
+                raise InvalidState("add a node", f"job {self.id}", "no node of a workflow")
+            self._workflow = RunningWorkflow(self._runtime, self.lease)
+        return self._workflow
 
     def progress(self, done: float) -> None:
         """Report progress from 0 to 1, shown with the job.
@@ -256,9 +276,10 @@ def running(
     clock: Clock | None = None,
     until_s: float = 0.0,
     step_store: StepStore | None = None,
+    runtime: Runtime | None = None,
 ) -> Iterator[CurrentJob]:
     """Make an attempt the current job, and its tenant the current tenant, until the block ends."""
-    job = CurrentJob(lease, notes, clock, until_s, step_store)
+    job = CurrentJob(lease, notes, clock, until_s, step_store, runtime)
     job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
     try:
         yield job

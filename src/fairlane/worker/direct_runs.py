@@ -13,6 +13,8 @@ from fairlane.client.app import Fairlane
 from fairlane.client.context import CurrentJob, NoteTaker, StepStore, running
 from fairlane.client.hooks import HOOKS_S, Hook
 from fairlane.client.logs import structlog_binder
+from fairlane.client.steps import arun_steps, run_steps
+from fairlane.client.workflows import needs_results, with_results
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Outcome
 from fairlane.errors import AttemptInterrupted
@@ -40,6 +42,8 @@ def run_directly(
     """
     attempt = _DirectAttempt(app, lease, notes, steps)
     with attempt.deciding(), attempt.running() as job:
+        if lease.headers and needs_results(lease):
+            lease = run_steps(app.runtime.access, with_results(lease))
         attempt.result = _call(attempt.task, job, attempt.task.decode(lease))
     if attempt.hooks:
         before_hooks(attempt.outcome)
@@ -54,6 +58,8 @@ async def arun_directly(app: Fairlane, lease: Lease, steps: StepStore | None = N
     attempt = _DirectAttempt(app, lease, None, steps)
     task = attempt.task
     with attempt.deciding(), attempt.running() as job:
+        if lease.headers and needs_results(lease):
+            lease = await arun_steps(app.runtime.access, with_results(lease))
         arguments = task.decode(lease)
         if task.is_async:
             attempt.result = await task.function(**arguments)
@@ -124,4 +130,4 @@ class _DirectAttempt:
 
     def _as_current(self, timeout_s: float) -> AbstractContextManager[CurrentJob]:
         clock = self._runtime.clock
-        return running(self._shown, self._notes, clock, clock.monotonic() + timeout_s)
+        return running(self._shown, self._notes, clock, clock.monotonic() + timeout_s, runtime=self._runtime)

@@ -18,6 +18,8 @@ from typing import Any
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.hooks import HOOKS_S
 from fairlane.client.logs import GuardedLogger, is_ctrl_c, structlog_binder
+from fairlane.client.steps import arun_steps
+from fairlane.client.workflows import needs_results, with_results
 from fairlane.core.job import Lease
 from fairlane.core.outcome import Cancelled, Crashed, Outcome, Released, Snoozed
 from fairlane.core.payload.storable import format_traceback, type_name
@@ -218,12 +220,19 @@ class SlotRunner:
         task = self._state.tasks[lease.type]
         slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
         slot.job = current = CurrentJob(
-            task.shown(lease), self._progress, self._clock, began_s + slot.timeout_s, self._step_store
+            task.shown(lease),
+            self._progress,
+            self._clock,
+            began_s + slot.timeout_s,
+            self._step_store,
+            self._state.app.runtime,
         )
         job, tenant = job_in_force.set(current), tenant_in_force.set(lease.tenant)
         unbind = None if self._bind is None else self._bind(current)
         is_context_lost = False
         try:
+            if lease.headers and needs_results(lease):
+                lease = await arun_steps(self._state.app.runtime.access, with_results(lease))
             isolated = self._state.isolated
             is_alone = task.isolated or lease.suspect or (isolated and (lease.type, lease.tenant) in isolated)
             if is_alone and self._children is not None:

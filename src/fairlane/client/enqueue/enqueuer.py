@@ -13,7 +13,7 @@ from fairlane.client.enqueue.round_trips import SharedRoundTrips
 from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, Receipt, Scope
+from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, LimitHit, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused, StoreUnavailable
 
@@ -135,6 +135,16 @@ class Enqueuer(Verbs):
         if self._depth is not None and conn is None and not result.full:
             yield from self._depth.after(result)
         return result
+
+    def before_workflow(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[Enqueue]:
+        """Take the tokens that these jobs need; returns how an enqueue of them would be asked for."""
+        if self._may_ask(conn):
+            yield from self._quotas.before(specs)
+        return self._op(specs, conn)
+
+    def refuse(self, hit: LimitHit) -> Steps[None]:
+        """Raise for a tenant's limit that refused a call."""
+        yield from self._quotas.after(EnqueueResult(refused=hit), may_tell=False)
 
     def _ask_for_tenants(self, conn: object | None) -> Steps[None]:
         """Ask whether the store has tenants, if this process has used none yet: `tenant=None` is refused then."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options, checked_headers, seconds
+from fairlane.client.enqueue.results import result_names, without_results
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.core.chance import Chance
@@ -223,6 +224,9 @@ class Preparer:
     def payload(self, task: Definition[Any], args: dict[str, Any]) -> Raw:
         """The arguments as the exact text to store. A refusal lists every problem."""
         text, problems = encode_value(args, limits=self._limits)
+        has_results = bool(problems) and any(result_names(args))
+        if has_results:
+            text, problems = encode_value(without_results(args), limits=self._limits)
         if problems := [problem.replace("$.", "", 1) for problem in problems]:
             raise InvalidPayload(task.name, problems)
         assert text is not None
@@ -232,7 +236,8 @@ class Preparer:
         problems += [f"{name}: required" for name in task.required if args.get(name) is None]
         if problems:
             raise InvalidPayload(task.name, problems)
-        task.signature.check(text)
+        if not has_results:  # else it is checked when the job runs, with the results in it
+            task.signature.check(text)
         self._warn_of_size(task, text)
         return Raw(text)
 

@@ -20,3 +20,4 @@ from fairlane.core.ops.statistics import *
 from fairlane.core.ops.tenants import *
 from fairlane.core.ops.turn import *
 from fairlane.core.ops.workers import *
+from fairlane.core.ops.workflows import *

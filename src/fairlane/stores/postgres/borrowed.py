@@ -38,10 +38,11 @@ AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
 # Calling a function that is missing, or not granted to this role, would abort the caller's transaction: check first.
 _LOOK = (
-    "select count(distinct p.proname) = 3, "
+    "select count(distinct p.proname) = 4, "
     "bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
     "from pg_catalog.pg_namespace n join pg_catalog.pg_proc p on p.pronamespace = n.oid "
-    "where n.nspname = %s::text and p.proname in ('enqueue_v1', 'enqueue_one_v1', 'emit_v1')"
+    "where n.nspname = %s::text "
+    "and p.proname in ('enqueue_v1', 'enqueue_one_v1', 'emit_v1', 'enqueue_workflow_v1')"
 )
 
 

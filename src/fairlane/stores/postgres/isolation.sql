@@ -102,7 +102,7 @@ begin
       ('held', 'tenant = ' || _tenant), ('lease', 'tenant = ' || _tenant), ('stat_minute', 'tenant = ' || _tenant),
       ('stat_half_hour', 'tenant = ' || _tenant),
       ('idempotency_key', 'tenant = ' || _tenant), ('dedup_key', 'tenant = ' || _tenant),
-      ('audit', 'tenant = ' || _tenant), ('event', 'tenant = ' || _tenant),
+      ('audit', 'tenant = ' || _tenant), ('event', 'tenant = ' || _tenant), ('workflow', 'tenant = ' || _tenant),
       ('attempt', _of_job), ('done', _of_job), ('dead_letter', _of_job), ('note', _of_job), ('log_line', _of_job),
       ('step', _of_job), ('wait', 'tenant = ' || _tenant), ('signal', 'tenant = ' || _tenant),
       ('tenant', 'name = ' || _tenant), ('pause', _named), ('limit_rule', _named)

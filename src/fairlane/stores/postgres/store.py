@@ -14,7 +14,7 @@ from psycopg import sql as quoting
 from psycopg.errors import CharacterNotInRepertoire
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Check, Emit, Enqueue, Op, Turn
+from fairlane.core.ops import Check, Emit, Enqueue, EnqueueWorkflow, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.postgres.borrowed import EXPECTED, BorrowedConnections
@@ -177,6 +177,6 @@ def call_for(op: Op[T]) -> Call[T]:
 
 
 def _borrowable(op: Op[T], conn: object) -> object:
-    if not isinstance(op, Enqueue | Emit):
+    if not isinstance(op, Enqueue | EnqueueWorkflow | Emit):
         raise UnsupportedConnection(conn, f"{EXPECTED}, for enqueueing and emitting only")
     return conn

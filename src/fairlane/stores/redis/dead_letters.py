@@ -36,6 +36,7 @@ from fairlane.stores.redis.jobs.pages import given_or_own_id, newest, shortest
 from fairlane.stores.redis.jobs.records import KeptJob, attempts_of, find_job, job_of, read_jobs
 from fairlane.stores.redis.states import KeptLetter, joined, new_job, read_letter, text_of
 from fairlane.stores.redis.steps import Script, Steps, Work, handles
+from fairlane.stores.redis.workflows.nodes import FoundNode, find_node, replace_job
 
 GROUPED = 10_000
 """Dead letters looked at, newest first."""
@@ -175,8 +176,11 @@ def reprocess(work: Work, op: Reprocess) -> Steps[DeadLetterAct]:
     known = yield from find_job(work, op.new_job_id, None)
     if known is not None:
         return DeadLetterAct(refused="not_allowed", dead_letter=_letter(found))
+    node = yield from find_node(work, found)
+    if node is not None and not node.may_be_replaced:
+        return DeadLetterAct(refused="not_allowed", dead_letter=_letter(found))
     payload = None if op.payload is None else text_of(op.payload, "the payload of job", op.new_job_id)
-    yield from _copy(work, op, found, letter, payload)
+    yield from _copy(work, op, found, letter, payload, node)
     closed = replace(
         letter,
         status="retried",
@@ -200,7 +204,7 @@ def reprocess(work: Work, op: Reprocess) -> Steps[DeadLetterAct]:
 
 
 def _copy(
-    work: Work, op: Reprocess, found: KeptJob, letter: KeptLetter, payload: str | None
+    work: Work, op: Reprocess, found: KeptJob, letter: KeptLetter, payload: str | None, node: FoundNode | None
 ) -> Generator[Script, Any, None]:
     """A new job like the dead one, under the next key that is free."""
     dead, body = job_of(found), found.body
@@ -232,10 +236,14 @@ def _copy(
         retry=None if body.retry is None else msgspec.Raw(body.retry.encode()),
         delay_s=op.delay_s or None,
     )
-    given, rest = new_job(spec)
+    given, rest = new_job(spec, node=None if node is None else node.field)
     if any(name.startswith(b"step:") for name in found.facts):
         given["steps_of"] = found.seq
+    if node is not None and node.is_waiting:
+        given["waits"] = True
     work.create(given, rest)
+    if node is not None:
+        replace_job(work, node)
 
 
 def _close(work: Work, op: Discard | Resolve, status: DeadLetterStatus, action: str) -> Steps[DeadLetterAct]:
@@ -248,6 +256,9 @@ def _close(work: Work, op: Discard | Resolve, status: DeadLetterStatus, action: 
     closed = replace(letter, status=status, closed_by=op.by, closed=work.now, notes=op.notes)
     written = _write(work, found, closed)
     _audit(work, op, action, found, written)
+    node = yield from find_node(work, found)
+    if node is not None and node.is_current:
+        work.act("settle_letter", node.workflow, node.n, "completed" if status == "resolved" else "cancelled")
     yield from work.commit()
     return DeadLetterAct(dead_letter=_letter(written))
 

@@ -28,7 +28,7 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
     while True:
         header["version"] = work.limits.version
         force = work.limits.in_force(op.limits)
-        too_long, header["terms"] = _terms(force, op.jobs, warns=op.warns)
+        too_long, header["terms"] = terms_of(force, op.jobs, warns=op.warns)
         header["too_long"] = too_long is not None
         reply = yield Script("enqueue", (work.instant(), pack(header), *bodies))
         if reply[0] != b"limits":
@@ -36,7 +36,7 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
         work.limits.keep(reply[1], reply[2])
 
 
-def _terms(
+def terms_of(
     force: LimitsInForce | None, jobs: Sequence[JobSpec], *, warns: bool
 ) -> tuple[LimitHit | None, list[tuple[str, str, int, str]] | None]:
     """The first job whose payload is longer than its tenant may have, and how many may wait in each line."""
@@ -72,17 +72,17 @@ def _result(
         return EnqueueResult(refused=too_long, depth=depth)
     if what == b"refused":
         tenant, queue = reply[2].decode(), reply[3].decode()
-        return EnqueueResult(refused=_hit(terms, joined(tenant, queue), reply[4]), depth=depth)
+        return EnqueueResult(refused=limit_hit(terms, joined(tenant, queue), reply[4]), depth=depth)
     receipts = tuple(_receipt(spec, answer) for spec, answer in zip(op.jobs, reply[2], strict=True))
     if not reply[3]:
         return EnqueueResult(receipts=receipts, depth=depth)
-    hits = [_hit(terms, key.decode(), found) for key, found in reply[3]]
+    hits = [limit_hit(terms, key.decode(), found) for key, found in reply[3]]
     return EnqueueResult(
         receipts=receipts, depth=depth, hits=tuple(sorted(hits, key=lambda hit: (hit.tenant, hit.queue)))
     )
 
 
-def _hit(terms: list[tuple[str, str, int, str]] | None, line: str, found: int) -> LimitHit:
+def limit_hit(terms: list[tuple[str, str, int, str]] | None, line: str, found: int) -> LimitHit:
     [(tenant, queue, limit, policy)] = [one for one in terms or () if joined(one[0], one[1]) == line]
     return LimitHit(
         tenant=tenant,

@@ -25,11 +25,12 @@ def script(name: str) -> LuaScript:
 
 
 _PARTS = {
-    "commit": ("waits", "attempts"),
+    "commit": ("waits", "attempts", "nodes"),
     "why": ("waits", "attempts", "claims"),
-    "turn": ("waits", "attempts", "claims"),
-    "leases": ("waits", "attempts"),
+    "turn": ("waits", "attempts", "nodes", "claims"),
+    "leases": ("waits", "attempts", "nodes"),
     "limits": ("waits", "attempts"),
     "signals": ("waits", "attempts"),
+    "workflows": ("waits", "attempts", "nodes"),
 }
 """What else stands between the prelude and a script."""

@@ -11,6 +11,7 @@ Instants are microseconds since 1970, exact until the year 2255: scripts count i
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -21,9 +22,10 @@ from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, span_us, to_us
 from fairlane.stores.redis.errors import STORE
 
-Place = Literal["ready", "scheduled", "failed", "held", "leased", "completed", "dead", "cancelled"]
-"""`failed`: scheduled, for its retry."""
+Place = Literal["ready", "scheduled", "failed", "held", "waiting", "leased", "completed", "dead", "cancelled"]
+"""`failed`: scheduled, for its retry; `waiting`: held, a node whose parents have not ended."""
 
+_PENDING = frozenset({"ready", "scheduled", "held", "waiting"})
 FINISHED = frozenset({"completed", "dead", "cancelled"})
 
 
@@ -42,7 +44,7 @@ class KeptBody(Struct, frozen=True, array_like=True):
     lease_us: int | None
     """How long a started lease lasts: twice the timeout."""
     dedup: str | None
-    """The field of its dedup key."""
+    """The field of its dedup key; of a node `node:<workflow>:<n>`."""
     priority: int
     max_attempts: int
     payload_version: int
@@ -89,7 +91,7 @@ class JobState(Struct, frozen=True, kw_only=True):
     def status(self) -> Status:
         if self.place == "leased":
             return "pending" if self.started is None else "processing"
-        return "pending" if self.place in ("ready", "scheduled", "held") else self.place  # type: ignore[return-value]
+        return "pending" if self.place in _PENDING else self.place  # type: ignore[return-value]
 
 
 class KeptAttempt(Struct, frozen=True, kw_only=True):
@@ -176,15 +178,20 @@ def joined(first: str, second: str) -> str:
 
 
 def worker_id(text: str) -> WorkerId:
-    from uuid import UUID
-
     return WorkerId(UUID(hex=text))
 
 
-def new_job(spec: JobSpec, *, payload: str | None = None) -> tuple[dict[str, Any], bytes]:
+def node_field(workflow: UUID, n: int) -> str:
+    """What stands in the place of a node's dedup key; `nodes.lua` reads it."""
+    return f"node:{workflow.hex}:{n}"
+
+
+def new_job(spec: JobSpec, *, payload: str | None = None, node: str | None = None) -> tuple[dict[str, Any], bytes]:
     """What `create` in the prelude takes: what it has to look at, and the body from the id on."""
     own_id = spec.id.hex
-    dedup = None if spec.dedup_key is None else joined(spec.tenant, joined(spec.type, spec.dedup_key))
+    dedup = node
+    if spec.dedup_key is not None:
+        dedup = joined(spec.tenant, joined(spec.type, spec.dedup_key))
     parent = None if spec.parent_id is None else spec.parent_id.hex
     lease_us = None
     if spec.timeout_s is not None:

@@ -44,6 +44,11 @@ from fairlane.stores.redis.limits import KeptLimits
 from fairlane.stores.redis.listener import RedisListener
 from fairlane.stores.redis.scripts import script
 from fairlane.stores.redis.steps import HANDLERS, Changed, Commands, Script, Steps, Work
+from fairlane.stores.redis.workflows import (
+    acts as workflow_acts,  # noqa: F401
+    enqueue as workflow_enqueue,  # noqa: F401
+    records as workflow_records,  # noqa: F401
+)
 from fairlane.stores.retries import Again, Lost, Retries
 
 T = TypeVar("T")

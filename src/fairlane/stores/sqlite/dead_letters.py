@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import DeadLetter
@@ -30,6 +31,7 @@ from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_jo
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading, text_of
+from fairlane.stores.sqlite.workflows.acts import has_other_job, replace_job, settle_letter
 
 GROUPED = 10_000
 """Dead letters looked at, newest first."""
@@ -158,6 +160,8 @@ def reprocess(tx: Transaction, op: Reprocess) -> DeadLetterAct:
             return DeadLetterAct(dead_letter=letter, new_job=job, repeated=True)
     if find_job(tx, op.new_job_id, None) is not None:
         return DeadLetterAct(refused="not_allowed", dead_letter=letter)
+    if has_other_job(tx, op.id):
+        return DeadLetterAct(refused="not_allowed", dead_letter=letter)
     payload = None if op.payload is None else text_of(op.payload, "the payload of job", op.new_job_id)
     seq = _copy(tx, op, letter, payload)
     tx.db.execute(_REPROCESSED, (op.new_job_id.bytes, op.id))
@@ -185,7 +189,9 @@ def _copy(tx: Transaction, op: Reprocess, letter: DeadLetter, payload: str | Non
     tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (dead.tenant, key, seq))
     # With steps of another job its attempts begin behind the first: that is how a worker knows of them.
     attempt = int(copy_steps(tx, dead.seq, seq))
-    if due_at <= tx.now:
+    if replace_job(tx, dead.seq, seq) == "held":
+        tx.db.execute("insert into fairlane_held values (?, '', ?)", (seq, dead.tenant))
+    elif due_at <= tx.now:
         tx.db.execute(_READY, (attempt, seq))
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", {dead.queue}))
     else:
@@ -193,13 +199,16 @@ def _copy(tx: Transaction, op: Reprocess, letter: DeadLetter, payload: str | Non
     return Seq(seq)
 
 
-def _close(tx: Transaction, op: Discard | Resolve, status: str, action: str) -> DeadLetterAct:
+def _close(
+    tx: Transaction, op: Discard | Resolve, status: Literal["discarded", "resolved"], action: str
+) -> DeadLetterAct:
     letter = _find(tx, op)
     if letter is None:
         return DeadLetterAct(refused="not_found")
     if letter.status not in ("pending_review", "retried"):
         return DeadLetterAct(refused="not_allowed", dead_letter=letter)
     tx.db.execute(_CLOSE, (status, op.by, tx.now, op.notes, op.id))
+    settle_letter(tx, op.id, status)
     return _audited(tx, op, action, letter)
 
 

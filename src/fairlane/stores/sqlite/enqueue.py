@@ -52,11 +52,9 @@ values (?, ?, ?, 0, ?, 0, 0, 0, 0)
 
 @change
 def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
-    depth = None
-    if op.capacity is not None:
-        [(depth,)] = tx.db.execute(_DEPTH, (max(op.capacity, 0),))
-        if depth + len(op.jobs) > op.capacity:
-            return EnqueueResult(full=True, depth=depth)
+    depth = count_depth(tx, op.capacity)
+    if depth is not None and op.capacity is not None and depth + len(op.jobs) > op.capacity:
+        return EnqueueResult(full=True, depth=depth)
     applicable = applicable_limits(tx, op.limits)
     if tx.has_refusals and (refusing := refusing_pause(tx, op.jobs)) is not None:
         return EnqueueResult(paused=refusing, depth=depth)
@@ -68,6 +66,11 @@ def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
     if created:
         tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
     return result
+
+
+def count_depth(tx: Transaction, capacity: int | None) -> int | None:
+    """Jobs that wait, counted up to the capacity; None: there is none to count for."""
+    return None if capacity is None else int(tx.db.execute(_DEPTH, (max(capacity, 0),))[0][0])
 
 
 def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], depth: int | None) -> EnqueueResult:
@@ -84,7 +87,7 @@ def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], dept
             tx.db.execute("rollback to within_limits")
             tx.db.execute("release within_limits")
             return EnqueueResult(refused=quotas.hit(spec.tenant, spec.queue), depth=depth)
-        receipts.append(taken or _write(tx, spec, held=policy == "hold"))
+        receipts.append(taken or write(tx, spec, held=policy == "hold"))
     tx.db.execute("release within_limits")
     return EnqueueResult(receipts=tuple(receipts), depth=depth, hits=quotas.hits())
 
@@ -96,10 +99,11 @@ def _is_new(receipt: Receipt) -> bool:
 
 def put(tx: Transaction, spec: JobSpec) -> Receipt:
     """Write one job, unless its id or one of its keys is taken; no limit is asked."""
-    return _met(tx, spec) or _write(tx, spec)
+    return _met(tx, spec) or write(tx, spec)
 
 
-def _write(tx: Transaction, spec: JobSpec, *, held: bool = False) -> Receipt:
+def write(tx: Transaction, spec: JobSpec, *, held: bool = False, line: str | None = None) -> Receipt:
+    """Write a new job; `line`: of a held one the queue it waits in, if that is not its own."""
     due_at = _due_at(tx, spec)
     if spec.timeout_s is not None:
         # SQLite would keep a NaN as null: no timeout of its own.
@@ -132,7 +136,9 @@ def _write(tx: Transaction, spec: JobSpec, *, held: bool = False) -> Receipt:
         ),
     )
     if held:
-        tx.db.execute("insert into fairlane_held values (?, ?, ?)", (seq, spec.queue, spec.tenant))
+        tx.db.execute(
+            "insert into fairlane_held values (?, ?, ?)", (seq, spec.queue if line is None else line, spec.tenant)
+        )
     elif due_at <= tx.now:
         tx.db.execute(_READY, (seq, spec.queue, band, spec.tenant, rank, due_at, spec.type))
     else:

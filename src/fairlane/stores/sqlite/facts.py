@@ -95,6 +95,7 @@ _LEASE_ENDS = """
 insert into fairlane_lease_end
 select l.seq, l.attempt, l.deadline_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
+_CONCERNED = "select exists (select 1 from fairlane_dedup_key), exists (select 1 from fairlane_node)"
 _DEAD_LETTER = """
 insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) values (?, ?, ?, ?, ?, ?)
 """
@@ -119,15 +120,21 @@ def record(tx: Transaction, attempts: Sequence[tuple[int, Ended]]) -> None:
 
 
 def finish(tx: Transaction, jobs: Sequence[Row]) -> None:
-    """End jobs, each a `EndedJob`, and free their dedup keys."""
+    """End jobs, each a `EndedJob`."""
     if jobs:
         tx.db.executemany(_DONE, jobs)
-        free_dedup_keys(tx, [job[0] for job in jobs])
+        note_ended(tx, [job[0] for job in jobs])
 
 
-def free_dedup_keys(tx: Transaction, ended: Sequence[int]) -> None:
-    if ended and tx.db.execute("select 1 from fairlane_dedup_key limit 1"):
+def note_ended(tx: Transaction, ended: Sequence[int]) -> None:
+    """Free the dedup keys of jobs that ended, and remember them for the workflows they may be nodes of."""
+    if not ended:
+        return
+    [(has_keys, has_nodes)] = tx.db.execute(_CONCERNED)
+    if has_keys:
         tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(seq,) for seq in ended])
+    if has_nodes:
+        tx.ended.extend(ended)
 
 
 def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) -> None:

@@ -9,16 +9,30 @@ from fairlane.stores.sqlite.limits.in_force import forget_read
 from fairlane.stores.sqlite.signals import forget_signals
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
-_FINISHED = """
-select seq, finished_at from fairlane_done where status <> 'dead' and finished_at < ? and finished_at >= ?
-order by finished_at, seq limit ?
+# Results of nodes are wanted until their workflow has ended, and nothing dead of it can be tried again.
+_IS_WANTED = """
+exists (select 1 from fairlane_node n cross join fairlane_tally t on t.workflow = n.workflow
+  where n.seq = {seq} and t.total > t.completed + t.cancelled + t.skipped)
 """
-_CLOSED = "select seq from fairlane_dead_letter where closed_at < ? order by closed_at, seq limit ?"
+_FINISHED = f"""
+select d.seq, d.finished_at from fairlane_done d
+where d.status <> 'dead' and d.finished_at < ? and d.finished_at >= ? and not {_IS_WANTED.format(seq="d.seq")}
+order by d.finished_at, d.seq limit ?
+"""  # noqa: S608
+_CLOSED = f"""
+select d.seq from fairlane_dead_letter d where d.closed_at < ? and not {_IS_WANTED.format(seq="d.seq")}
+order by d.closed_at, d.seq limit ?
+"""  # noqa: S608
+_EMPTY_WORKFLOWS = """
+select seq from fairlane_workflow w where seq in (select value from json_each(?))
+  and not exists (select 1 from fairlane_node n where n.workflow = w.seq)
+"""
 _OLD_FIGURES = """
 delete from fairlane_stat where (minute, type, queue, tenant) in
   (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 10000)
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
+_WORKFLOWS = ("workflow", "node", "gate", "tally")
 _LIMITS = ("limit", "rate_use", "tenant")
 _PAUSES = ("pause", "refusal")
 JOB_TABLES = (
@@ -62,16 +76,28 @@ def retain(tx: Transaction, op: Retain) -> Retained:
         tx.db.execute(_KEYS, (listed,))
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
+        _remove_nodes(tx, listed)
     if op.stats_before is not None:
         tx.db.execute(_OLD_FIGURES, (to_us(op.stats_before),))
     return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to))
+
+
+def _remove_nodes(tx: Transaction, listed: str) -> None:
+    """Remove the nodes of these jobs, and workflows with the last of theirs."""
+    gone = "delete from fairlane_node where seq in (select value from json_each(?)) returning workflow"
+    workflows = {workflow for (workflow,) in tx.db.execute(gone, (listed,))}
+    for (seq,) in tx.db.execute(_EMPTY_WORKFLOWS, (as_list(sorted(workflows)),)) if workflows else ():
+        for table in ("gate", "tally"):
+            tx.db.execute(f"delete from fairlane_{table} where workflow = ?", (seq,))  # noqa: S608
+        tx.db.execute("delete from fairlane_workflow where seq = ?", (seq,))
 
 
 @change
 def purge(tx: Transaction, op: Purge) -> Purged:
     [(jobs,)] = tx.db.execute("select count(*) from fairlane_job")
     tx.db.execute("insert into fairlane_meta values ('purging', 1)")
-    for table in (*JOB_TABLES, "worker", "breaker", "schedule", *_PAUSES, "stat", *_WATCHING, *_LIMITS):
+    others = ("worker", "breaker", "schedule", "stat")
+    for table in (*JOB_TABLES, *others, *_PAUSES, *_WATCHING, *_LIMITS, *_WORKFLOWS):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
     tx.db.execute(
         "delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq', 'limits_refusals')"

@@ -28,8 +28,8 @@ from fairlane.stores.sqlite.facts import (
     done_by,
     drop_leases,
     finish,
-    free_dedup_keys,
     make_ready,
+    note_ended,
     open_dead_letter,
     record,
     schedule,
@@ -252,7 +252,7 @@ class Ends:
             tx.db.execute(_COMPLETE, (as_object(self.completed),))
         if self.completed_with_more:
             tx.db.execute(_COMPLETE_WITH_MORE, (as_list(self.completed_with_more),))
-        free_dedup_keys(tx, [*self.completed, *(row[0] for row in self.completed_with_more)])
+        note_ended(tx, [*self.completed, *(row[0] for row in self.completed_with_more)])
         drop_leases(tx, self.unrecorded, recorded=False)
         drop_leases(tx, self.leases)
         finish(tx, self.done)

@@ -51,6 +51,12 @@ from fairlane.stores.sqlite.limits.in_force import LimitCache
 from fairlane.stores.sqlite.location import located
 from fairlane.stores.sqlite.migrator import SqliteMigrator
 from fairlane.stores.sqlite.transaction import HANDLERS, StoreClock, Transaction, is_change
+from fairlane.stores.sqlite.workflows import (
+    acts as workflow_acts,  # noqa: F401
+    enqueue as workflow_enqueue,  # noqa: F401
+    gates,
+    records as workflow_records,  # noqa: F401
+)
 
 T = TypeVar("T")
 
@@ -95,6 +101,8 @@ class DatabaseStore(ABC):
         if isinstance(op, ops.Check):
             return self._check(tx), []
         answer = HANDLERS[type(op)](tx, op)
+        if tx.ended:
+            gates.end_nodes(tx)
         if tx.freed or tx.gave_back:
             listener.wake_for_ready(tx)
         return answer, tx.wakes

@@ -44,7 +44,9 @@ class Transaction:
     freed: list[Row] = field(default_factory=list)
     """Queue, tenant and type of leases that ended and were counted."""
     gave_back: bool = False
-    """Leased jobs are ready again."""
+    """Leased jobs are ready again, or nodes that waited for their parents are."""
+    ended: list[int] = field(default_factory=list)
+    """Jobs that ended while there are workflows: nodes among them are still to be counted."""
 
 
 def as_list(values: Sequence[int] | Sequence[str] | Sequence[Sequence[object] | None]) -> str:

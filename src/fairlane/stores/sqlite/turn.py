@@ -26,6 +26,7 @@ from fairlane.stores.sqlite.pauses import paused
 from fairlane.stores.sqlite.reclaim import reclaim_lapsed
 from fairlane.stores.sqlite.settle import settle, start
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
+from fairlane.stores.sqlite.workflows.gates import end_nodes
 
 _set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
 _set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
@@ -177,6 +178,8 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
     stale = settle(tx, op.worker, op.outcomes) if op.outcomes else []
     promote_due(tx, op.promote_limit)
     reclaimed = reclaim_lapsed(tx, op.reclaim_limit)
+    if tx.ended:
+        end_nodes(tx)  # before claiming: this Turn may take what it has let go
     registered = tx.db.execute(_REGISTERED, (op.worker.bytes, tx.now))
     limited = applicable is not None and applicable.limits_claims(tx.now)
     claims = Claims(tx, op, Room(tx, applicable) if applicable is not None and limited else None)

@@ -20,6 +20,7 @@ from fairlane.core.ops import (
     MOST_EXCEPTIONS,
     AddEvents,
     AddTenants,
+    Advance,
     Age,
     Check,
     Deliver,
@@ -38,6 +39,7 @@ from fairlane.core.ops import (
     Unhold,
 )
 from fairlane.core.ops.turn import PROMOTE_LIMIT, RECLAIM_LIMIT
+from fairlane.core.workflows import RELEASE_LIMIT
 from fairlane.worker.duties.loop import DutyLoop, StepReport
 from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
 from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
@@ -56,6 +58,8 @@ CREDENTIALS_KEPT = timedelta(days=30)
 """After they ended: people can look them up for this long."""
 WATCHED_S = 1.0
 """Seconds between flushes of events while somebody watches the stream."""
+IDLE_LOOKS = 20
+"""Steps for workflows that a worker without ended jobs leaves out."""
 NOTHING_HELD_S = 30.0
 """Seconds between steps for held jobs while no limit holds any."""
 
@@ -151,6 +155,19 @@ async def deliver(duty: TableDuty, now: datetime) -> StepReport:
     if delivered.count:
         duty.state.wake()
     return StepReport(done=delivered.count, next_s=0 if delivered.more else TABLE["signals"].every_s)
+
+
+async def advance(duty: TableDuty, now: datetime) -> int | StepReport:
+    """Let nodes go that the commit of their parents' end had no room for."""
+    state = duty.state
+    if state.ended == duty.seen and duty.batch > 0:
+        duty.batch -= 1  # nothing ended here: others look after their own, so look seldom
+        return 0
+    duty.seen, duty.batch = state.ended, IDLE_LOOKS
+    moved = (await duty.store.arun(Advance())).count
+    if moved:
+        state.wake()
+    return moved
 
 
 async def age(duty: TableDuty, now: datetime) -> StepReport:
@@ -282,6 +299,7 @@ TABLE = {
         DutyRow("lost_jobs", 10.0, reclaim, RECLAIM_LIMIT),
         DutyRow("held_jobs", 1.0, unhold, BATCH),
         DutyRow("signals", 2.0, deliver),
+        DutyRow("workflows", 1.0, advance, RELEASE_LIMIT),
         DutyRow("aging", 60.0, age),
         DutyRow("weights", 3.0, read_weights),
         DutyRow("events", 3.0, flush_events),

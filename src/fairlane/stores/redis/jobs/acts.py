@@ -43,7 +43,8 @@ def fail(work: Work, op: Fail) -> Steps[JobAct]:
         return _refused(found)
     state = found.state
     retry_at = None
-    if op.retry_delay_s is not None and state.attempts + 1 < found.body.max_attempts:
+    has_attempts = state.attempts + 1 < found.body.max_attempts
+    if op.retry_delay_s is not None and has_attempts and state.place != "waiting":
         retry_at = after(work.now, op.retry_delay_s)
     error_class: Literal["retryable", "non_retryable"] = "non_retryable" if retry_at is None else "retryable"
     failure = own_failure(found.body.type, "FailedByHand", error_class, op.reason)

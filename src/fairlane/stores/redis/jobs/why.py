@@ -16,7 +16,7 @@ from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 _read_pause = msgspec.json.Decoder(Pause).decode
 _read_names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
-_PLACES: dict[str, WaitPlace] = {"failed": "scheduled"}
+_PLACES: dict[str, WaitPlace] = {"failed": "scheduled", "waiting": "held"}
 
 
 @handles

@@ -83,6 +83,45 @@ functions.names = function(key, first, firsts, second, seconds)
   return call('HSET', P .. key, first, pack(firsts), second, pack(seconds))
 end
 
+-- A dead letter of a node is closed: its children go on, or end.
+functions.settle_letter = function(id, n, status)
+  local flow, counts = flow_of(id), {}
+  local node = load(flow, 'nodes', {n})[n]
+  figure(flow, 'dead', -1)
+  figure(flow, status, 1)
+  count_end(counts, node.counts, status, true)
+  count_ends(flow, counts, now, RELEASE_LIMIT)
+  end_nodes(now)
+  return 1
+end
+
+-- Another job stands for a node from now on.
+functions.replace_job = function(id, n, seq, again)
+  local flow = flow_of(id)
+  local node = load(flow, 'nodes', {n})[n]
+  node.seq, node.again = seq == 0 and tonumber(call('HGET', META, 'seq')) or seq, again or nil
+  change(flow, 'nodes', n)
+  return 1
+end
+
+functions.figure = function(id, name, by)
+  figure(flow_of(id), name, by)
+  return 1
+end
+
+-- Set a gate; `free`: what waits behind it goes on.
+functions.gate = function(id, n, gate, free)
+  local flow = flow_of(id)
+  flow.gates[n] = gate
+  change(flow, 'gates', n)
+  call('ZREM', MOVING, id .. ':' .. n)
+  if free then
+    gate.reached = -1
+    move_nodes(flow, n, 'opening', now, 10 ^ 6)
+  end
+  return 1
+end
+
 functions.wake_for_ready = function()
   write_jobs()
   wake_for_ready(now)
@@ -102,4 +141,7 @@ for place, act in ipairs(unpacked(ARGV[3])) do
   answers[place] = functions[act[1]](act[2], act[3], act[4], act[5], act[6])
 end
 write_jobs()
+if #ended_nodes > 0 then end_nodes(now) end
+write_flows()
+if let_go then wake_for_ready(now) end
 return answers

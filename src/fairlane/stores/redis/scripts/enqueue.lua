@@ -14,7 +14,7 @@ if op.capacity then
   depth = 0
   for place = 1, #counted, 2 do
     local kind = counted[place]:match('^(%a+):')
-    if kind == 'ready' or kind == 'scheduled' or kind == 'failed' or kind == 'held' then
+    if WAITS[kind] then
       depth = depth + counted[place + 1]
     end
   end

@@ -4,7 +4,7 @@ local now = clock(ARGV[1], true)
 local what, op = ARGV[2], unpacked(ARGV[3])
 
 local function wake_for_freed()
-  if gave_back or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
+  if gave_back or let_go or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
 end
 
 -- Move jobs that have been ready for long up in their line, by band, tenant, rank, due and seq.
@@ -65,6 +65,7 @@ elseif what == 'retire' then
   end
   settle(op.worker, outcomes, now)
   write_jobs()
+  if #ended_nodes > 0 then end_nodes(now) end
   forget_worker(op.worker)
   wake_for_freed()
   return #held
@@ -97,5 +98,6 @@ elseif what == 'reclaim' and op.limit > 0 then
     write_jobs()
   end
 end
+if #ended_nodes > 0 then end_nodes(now) end
 wake_for_freed()
 return reclaimed

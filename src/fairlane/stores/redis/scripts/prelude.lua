@@ -55,7 +55,8 @@ end
 -- and all it carries; a job that has not moved since its enqueue has none. `facts:<seq>` has what most jobs have not:
 -- attempts after which it lived on, errors, a result, notes, a dead letter.
 --
--- state.place   ready, scheduled, failed (scheduled for its retry), held, leased, completed, dead, cancelled
+-- state.place   ready, scheduled, failed (scheduled for its retry), held, waiting (a node, for its parents), leased,
+--               completed, dead, cancelled
 ------------------------------------------------------------------------------------------------------------------------
 
 local HEAD = 11 -- elements of a body that scripts read
@@ -67,7 +68,7 @@ local touched = {} -- those it has changed, in order
 local function status_of(state)
   local place = state.place
   if place == 'leased' then return state.started and 'processing' or 'pending' end
-  if place == 'ready' or place == 'scheduled' or place == 'held' then return 'pending' end
+  if place == 'ready' or place == 'scheduled' or place == 'held' or place == 'waiting' then return 'pending' end
   return place
 end
 
@@ -130,7 +131,8 @@ local function by_number(seq) return string.format('%016d', seq) end
 local FINISHED = {completed = true, dead = true, cancelled = true}
 local UNFINISHED = P .. 'status:unfinished'
 local STATUS = { -- the list a job in each place stands in
-  ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, leased = UNFINISHED, failed = P .. 'status:failed',
+  ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, waiting = UNFINISHED, leased = UNFINISHED,
+  failed = P .. 'status:failed',
   completed = P .. 'status:completed', dead = P .. 'status:dead', cancelled = P .. 'status:cancelled',
 }
 local SCHEDULED, ENDED, HELD = P .. 'scheduled', P .. 'finished', P .. 'held'
@@ -176,7 +178,7 @@ local function count_state(counts, job, state, by)
   local queue = FINISHED[place] and '' or job.queue
   local places = inner(inner(counts.places, job.tenant), queue)
   places[place] = (places[place] or 0) + by
-  if place ~= 'processing' and place ~= 'failed' and queue ~= '' then
+  if place ~= 'processing' and place ~= 'failed' and place ~= 'waiting' and queue ~= '' then
     local pending = inner(counts.pending, job.tenant)
     pending[job.type] = (pending[job.type] or 0) + by
   end
@@ -233,7 +235,7 @@ local function leave(job, state, drops, lines)
     local key = P .. 'held:' .. joined(job.queue, job.tenant)
     lines[key] = {job.queue, false, job.tenant}
     gather(drops, key, job.seq)
-  elseif place ~= 'dead' then
+  elseif place ~= 'dead' and place ~= 'waiting' then
     gather(drops, ENDED, by_number(job.seq))
   end
 end
@@ -254,7 +256,7 @@ local function enter(job, state, adds, lines)
   elseif place == 'held' then
     gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.seq, job.seq)
     gather_scored(adds, HELD, 0, job.queue .. '\0' .. job.tenant)
-  elseif place ~= 'dead' then
+  elseif place ~= 'dead' and place ~= 'waiting' then
     gather_scored(adds, ENDED, state.finished, by_number(job.seq))
   end
 end
@@ -278,6 +280,9 @@ local function keep_ways(lines)
     end
   end
 end
+
+local ended_nodes = {} -- nodes of workflows whose jobs have ended in this script
+local WAITS = {ready = true, scheduled = true, failed = true, held = true, waiting = true} -- kinds of counts
 
 -- Write the states of all jobs that were moved, and everything that is found by them.
 local function write_jobs()
@@ -303,7 +308,10 @@ local function write_jobs()
     end
     enter(job, now, adds, lines)
     count_state(counts, job, now, 1)
-    if job.dedup and FINISHED[now.place] then freed[#freed + 1] = job.dedup end
+    if job.dedup and FINISHED[now.place] then
+      -- A node names its workflow there: see nodes.lua.
+      if job.dedup:sub(1, 5) == 'node:' then ended_nodes[#ended_nodes + 1] = job else freed[#freed + 1] = job.dedup end
+    end
     job.was, job.touched = now, nil
   end
   touched = {}
@@ -327,7 +335,7 @@ local ids = {} -- of new jobs, with their numbers
 -- Make a job nobody has yet; `rest` is its body as Python made it, from the id on. `write_new_jobs` writes it.
 local function create(now, seq, rest, given)
   local due = given.due or now
-  local place = given.held and 'held' or (due <= now and 'ready' or 'scheduled')
+  local place = given.waits and 'waiting' or given.held and 'held' or (due <= now and 'ready' or 'scheduled')
   local job = {
     seq = seq, body = BODY_HEADER .. pack(now, due, place) .. rest, enqueued = now, id = given.id,
     tenant = given.tenant, queue = given.queue, type = given.type, band = given.band, rank = given.rank,
@@ -342,7 +350,7 @@ local function create(now, seq, rest, given)
     call('ZADD', P .. 'with_jobs', 0, job.tenant)
   end
   if given.idempotency then call('HSET', P .. 'idempotency', given.idempotency, seq) end
-  if given.dedup then call('HSET', P .. 'dedup', given.dedup, seq) end
+  if given.dedup and given.dedup:sub(1, 5) ~= 'node:' then call('HSET', P .. 'dedup', given.dedup, seq) end
   if given.correlation then call('ZADD', P .. 'correlated:' .. given.correlation, seq, seq) end
   if given.parent then call('ZADD', P .. 'children:' .. given.parent, seq, seq) end
   return job

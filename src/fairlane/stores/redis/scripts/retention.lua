@@ -6,9 +6,46 @@ local BODY = {idempotency = 17, correlation = 19, parent = 20} -- places in a bo
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
 local counts, drops, gone, fields = new_counts(), {}, {}, {}
-local members = call('ZRANGEBYSCORE', P .. op.index, op.from, '(' .. whole(op.before), 'LIMIT', 0, op.limit)
-local seqs, last, tenants = {}, false, {}
-for place, member in ipairs(members) do seqs[place] = tonumber(member) end
+local seqs, last, tenants, workflows = {}, false, {}, {}
+
+-- Results of nodes are wanted until their workflow has ended, and nothing dead of it can be tried again.
+local function is_wanted(job)
+  local id = job and job.dedup and job.dedup:match('^node:(%x+):')
+  if not id then return false end
+  if workflows[id] == nil then
+    local kept = call('HMGET', P .. 'workflow:' .. id, 'total', 'completed', 'cancelled', 'skipped')
+    workflows[id] = tonumber(kept[1] or 0) > (kept[2] or 0) + (kept[3] or 0) + (kept[4] or 0)
+  end
+  return workflows[id]
+end
+
+-- Forget the node of a removed job, and its workflow with the last of them.
+local function remove_node(workflow, n, seq)
+  local kept = call('HGET', P .. 'nodes:' .. workflow, n)
+  if not kept or unpacked(kept).seq ~= seq then return end
+  call('HDEL', P .. 'nodes:' .. workflow, n)
+  if call('EXISTS', P .. 'nodes:' .. workflow) == 1 then return end
+  local words = call('HMGET', P .. 'workflow:' .. workflow, 'tenant', 'key')
+  if not words[1] then return end
+  call('ZREM', P .. 'workflows', workflow)
+  call('ZREM', P .. 'workflows:' .. words[1], workflow)
+  if words[2] then call('HDEL', P .. 'workflow:keys', words[2]) end
+  for _, kind in ipairs({'workflow:', 'names:', 'gates:', 'behind:'}) do call('UNLINK', P .. kind .. workflow) end
+end
+
+local first = 0
+while #seqs < op.limit do
+  local found = {}
+  for place, member in ipairs(call(
+    'ZRANGEBYSCORE', P .. op.index, op.from, '(' .. whole(op.before), 'LIMIT', first, op.limit)) do
+    found[place] = tonumber(member)
+  end
+  if #found == 0 then break end
+  for place, job in ipairs(read_jobs(found)) do
+    if #seqs < op.limit and not is_wanted(job) then seqs[#seqs + 1] = found[place] end
+  end
+  first = first + #found
+end
 for place, job in ipairs(read_jobs(seqs)) do
   local seq = seqs[place]
   for _, kind in ipairs({'job:', 'state:', 'facts:'}) do gone[#gone + 1] = P .. kind .. seq end
@@ -26,6 +63,8 @@ for place, job in ipairs(read_jobs(seqs)) do
       gather(fields, P .. 'idempotency', joined(job.tenant, body[BODY.idempotency]))
     end
     if body[BODY.correlation] then gather(drops, P .. 'correlated:' .. body[BODY.correlation], seq) end
+    local workflow, node = (job.dedup or ''):match('^node:(%x+):(%d+)$')
+    if workflow then remove_node(workflow, node, seq) end
     if body[BODY.parent] then gather(drops, P .. 'children:' .. body[BODY.parent], seq) end
     if job.state.place == 'dead' then
       gather(drops, P .. 'closed', by_number(seq))
@@ -40,4 +79,4 @@ write_counts(counts)
 for tenant in pairs(tenants) do
   if call('EXISTS', P .. 'of:' .. tenant) == 0 then call('UNLINK', P .. 'count:' .. tenant) end
 end
-return {#members, last}
+return {#seqs, last}

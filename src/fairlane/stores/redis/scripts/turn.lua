@@ -23,6 +23,7 @@ write_jobs()
 promote_due(op.promote, now)
 local reclaimed = {}
 reclaim_lapsed(op.reclaim, now, reclaimed)
+if #ended_nodes > 0 then end_nodes(now) end
 
 local expires = call('ZSCORE', P .. 'workers', worker)
 local registered = expires and tonumber(expires) > now
@@ -84,7 +85,7 @@ if #freed > 0 and meta[2] then
     wake_for_ready(now, worker)
   end
 end
-if gave_back then wake_for_ready(now) end
+if gave_back or let_go then wake_for_ready(now) end
 
 local given, seen = {}, {}
 for _, job in ipairs(leases) do

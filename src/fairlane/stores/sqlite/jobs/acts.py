@@ -84,7 +84,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
     with_audit = _Audited(tx, op, seq, "job_fail")
     before = with_audit.before
     retry_at = None
-    if op.retry_delay_s is not None and job.attempts + 1 < before.max_attempts:
+    if op.retry_delay_s is not None and job.attempts + 1 < before.max_attempts and not _waits_for_parents(tx, seq):
         retry_at = after(tx.now, op.retry_delay_s)
     error_class: Literal["retryable", "non_retryable"] = "non_retryable" if retry_at is None else "retryable"
     failure = own_failure(before.type, "FailedByHand", error_class, op.reason)
@@ -148,6 +148,10 @@ def _target(tx: Transaction, op: Cancel | Fail | Bury | Reset) -> tuple[int, Unf
         return JobAct(refused="not_found")
     rows = tx.db.execute(_UNFINISHED, (seq,))
     return (seq, Unfinished._make(rows[0])) if rows else JobAct(refused="not_allowed", job=read_job(tx, seq))
+
+
+def _waits_for_parents(tx: Transaction, seq: int) -> bool:
+    return bool(tx.db.execute("select 1 from fairlane_held where seq = ? and queue = ''", (seq,)))
 
 
 def _leave(tx: Transaction, seq: int, job: Unfinished) -> None:

@@ -28,6 +28,7 @@ begin
     update dead_letter set acknowledged_by = _by, acknowledged_at = _now where seq = _seq;
   elsif _d.status in ('pending_review', 'retried') then
     update dead_letter set status = _status, closed_by = _by, closed_at = _now, notes = _notes where seq = _seq;
+    perform settle_letter(_seq, _status, _now);
   else
     return dead_letter_act('not_allowed', _seq, null, false);
   end if;

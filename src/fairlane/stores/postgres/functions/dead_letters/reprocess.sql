@@ -1,6 +1,6 @@
 -- reprocess_v1: make a new job of a dead one; one live reprocess for each dead letter.
 -- role:   api
--- moves:  enqueue new -> ready | scheduled
+-- moves:  enqueue new -> ready | scheduled | held
 -- guard:  the letter's row is locked first: of two clicks the second sees what the first did
 create or replace function reprocess_v1(_op json) returns json
 language plpgsql
@@ -23,6 +23,7 @@ declare
   _key      text;
   _new      bigint;
   _before   json;
+  _waits    boolean;  -- null: it is no node's
   _due      timestamptz := _now + coalesce(_delay_s, 0) * interval '1 second';
   _attempt  integer;
 begin
@@ -40,7 +41,7 @@ begin
     and (_d.reprocessed_as = _new_id or _fate is null or _fate = 'completed') then
     return dead_letter_act(null, _seq, _last, true);
   end if;
-  if exists (select from job where id = _new_id) then
+  if exists (select from job where id = _new_id) or has_other_job(_j) then
     return dead_letter_act('not_allowed', _seq, null, false);
   end if;
 
@@ -65,16 +66,20 @@ begin
   select _new, n, kind, name, key, attempt, at, ran_s, result, until, signal from step where seq = _seq;
   -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
   _attempt := case when found then 1 else 0 end;
-  if _due <= _now then
+  _waits := replace_job(_seq, _new);
+  if _waits then
+    insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
+    values (_new, '', _j.band, _j.tenant, _j.rank, _due, _j.type, true, _j.timeout_s);
+  elsif _due <= _now then
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s)
-    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, false,
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, _waits is not null,
       _j.timeout_s);
   else
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s, failed)
-    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, false, _j.timeout_s,
-      false);
+    values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, _waits is not null,
+      _j.timeout_s, false);
   end if;
   update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes,
     reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id

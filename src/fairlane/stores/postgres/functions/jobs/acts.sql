@@ -69,6 +69,9 @@ begin
     delete from dedup_key k using job j
     where j.seq = _seq and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = _seq;
   end if;
+  if _w.deduped then
+    perform end_nodes(array[_seq], _now);
+  end if;
   if _status = 'dead' then
     insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
     values (_seq, left(_message, 2000), _error_class, _error_type,
@@ -166,6 +169,7 @@ begin
   _attempt := _w.attempt + case when _w.place = 'leased' then 0 else 1 end;
   _attempts := _w.attempts + case _act when 'fail' then 1 else 0 end;
   _status := case when _act = 'fail' and _retry_delay_s is not null and _attempts < _limit
+                    and _w.queue <> ''  -- a node that waits for its parents has nothing to retry
                   then case when _w.cancel_requested_at is not null then 'cancelled' end else 'dead' end;
   _class := case when _status = 'dead' then 'non_retryable' else 'retryable' end;
   if _status is null then

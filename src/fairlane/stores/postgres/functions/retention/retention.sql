@@ -20,10 +20,11 @@ begin
   from (
     select seq, finished_at from done
     where finished_at < _finished_before and finished_at >= _finished_from and status <> 'dead'
+      and not is_wanted(seq)
     order by finished_at, seq limit _limit for update skip locked
   ) d;
   _seqs := _seqs || array(
-    select seq from dead_letter where closed_at < _closed_before
+    select seq from dead_letter where closed_at < _closed_before and not is_wanted(seq)
     order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
   delete from idempotency_key k using job j
   where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key
@@ -36,6 +37,9 @@ begin
   delete from done where seq = any(_seqs);
   delete from dead_letter where seq = any(_seqs);
   delete from job where seq = any(_seqs);
+  if exists (select from workflow) then
+    perform remove_nodes(_seqs);
+  end if;
   delete from stat_minute where ctid = any(array(
     select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
   -- Half hours before the oldest minute left are read by nobody.
@@ -44,6 +48,39 @@ begin
     where half_hour < half_hour_of(least((select min(m.minute) from stat_minute m), _stats_before))
     order by half_hour limit 10000));
   return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to);
+end
+$$;
+
+-- is_wanted: a job is a node of a workflow that has not ended, or has something dead that can be tried again: its
+--         result is wanted still.
+-- uses:   node_seq, tally_pkey
+create or replace function is_wanted(_seq bigint) returns boolean
+language sql stable
+set search_path from current
+begin atomic
+  select exists (
+    select from node n join tally t on t.workflow = n.workflow
+    where n.seq = _seq and t.total > t.completed + t.cancelled + t.skipped);
+end;
+
+-- remove_nodes: forget the nodes of removed jobs, and workflows with the last of theirs.
+-- uses:   node_seq, node_pkey
+create or replace function remove_nodes(_seqs bigint[]) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  _workflows bigint[];
+begin
+  with gone as (
+    delete from node where seq = any(_seqs) returning workflow
+  )
+  select array_agg(distinct workflow) into _workflows from gone;
+  _workflows := array(
+    select w from unnest(_workflows) w where not exists (select from node n where n.workflow = w));
+  delete from gate where workflow = any(_workflows);
+  delete from tally where workflow = any(_workflows);
+  delete from workflow where seq = any(_workflows);
 end
 $$;
 
@@ -60,7 +97,7 @@ begin
   delete from log_line; delete from step; delete from wait; delete from signal;
   delete from worker; delete from claim_made;
   delete from stat_minute; delete from stat_half_hour; delete from breaker; delete from schedule; delete from pause;
-  delete from refusal;
+  delete from refusal; delete from workflow; delete from node; delete from gate; delete from tally;
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;
   update rolled_up set seq = 0;

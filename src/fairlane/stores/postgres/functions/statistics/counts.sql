@@ -50,7 +50,7 @@ begin atomic
     select n.queue from scheduled_queue q
       cross join lateral (select s.queue from scheduled s where s.queue > q.queue order by s.queue limit 1) n
   ), held_queue (queue) as (
-    (select h.queue from held h order by h.queue limit 1)
+    (select h.queue from held h where h.queue > '' order by h.queue limit 1)
     union all
     select n.queue from held_queue q
       cross join lateral (select h.queue from held h where h.queue > q.queue order by h.queue limit 1) n
@@ -109,7 +109,7 @@ begin atomic
       select s.queue from scheduled s where s.tenant = _tenant and s.queue > q.queue order by s.queue limit 1
     ) n
   ), held_queue (queue) as (
-    (select h.queue from held h order by h.queue limit 1)
+    (select h.queue from held h where h.queue > '' order by h.queue limit 1)
     union all
     select n.queue from held_queue q
       cross join lateral (select h.queue from held h where h.queue > q.queue order by h.queue limit 1) n

@@ -34,7 +34,7 @@ as $$
 begin
   return (
     with recursive queues (queue) as (
-      (select h.queue from held h order by h.queue limit 1)
+      (select h.queue from held h where h.queue > '' order by h.queue limit 1)
       union all
       select (select h.queue from held h where h.queue > q.queue order by h.queue limit 1) from queues q
       where q.queue is not null

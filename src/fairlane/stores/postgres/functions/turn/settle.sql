@@ -52,6 +52,7 @@ declare
   _leased    timestamptz[];
   _back      boolean;
   _suspended json;
+  _ended     bigint[];
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
@@ -127,8 +128,12 @@ begin
          and rates is not null), bool_or(status is null and kind in ('released', 'crashed')),
          json_agg(json_build_object(
            'seq', seq, 'attempt', attempt, 'tenant', tenant, 'due_at', _now + delay_s * interval '1 second',
-           'suspension', suspension)) filter (where status is null and suspension is not null)
-  into _settled, _attempts, freed, _rates, _leased, _back, _suspended from gone;
+           'suspension', suspension)) filter (where status is null and suspension is not null),
+         array_agg(seq) filter (where deduped and status is not null)
+  into _settled, _attempts, freed, _rates, _leased, _back, _suspended, _ended from gone;
+  if _ended is not null then
+    perform end_nodes(_ended, _now);
+  end if;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;

@@ -17,6 +17,7 @@ begin
   if _deduped is not null then
     delete from dedup_key k using job j
     where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
+    perform end_nodes(_deduped, _now);
   end if;
   if _settled = cardinality(_seqs) then
     return;

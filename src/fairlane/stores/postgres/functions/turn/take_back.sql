@@ -15,6 +15,7 @@ declare
   _wake    boolean;
   _rates   jsonb[];
   _leased  timestamptz[];
+  _ended   bigint[];
 begin
   with gone as (
     delete from lease l where l.seq = any(_seqs)
@@ -71,9 +72,13 @@ begin
                   order by seq),
          bool_or(counted > 1 or became = 'ready'),
          array_agg(rates) filter (where started_at is null and rates is not null),
-         array_agg(leased_at) filter (where started_at is null and rates is not null)
-  into _told, _wake, _rates, _leased
+         array_agg(leased_at) filter (where started_at is null and rates is not null),
+         array_agg(seq) filter (where deduped and became <> 'ready')
+  into _told, _wake, _rates, _leased, _ended
   from worded;
+  if _ended is not null then
+    perform end_nodes(_ended, _now);
+  end if;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;

@@ -15,7 +15,7 @@ declare
   _now     timestamptz := now_of(_op);
   _left    integer := _limit;
   _woken   boolean := false;
-  _queue   text := '';
+  _queue   text := chr(1);  -- behind the queue '', where nodes wait for their parents
   _tenant  text := '';
   _room    integer;
   _moved   integer;

@@ -1,0 +1,221 @@
+"""Handles on enqueued workflows and batches: how they stand, their results, and acts on the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+from msgspec import Struct
+
+from fairlane.client.context import in_scope
+from fairlane.client.handle import ActOptions, audited
+from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
+from fairlane.core.job import FINAL
+from fairlane.core.ops import (
+    AddNodes,
+    CancelWorkflow,
+    GetWorkflow,
+    ListGates,
+    PageNodes,
+    ReadResults,
+    RetryWorkflow,
+    WorkflowAct,
+)
+from fairlane.core.workflows import (
+    NODE_HEADER,
+    WORKFLOW_HEADER,
+    GraphNode,
+    Node,
+    Workflow,
+    WorkflowId,
+    compile_graph,
+    descendants,
+    parents_of,
+)
+from fairlane.errors import InvalidState, JobFailed, JobNotFound, ResultTimeout, WorkflowNotFound
+
+if TYPE_CHECKING:
+    from fairlane.client.runtime import Runtime
+    from fairlane.client.task import Bound
+    from fairlane.client.workflows import NodeRef
+
+R = TypeVar("R")
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+def read_nodes(workflow: WorkflowId) -> Steps[tuple[Node, ...]]:
+    """All nodes of a workflow, page after page."""
+    found: list[Node] = []
+    after = -1
+    while True:
+        page = yield from ask(PageNodes(scope=in_scope(None), workflow=workflow, after=after))
+        found += page.nodes
+        if page.next is None:
+            return tuple(found)
+        after = page.next
+
+
+def workflow_of(act: WorkflowAct, verb: str, workflow: WorkflowId) -> Workflow:
+    if act.workflow is None:
+        raise WorkflowNotFound(workflow)
+    if act.refused is not None:
+        raise InvalidState(verb, f"workflow {workflow}", act.workflow.status)
+    return act.workflow
+
+
+def retry_nodes(
+    runtime: Runtime, workflow: WorkflowId, first: Iterable[str] | None, about: ActOptions
+) -> Steps[Workflow]:
+    """Run these nodes (None: all that are dead or cancelled) and all that wait for them again."""
+    nodes = yield from read_nodes(workflow)
+    gates = (yield from ask(ListGates(scope=in_scope(None), workflow=workflow))).gates
+    names = [n.name for n in nodes if n.status in ("dead", "cancelled")] if first is None else list(first)
+    for name in names:
+        if all(node.name != name for node in nodes):
+            raise JobNotFound(f'of node "{name}"')
+    again = descendants(parents_of(nodes, gates), names)
+    listed = tuple((node.name, runtime.new_job_id()) for node in nodes if node.name in again)
+    act = yield from ask(RetryWorkflow(scope=in_scope(None), id=workflow, again=listed, **audited(about)))
+    return workflow_of(act, "retry", workflow)
+
+
+class WorkflowHandle(Verbs):
+    """One workflow, by its id. Every method has an async version, named `a…`."""
+
+    __slots__ = ("_readers", "duplicate", "id")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        id: WorkflowId,
+        duplicate: bool = False,
+        *,
+        readers: Mapping[str, Callable[[str], Any]] | None = None,
+    ) -> None:
+        super().__init__(runtime)
+        self.id, self.duplicate, self._readers = id, duplicate, readers or {}
+
+    def _status(self) -> Steps[Workflow]:
+        """How it stands now: `status`, and in `tally` how many nodes are where."""
+        detail = yield from ask(GetWorkflow(scope=in_scope(None), id=self.id))
+        if detail is None:
+            raise WorkflowNotFound(self.id)
+        return detail.workflow
+
+    def _wait(self, timeout: float | None = None) -> Steps[Workflow]:
+        """Wait until all its nodes have ended, or nothing goes on before somebody deals with its dead ones."""
+        monotonic = self._runtime.clock.monotonic
+        began_s = monotonic()
+        for sleep in growing_sleeps():
+            found = yield from self._status()
+            if found.status != "running":
+                return found
+            left_s = sleep.seconds if timeout is None else began_s + timeout - monotonic()
+            if left_s <= 0:
+                raise ResultTimeout(self.id, found.status, timeout or 0.0)
+            yield Sleep(min(sleep.seconds, left_s))
+        raise AssertionError
+
+    def _result(self, node: NodeRef[R] | str, timeout: float | None = None) -> Steps[R]:
+        """Wait until a node has ended and return what its task returned; raises like the result of a job."""
+        name = node if isinstance(node, str) else node.name
+        monotonic = self._runtime.clock.monotonic
+        began_s = monotonic()
+        for sleep in growing_sleeps():
+            answer = yield from ask(ReadResults(scope=in_scope(None), workflow=self.id, names=(name,)))
+            if not answer.results:
+                raise WorkflowNotFound(f'{self.id} with a node "{name}"')
+            [found] = answer.results
+            if found.status == "completed":
+                text = "null" if found.result is None else found.result
+                read = self._readers.get(name, msgspec.json.decode)
+                result: R = read(text)
+                return result
+            if found.status in FINAL:
+                raise JobFailed(found.job_id, found.status, None, None)
+            left_s = sleep.seconds if timeout is None else began_s + timeout - monotonic()
+            if left_s <= 0:
+                raise ResultTimeout(found.job_id, found.status, timeout or 0.0)
+            yield Sleep(min(sleep.seconds, left_s))
+        raise AssertionError
+
+    def _nodes(self) -> Steps[tuple[Node, ...]]:
+        """All nodes, in the order of adding."""
+        return (yield from read_nodes(self.id))
+
+    def _cancel(self, **about: Unpack[ActOptions]) -> Steps[Workflow]:
+        """Cancel every node that waits and ask running ones to stop."""
+        act = yield from ask(CancelWorkflow(scope=in_scope(None), id=self.id, **audited(about)))
+        return workflow_of(act, "cancel", self.id)
+
+    def _retry(self, from_: NodeRef[Any] | str | None = None, **about: Unpack[ActOptions]) -> Steps[Workflow]:
+        """Run a node and all that wait for it again; without one, everything that is dead or cancelled."""
+        first = None if from_ is None else [from_ if isinstance(from_, str) else from_.name]
+        return (yield from retry_nodes(self._runtime, self.id, first, about))
+
+    status, astatus = both(_status)
+    wait, await_ = both(_wait)
+    result, aresult = both(_result)
+    nodes, anodes = both(_nodes)
+    cancel, acancel = both(_cancel)
+    retry, aretry = both(_retry)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}{' (duplicate)' if self.duplicate else ''}>"
+
+
+class BatchProgress(Struct, frozen=True, kw_only=True):
+    """How far a batch is; its callbacks are not counted."""
+
+    total: int
+    done: int
+    """Completed."""
+    failed: int
+    """Dead or cancelled."""
+
+
+class BatchHandle(WorkflowHandle):
+    """One batch, by its id."""
+
+    __slots__ = ()
+
+    def _progress(self) -> Steps[BatchProgress]:
+        tally = (yield from self._status()).tally
+        names = ("on_success", "on_failure", "on_complete")
+        answer = yield from ask(ReadResults(scope=in_scope(None), workflow=self.id, names=names))
+        ends = [found.status for found in answer.results]
+        return BatchProgress(
+            total=tally.total - len(ends),
+            done=tally.completed - ends.count("completed"),
+            failed=tally.dead + tally.cancelled + tally.skipped - ends.count("dead") - ends.count("cancelled"),
+        )
+
+    def _add(self, *bounds: Bound[Any]) -> Steps[int]:
+        """Add jobs while it runs. Refused with `InvalidState` once its callbacks have begun."""
+        taken = {node.name for node in (yield from read_nodes(self.id))}
+        workflow = yield from self._status()
+        graph: list[GraphNode] = []
+        specs = []
+        for bound in bounds:
+            own = bound.definition.name.rpartition(".")[2]
+            name = next(name for n in range(len(taken) + 2) if (name := f"{own}+{n}") not in taken)
+            taken.add(name)
+            spec = self._runtime.preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload)
+            headers = {**spec.headers, WORKFLOW_HEADER: str(self.id), NODE_HEADER: name}
+            specs.append(
+                msgspec.structs.replace(
+                    spec, headers=headers, correlation_id=workflow.correlation_id, tenant=workflow.tenant
+                )
+            )
+            graph.append(GraphNode(name))
+        result = yield from ask(
+            AddNodes(scope=in_scope(None), workflow=self.id, jobs=tuple(specs), nodes=compile_graph(graph).nodes)
+        )
+        if result.refused is not None:
+            raise InvalidState("add to", f"batch {self.id}", result.refused)
+        return result.added
+
+    progress, aprogress = both(_progress)
+    add, aadd = both(_add)

@@ -1,0 +1,1 @@
+"""Workflows on Redis: nodes, the gates they wait behind, and the figures of both."""

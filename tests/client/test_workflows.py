@@ -1,0 +1,241 @@
+"""Workflows and batches as an application uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, current_job
+from fairlane.errors import InvalidOption, InvalidState, JobFailed
+from fairlane.testing import run_due
+
+pytestmark = pytest.mark.requirement("L18")
+
+
+class Shop:
+    """An application whose tasks say what they were called with."""
+
+    def __init__(self) -> None:
+        self.app = app = Fairlane("memory://")
+        self.calls: list[tuple[str, Any]] = []
+        self.fails: set[str] = set()
+
+        @app.task(retry=Retry(max_attempts=1))
+        def account(user_id: int) -> dict[str, int]:
+            self.note("account", user_id)
+            return {"id": user_id * 10}
+
+        @app.task(retry=Retry(max_attempts=1))
+        def mail(to: dict[str, int], kind: str) -> str:
+            self.note("mail", (to, kind))
+            return f"{kind}:{to['id']}"
+
+        @app.task
+        def report(sent: list[str | None]) -> int:
+            self.note("report", sent)
+            return len(sent)
+
+        @app.task
+        def grow(size: int) -> None:
+            self.note("grow", size)
+            first = current_job().workflow.add(account.bind(size))
+            current_job().workflow.add(mail.bind(first.result, kind="late"))
+
+        @app.task
+        async def note(text: str) -> str:
+            self.note("note", text)
+            return text
+
+        self.account, self.mail, self.report, self.grow, self.text = account, mail, report, grow, note
+
+    def note(self, task: str, value: Any) -> None:
+        self.calls.append((task, value))
+        if task in self.fails:
+            raise NonRetryable("no")
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    shop = Shop()
+    yield shop
+    shop.app.close()
+
+
+def test_results_are_passed_on_typed_and_within_lists(shop: Shop) -> None:
+    flow = shop.app.workflow("onboard", idempotency_key="onboard-7")
+    account = flow.add(shop.account.bind(user_id=7))
+    mails = [flow.add(shop.mail.bind(account.result, kind=kind)) for kind in ("welcome", "tips")]
+    report = flow.add(shop.report.bind([mail.result for mail in mails]), on_failure="continue")
+    handle = flow.enqueue()
+    assert handle.status().status == "running"
+    run_due(shop.app)
+    assert shop.calls[0] == ("account", 7)
+    assert shop.calls[-1] == ("report", ["welcome:70", "tips:70"])
+    assert handle.result(report) == 2
+    assert handle.status().status == "completed"
+    assert [node.name for node in handle.nodes()] == ["account", "mail", "mail-2", "report"]
+    again = shop.app.workflow("onboard", idempotency_key="onboard-7")
+    again.add(shop.account.bind(user_id=7))
+    assert (again.enqueue().id, again.enqueue().duplicate) == (handle.id, True)
+
+
+def test_a_failed_parent_gives_none_where_that_is_allowed(shop: Shop) -> None:
+    flow = shop.app.workflow("onboard")
+    account = flow.add(shop.account.bind(1))
+    mail = flow.add(shop.mail.bind(account.result, kind="welcome"))
+    flow.add(shop.report.bind([mail.result]), on_failure="continue")
+    handle = flow.enqueue()
+    shop.fails = {"mail"}
+    run_due(shop.app)
+    assert shop.calls[-1] == ("report", [None])
+    with pytest.raises(JobFailed):
+        handle.result(mail)
+    assert handle.status().status == "failed"
+    shop.fails = set()
+    assert handle.retry(from_=mail).status == "running"
+    run_due(shop.app)
+    assert shop.calls[-1] == ("report", ["welcome:10"])
+    assert handle.status().status == "completed"
+
+
+def test_a_result_that_does_not_fit_the_parameter_is_refused_when_it_runs(shop: Shop) -> None:
+    flow = shop.app.workflow("odd")
+    account = flow.add(shop.account.bind(1))
+    flow.add(shop.account.bind(account.result))  # type: ignore[arg-type]
+    handle = flow.enqueue()
+    run_due(shop.app)
+    [node] = [node for node in handle.nodes() if node.name == "account-2"]
+    assert (node.status, "user_id" in str(node.last_error)) == ("dead", True)
+
+
+@pytest.mark.requirement("L16")
+def test_all_nodes_share_one_correlation_id(shop: Shop) -> None:
+    handle = shop.app.chain(shop.account.bind(1), shop.account.bind(2)).enqueue()
+    found = shop.app.jobs.list(correlation_id=handle.status().correlation_id).jobs
+    assert sorted(job.id for job in found) == sorted(node.job_id for node in handle.nodes())
+
+
+def test_chains_and_groups(shop: Shop) -> None:
+    shop.app.chain(shop.account.bind(1), shop.account.bind(2), shop.account.bind(3)).enqueue()
+    shop.app.group(shop.account.bind(4), shop.account.bind(5)).enqueue()
+    run_due(shop.app)
+    assert [value for _, value in shop.calls] in ([1, 4, 5, 2, 3], [1, 2, 3, 4, 5], [1, 4, 2, 5, 3])
+
+
+def test_a_running_job_adds_nodes_behind_itself_once(shop: Shop) -> None:
+    flow = shop.app.workflow("growing")
+    flow.add(shop.grow.bind(5))
+    handle = flow.enqueue()
+    run_due(shop.app)
+    assert [task for task, _ in shop.calls] == ["grow", "account", "mail"]
+    assert [node.name for node in handle.nodes()] == ["grow", "grow/account", "grow/mail"]
+    assert handle.status().status == "completed"
+
+
+def test_a_job_of_no_workflow_adds_no_nodes(shop: Shop) -> None:
+    shop.grow.using(max_attempts=1).enqueue(1)
+    [ran] = run_due(shop.app)
+    assert "no node of a workflow" in str(ran.outcome)
+
+
+def test_what_cannot_be_built_is_refused_with_the_reason(shop: Shop) -> None:
+    app = shop.app
+    with pytest.raises(InvalidWorkflow, match="no nodes"):
+        app.workflow("empty").enqueue()
+    one, other = app.workflow("one"), app.workflow("other")
+    first = one.add(shop.account.bind(1))
+    with pytest.raises(InvalidWorkflow, match="another workflow"):
+        other.add(shop.account.bind(2), after=[first])
+    other.add(shop.account.bind(2), name="x")
+    with pytest.raises(InvalidWorkflow, match='two nodes are named "x"'):
+        other.add(shop.account.bind(2), name="x")
+    with pytest.raises(InvalidOption, match="on_failure"):
+        other.add(shop.account.bind(2), on_failure="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="idempotency_key"):
+        other.add(shop.account.using(idempotency_key="k").bind(2))
+    mixed = app.workflow("mixed")
+    mixed.add(shop.account.using(tenant="acme").bind(1))
+    mixed.add(shop.account.using(tenant="bolt").bind(1))
+    with pytest.raises(InvalidWorkflow, match="several tenants"):
+        mixed.enqueue()
+    with pytest.raises(WorkflowNotFound):
+        app.workflows.get("00000000-0000-7000-8000-000000000000")
+
+
+def test_a_cancelled_workflow_runs_nothing_more(shop: Shop) -> None:
+    flow = shop.app.workflow("onboard")
+    flow.chain(shop.account.bind(1), shop.account.bind(2))
+    handle = flow.enqueue()
+    assert handle.cancel(by="ada").status == "cancelled"
+    assert run_due(shop.app) == ()
+    assert handle.retry().status == "running"
+    run_due(shop.app)
+    assert [value for _, value in shop.calls] == [1, 2]
+
+
+def test_workflows_are_listed_and_drawn(shop: Shop) -> None:
+    handle = shop.app.chain(shop.account.bind(1), shop.account.bind(2), name="two").enqueue()
+    page = shop.app.workflows.list(name="two")
+    assert [found.id for found in page.workflows] == [handle.id]
+    graph = shop.app.workflows.graph(handle)
+    assert graph.parents == {"account": (), "account-2": ("account",)}
+    assert shop.app.workflows.cancel(handle.id, by="ada").status == "cancelled"
+
+
+def test_async_twins(shop: Shop) -> None:
+    async def story() -> None:
+        flow = shop.app.workflow("async")
+        first = flow.add(shop.text.bind("a"))
+        flow.add(shop.text.bind(first.result), name="second")
+        handle = await flow.aenqueue()
+        await asyncio.to_thread(run_due, shop.app)
+        assert await handle.aresult("second") == "a"
+        assert (await handle.astatus()).status == "completed"
+        assert len(await handle.anodes()) == 2
+
+    asyncio.run(story())
+
+
+def test_a_worker_runs_a_workflow(shop: Shop) -> None:
+    flow = shop.app.workflow("onboard")
+    account = flow.add(shop.account.bind(7))
+    mail = flow.add(shop.mail.bind(account.result, kind="welcome"))
+    last = flow.add(shop.text.bind(mail.result))
+    handle = flow.enqueue()
+    with shop.app.running(slots=2):
+        assert handle.result(last, timeout=20) == "welcome:70"
+        assert handle.wait(timeout=20).status == "completed"
+
+
+def test_a_batch_reports_progress_and_calls_back_once(shop: Shop) -> None:
+    batch = shop.app.batch("nightly", on_success=shop.text.bind("good"), on_complete=shop.text.bind("end"))
+    batch.add_many(shop.account.bind(n) for n in range(5))
+    handle = batch.enqueue()
+    run_due(shop.app, limit=2)
+    progress = handle.progress()
+    assert (progress.total, progress.done, progress.failed) == (5, 2, 0)
+    assert handle.add(shop.account.bind(99)) == 1
+    run_due(shop.app)
+    assert [call for call in shop.calls if call[0] == "note"] == [("note", "good"), ("note", "end")]
+    assert (handle.progress().total, handle.progress().done) == (6, 6)
+    with pytest.raises(InvalidState):
+        handle.add(shop.account.bind(100))
+
+
+def test_a_batch_with_a_failure_says_so_once(shop: Shop) -> None:
+    callbacks = {"on_success": "good", "on_failure": "bad", "on_complete": "end"}
+    batch = shop.app.batch("nightly", **{name: shop.text.bind(text) for name, text in callbacks.items()})
+    batch.add_many([shop.account.bind(1), shop.mail.bind({"id": 1}, kind="x")])
+    handle = batch.enqueue()
+    shop.fails = {"mail"}
+    run_due(shop.app)
+    assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end"]
+    assert (handle.progress().done, handle.progress().failed) == (1, 1)
+    shop.fails = set()
+    [letter] = shop.app.workflows.get(handle).dead
+    shop.app.dead_letters.reprocess(letter)
+    run_due(shop.app)
+    assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end", "good"]
