@@ -19,8 +19,10 @@ from fairlane.core.ops import (
     SetLimit,
     StatRow,
 )
+from fairlane.core.workflows import WorkflowId
 from tests.support.samples import NOON, retried
 from tests.support.scene import Scene
+from tests.support.workflows import Flow
 
 TENANTS = ("acme", "globex")
 HELD = Limit(kind="tenant", name="*", queue="full", waiting=1, when_full="hold")
@@ -33,6 +35,7 @@ class TenantData(NamedTuple):
     waiting: JobId
     letter: Seq
     worker: WorkerId
+    flow: WorkflowId
 
 
 def add_tenant_data(scene: Scene) -> dict[str, TenantData]:
@@ -70,4 +73,5 @@ def _add(scene: Scene, tenant: str) -> TenantData:
     row = StatRow(minute=NOON, type="work", queue=tenant, tenant=tenant, completed=1)
     scene.run(AddStats(worker=worker, batch=1, rows=(row,)))
     scene.run(AddEvents(events=(EventDraft(kind="job_completed", tenant=tenant, data={"of": tenant}),)))
-    return TenantData(running.id, waiting.id, letter.seq, worker)
+    flow = Flow(scene, {"first": [], "second": ["first"]}, tenant=tenant, job={"queue": tenant}).put()
+    return TenantData(running.id, waiting.id, letter.seq, worker, flow.id)

@@ -13,7 +13,6 @@ from fairlane.core import ops
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
 from fairlane.core.schedules import ScheduleSpec
-from fairlane.errors import DeadLetterNotFound, JobNotFound, ScheduleNotFound
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
 from tests.isolation.tenant_data import TenantData, add_tenant_data
 from tests.support.scene import Scene
@@ -89,6 +88,13 @@ def test_a_store_asked_in_one_tenants_scope_neither_shows_nor_changes_anothers(
 
 
 Try = Callable[[Fairlane, TenantData], object]
+
+
+def retried_after_cancel(app: Fairlane, its: TenantData) -> object:
+    """What can be run again has ended first."""
+    app.workflows.cancel(its.flow)
+    return app.workflows.retry(its.flow)
+
 
 # What an application can ask for inside a tenant's context, by the operation it leads to: named, or by the id of a foreign thing.
 CLIENT: dict[type[Op[Any]], list[Try]] = {
@@ -196,7 +202,27 @@ CLIENT: dict[type[Op[Any]], list[Try]] = {
     ops.ForceBreaker: [lambda app, its: app.breakers.open("smtp")],
     ops.ResetBreaker: [lambda app, its: app.breakers.reset("smtp")],
     ops.Purge: [lambda app, its: app.jobs.purge()],
+    ops.GetWorkflow: [
+        lambda app, its: app.workflows.get(its.flow),
+        lambda app, its: app.workflows.get(its.flow, tenant=FOREIGN),
+        lambda app, its: app.workflows.handle(its.flow).status(),
+    ],
+    ops.PageWorkflows: [
+        lambda app, its: app.workflows.list(tenant=FOREIGN),
+        lambda app, its: [found for found in app.workflows.list().workflows if found.tenant == FOREIGN],
+    ],
+    ops.PageNodes: [lambda app, its: app.workflows.handle(its.flow).nodes()],
+    ops.ListGates: [lambda app, its: app.workflows.graph(its.flow)],
+    ops.ReadResults: [lambda app, its: app.workflows.batch(its.flow).progress()],
+    ops.AddNodes: [lambda app, its: app.workflows.batch(its.flow).add(app.tasks["work"].bind())],
+    ops.CancelWorkflow: [
+        lambda app, its: app.workflows.cancel(its.flow),
+        lambda app, its: app.workflows.cancel(its.flow, tenant=FOREIGN),
+        lambda app, its: app.workflows.handle(its.flow).cancel(),
+    ],
+    ops.RetryWorkflow: [retried_after_cancel],
 }
+
 
 # Operations of which no tenant is a side: an application has no verb that leads to them with another tenant's name or id.
 WORKERS_OWN = {
@@ -211,6 +237,7 @@ WORKERS_OWN = {
         ops.ReportExceptions,
         ops.AddStats,
         ops.Unhold,
+        ops.Advance,
         ops.Age,
         ops.DropResults,
     ),
@@ -219,7 +246,7 @@ WORKERS_OWN = {
     *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
 }
 EVERYBODYS = {ops.Check, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
-BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.Emit, ops.TakeTokens, ops.HasTenants}
+BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.EnqueueWorkflow, ops.Emit, ops.TakeTokens, ops.HasTenants}
 """Inside a job refused for another tenant (below); outside, `using(tenant=…)` is how an application says for whom it enqueues."""
 OF_THE_API = {
     *(ops.IssueCredential, ops.FindCredential, ops.RedeemLink, ops.RevokeCredential, ops.SeeCredentials),
@@ -248,7 +275,7 @@ def test_an_application_in_one_tenants_context_neither_sees_nor_changes_anothers
     with tenant(OWN):
         try:
             answer = CLIENT[kind][nth](place.app, place.things[FOREIGN])
-        except (PermissionDenied, JobNotFound, DeadLetterNotFound, ScheduleNotFound) as refusal:
+        except (PermissionDenied, NotFound) as refusal:
             assert place.things[FOREIGN].letter is not None
             assert "secret" not in str(refusal)
         else:

@@ -31,6 +31,7 @@ from fairlane.core.ops import (
     Silence,
 )
 from fairlane.core.schedules import ScheduleSpec
+from fairlane.core.workflows import Node
 from fairlane.errors import RoleMissing
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ _CONTENTS: Mapping[type[Struct], Mapping[str, Any]] = {
     Job: {"payload": "null", "headers": {}, "result": None, "last_error": None},
     Attempt: {"error_message": None, "traceback": None},
     JobDetail: {"log": ()},
+    Node: {"last_error": None},
     DeadLetter: {"reason": "", "resolution_notes": None},
     DeadLetterGroup: {"reason": ""},
     AuditRecord: {"notes": None},
@@ -183,7 +185,7 @@ def _visible(value: Any, needed: Right, rights: frozenset[Right]) -> Any:
 def _needed(value: Struct, outer: Right) -> Right:
     """The right to see the contents of a value; those of an attempt are its job's."""
     match value:
-        case Job(status=status) | JobDetail(job=Job(status=status)):
+        case Job(status=status) | JobDetail(job=Job(status=status)) | Node(status=status):
             return Right.MANAGE if status == "dead" else Right.CONTENTS
         case DeadLetter() | DeadLetterDetail() | DeadLetterGroup() | Event(kind="job_dead"):
             return Right.MANAGE
