@@ -13,6 +13,7 @@ from fairlane.core import ops
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
 from fairlane.core.schedules import ScheduleSpec
+from fairlane.errors import NotFound
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
 from tests.isolation.tenant_data import TenantData, add_tenant_data
 from tests.support.scene import Scene

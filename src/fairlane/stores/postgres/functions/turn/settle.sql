@@ -131,9 +131,7 @@ begin
            'suspension', suspension)) filter (where status is null and suspension is not null),
          array_agg(seq) filter (where deduped and status is not null)
   into _settled, _attempts, freed, _rates, _leased, _back, _suspended, _ended from gone;
-  if _ended is not null then
-    perform end_nodes(_ended, _now);
-  end if;
+  if _ended is not null then perform end_nodes(_ended, _now); end if;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
