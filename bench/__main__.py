@@ -21,6 +21,7 @@ NAMES = (
     "redis_store",
     "api",
     "supervisors",
+    "workflows",
     "pages",
 )
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "queues": "Count jobs by queue and status; pause, resume or drain one.",
     "tasks": "Pause, resume or drain the jobs of a task.",
     "schedules": "List, show, add, pause, run and remove schedules.",
+    "workflows": "List and show workflows; cancel or retry one.",
     "pauses": "List what is paused, by whom and why.",
     "tenants": "List and show tenants, set their share, pause, resume or drain one.",
     "limits": "List and set limits on waiting, running and starting jobs.",
