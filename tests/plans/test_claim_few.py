@@ -52,14 +52,18 @@ LONG_WAY = "insert into fairlane.pause (kind, name, by, at) values ('queue', 'of
 """Something is paused: what concerns nobody here, but claims by the long way."""
 
 
+def load(cursor: Any, rows: list[Any]) -> None:
+    names = ("queue", "band", "tenant", "rank", "type", "put_off")
+    for seq, row in enumerate(rows, 1):
+        cursor.execute(LOAD_ROW, {"seq": seq, **dict(zip(names, row, strict=True))})
+
+
 def claimed(session: Session, rows: list[Any], wants: list[Any], limits: str | None, *, long: bool) -> Any:
     """What a Turn gives on these rows, all of which is undone."""
-    names = ("queue", "band", "tenant", "rank", "type", "put_off")
     with session.conn.transaction(force_rollback=True), session.conn.cursor(row_factory=dict_row) as cursor:
         if long:
             cursor.execute(LONG_WAY)
-        for seq, row in enumerate(rows, 1):
-            cursor.execute(LOAD_ROW, {"seq": seq, **dict(zip(names, row, strict=True))})
+        load(cursor, rows)
         turn = cursor.execute(
             "select * from fairlane.turn_v1(%s, 7, null, null, null, null, null, null, null, %s, _at => '2026-01-02', limits => %s)",
             (WORKER, json.dumps(wants), limits),
@@ -117,3 +121,34 @@ def test_a_claim_reads_little_before_it_knows_that_more_is_ready_than_it_wants(s
     assert given_ten == 10
     assert session.rows <= 100
     assert touched < 250
+
+
+@pytest.mark.requirement("W5")
+def test_a_lane_served_the_short_way_does_not_lift_the_limits_of_the_lanes_behind_it(session: Session) -> None:
+    session.conn.execute("update fairlane.worker set expires_at = '2026-02-01'")
+    limits = json.dumps([{"kind": "type", "name": "other", "queue": "", "running": 2, "types": []}])
+    kinds = ("critical", "other"), ("critical", "other"), ("critical", "other"), ("default", "noop"), ("bulk", "other")
+    rows = [(queue, 0, "a", 0, kind, False) for queue, kind in kinds]
+    wants = [{"lane": queue, "queues": [queue], "limit": 10, "start": 10} for queue in QUEUES]
+    _, _, left, leases, _ = claimed(session, rows, wants, limits, long=False)
+    session.conn.execute("delete from fairlane.counted")
+    assert [row["seq"] for row in leases] == [1, 2, 4]
+    assert [row["seq"] for row in left] == [3, 5]
+
+
+@pytest.mark.requirement("W5")
+def test_a_lane_served_the_short_way_does_not_hide_when_the_rate_of_another_has_room_again(session: Session) -> None:
+    session.conn.execute("update fairlane.worker set expires_at = '2026-02-01'")
+    rate = {"kind": "type", "name": "other", "queue": "", "rate": {"count": 1, "period_s": 60}, "types": []}
+    slots = {"kind": "type", "name": "unknown", "queue": "", "running": 3, "types": []}
+    rows = [("critical", 0, "a", 0, "other", False), ("default", 0, "a", 0, "noop", False)]
+    wants = [{"lane": queue, "queues": [queue], "limit": 10, "start": 10} for queue in QUEUES[:2]]
+    with session.conn.transaction(force_rollback=True):
+        session.conn.execute("insert into fairlane.rate_use values ('type', 'other', '', '2026-01-01 23:59:30Z', 1)")
+        load(session.conn, rows)
+        found = session.conn.execute(
+            "select answer from fairlane.turn_v1(%s, 7, null, null, null, null, null, null, null, %s, _at => '2026-01-02Z', limits => %s)",
+            (WORKER, json.dumps(wants), json.dumps([rate, slots])),
+        ).fetchone()
+    assert found is not None
+    assert json.loads(found[0])["limited_until"] == "2026-01-02T00:00:30+00:00"

@@ -50,6 +50,8 @@ def cleared(payload: object) -> bool:
 @example(payload={":password": "x", "a": ":password"})
 @example(payload={"a": "\n4111111111111111"})
 @example(payload={"documents": [{"content": "x"}]})
+@example(payload={"password" + '"' * 70: "x"})
+@example(payload={"document": {"content" + "\\" * 60: "x"}})
 def test_what_the_walk_finds_is_never_cleared(payload: dict[str, Any]) -> None:
     text, _ = encode_value(payload)
     if text is not None and find(msgspec.json.decode(text)):

@@ -67,7 +67,8 @@ def _may_hold_card(text: bytes) -> bool:
 def _keys(text: bytes) -> frozenset[bytes]:
     """Every key of a text, and what looks like one: the text between a colon after a quote and the quote before."""
     if b"\\" in text:
-        text = text.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")  # no more or fewer words for a name
+        # No more or fewer words for a name, nor more characters: only the end of a long one is looked at.
+        text = text.replace(b"\\\\", b" ").replace(b'\\"', b" ")
     return frozenset([part[part.rfind(b'"') + 1 :] for part in text.split(b'":')[:-1]])
 
 

@@ -66,8 +66,10 @@ begin
       order by r.ord, r.band, r.turn, r.tenant <= coalesce(_want->>'cursor', '') collate "C", r.tenant);
   end if;
   if _is_counted then
-    _counted := counting_only();
-    p.limits := _counted;
+    if (p.limits).counted is null then  -- else they are those of a lane before this one, with the room it has left
+      p.limits := counting_only();
+    end if;
+    _counted := p.limits;
   end if;
   with gone as (
     delete from ready r where r.ctid = any(array(
