@@ -100,6 +100,8 @@ REQUESTS: dict[str, Make] = {
     "verify_audit": plain,
     "list_events": plain,
     "watch_events": lambda _, __: Request({}, {"after": 0}),
+    "list_signals": plain,
+    "emit_signal": lambda _, mine: Request({}, {}, {"name": "paid", "tenant": mine.tenant, "data": {"sum": 3}}),
     "list_alerts": plain,
     "silence_alerts": lambda _, __: Request({"rule": "queue_backlog"}, {}, {"for_s": 60}),
     "show_statistics": lambda _, mine: Request({}, {"tenant": mine.tenant, "by": "tenant"}),

@@ -92,11 +92,11 @@ def test_the_data_of_a_signal_is_kept_as_its_exact_text(scene: Scene, data: str)
 
 
 def test_a_signal_emitted_before_anybody_waits_is_found(scene: Scene) -> None:
-    emit(scene, data="1")
+    sent = emit(scene, data="1")
     worker, lease = leased(scene)
     answer = take(scene, worker, lease)
     assert answer.step is not None
-    assert (answer.step.result, answer.step.signal, answer.step.attempt) == ("1", id, 1)
+    assert (answer.step.result, answer.step.signal, answer.step.attempt) == ("1", sent, 1)
 
 
 def test_a_signal_emitted_between_asking_and_going_to_wait_is_found(scene: Scene) -> None:

@@ -293,6 +293,7 @@ def test_the_same_calls_are_answered_where_they_are_allowed(place: Place, kind: 
     """So that a call which is refused for another reason, or never reaches its operation, cannot pass for isolated."""
     place.app.limits.set(queue=FOREIGN, running=5)
     place.app.queues.pause(FOREIGN)
+    place.app.signals.emit("paid", tenant=FOREIGN)
     sent: list[type[Op[Any]]] = []
     run = place.app.runtime.access.run
 

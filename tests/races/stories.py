@@ -8,14 +8,29 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from msgspec import Raw
+
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Reclaim, Renew, Reprocess, Retire, Turn, TurnResult
-from fairlane.core.outcome import Outcome
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    Cancel,
+    Emit,
+    Enqueue,
+    Fail,
+    Reclaim,
+    Renew,
+    Reprocess,
+    Retire,
+    TakeSignal,
+    Turn,
+    TurnResult,
+)
+from fairlane.core.outcome import Outcome, Suspension
 from fairlane.stores.base import Store
 from tests.races.limits import LIMITING
 from tests.races.records import KEEPING
-from tests.support.samples import Making, completed, released, retried
+from tests.support.samples import Making, completed, released, retried, snoozed
 from tests.support.scene import wanting
 
 TENANTS = ("acme", "bolt", "coil")
@@ -140,6 +155,30 @@ def use_one_key(store: Store, number: int, *, rounds: int) -> Any:
     return created
 
 
+def wait_or_emit(store: Store, number: int, *, seqs: list[int], emitters: int) -> Any:
+    """The first racers emit one signal for each job; the others claim jobs and let each wait for its own signal."""
+    making = Making(9000 + number)
+    if number < emitters:
+        for seq in seqs[number::emitters]:
+            own_id, deliver = making.job_id(), seq % 2 == 0
+            store.run(Emit(id=own_id, tenant="acme", name="paid", key=str(seq), data=Raw(b"%d" % seq), deliver=deliver))
+        return 0
+    hand, waits, idle = Hand(store, making, lease_s=600), 0, 0
+    while idle < 3:
+        leases = hand.turn(2).leases
+        idle = 0 if leases else idle + 1
+        for lease in leases:
+            attempt = {"worker": hand.worker, "seq": lease.seq, "attempt": lease.attempt}
+            answer = store.run(TakeSignal(**attempt, n=1, name="paid", key=str(lease.seq)))
+            if answer.step is None:
+                waits += 1
+                suspension = Suspension(n=1, name="paid", signal=True, key=str(lease.seq))
+                hand.turn(0, snoozed(lease, 3600.0, suspension=suspension))
+            else:
+                hand.turn(0, completed(lease))
+    return waits
+
+
 STORIES: dict[str, Callable[..., Any]] = (
     {
         story.__name__: story
@@ -151,6 +190,7 @@ STORIES: dict[str, Callable[..., Any]] = (
             send_one_turn,
             reprocess,
             use_one_key,
+            wait_or_emit,
         )
     }
     | KEEPING

@@ -30,6 +30,7 @@ from fairlane.api.routes import (
     queues,
     schedules,
     session,
+    signals,
     statistics,
     tenants,
     tokens,
@@ -41,7 +42,7 @@ from fairlane.client.app import Fairlane
 # `metrics` precedes `tenants`, whose `{name}/` also matches names with slashes.
 RESOURCES = (
     *(health, session, enqueue, jobs, dead_letters, queues, metrics, tenants, pauses, limits, breakers, schedules),
-    *(workers, audit, events, alerts, statistics, tokens),
+    *(workers, audit, events, signals, alerts, statistics, tokens),
 )
 EVERY_ROUTE = tuple(
     routes for resource in RESOURCES for routes in vars(resource).values() if isinstance(routes, Routes)

@@ -29,6 +29,7 @@ COMMANDS = {
     "dead-letters": "Review dead letters (dlq): jobs that failed and are not retried.",
     "queues": "Count jobs by queue and status; pause, resume or drain one.",
     "tasks": "Pause, resume or drain the jobs of a task.",
+    "signals": "Emit a signal for jobs that wait for it, and list those that are kept.",
     "schedules": "List, show, add, pause, run and remove schedules.",
     "workflows": "List and show workflows; cancel or retry one.",
     "pauses": "List what is paused, by whom and why.",

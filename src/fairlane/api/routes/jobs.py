@@ -68,7 +68,7 @@ WHY = Selection(
     "Why",
     Explanation,
     *("reasons", "waiting.place", "waiting.ahead", "waiting.more_urgent", "waiting.tenants", "waiting.limits"),
-    *("waiting.waiting_limit", "waiting.workers", "waiting.knowing"),
+    *("waiting.waiting_limit", "waiting.workers", "waiting.knowing", "waiting.waits_for"),
     more={"job": JOB},
 )
 

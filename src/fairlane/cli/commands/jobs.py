@@ -63,6 +63,10 @@ ATTEMPT_COLUMNS: tuple[Column, ...] = (
     *("attempt", "outcome", "started_at", "ended_at", ("took", _took), "worker", "expires_at"),
     *("error_type", "error_message"),
 )
+STEP_COLUMNS: tuple[Column, ...] = (
+    ("step", lambda step: step.n),
+    *("kind", "name", "key", "attempt", "at", ("took", lambda step: step.ran_s), "result", "until", "signal"),
+)
 DROPS = ("due", "priority", "queue", "attempts", "enqueued")
 """Columns that a narrow terminal leaves out, this one first."""
 APART = frozenset({"seq", "attempt", "payload", "result", "error_class", "error_type", "last_error", "last_error_at"})
@@ -151,6 +155,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
         return
     out.facts(job_facts(detail.job))
     _show_notes(out, detail)
+    _show_steps(out, detail)
     show_attempts(out, detail.attempts)
 
 
@@ -374,6 +379,16 @@ def _show_notes(out: Printer, detail: JobDetail) -> None:
         out.facts([("progress", f"{detail.progress:.0%}")])
     for line in detail.log:
         out.line(f"{instant(line.at)}  attempt {line.attempt}  {one_line(line.message)}")
+
+
+def _show_steps(out: Printer, detail: JobDetail) -> None:
+    """Its durable steps, and the signal it waits for."""
+    if detail.steps:
+        out.line("")
+        out.records(STEP_COLUMNS, detail.steps, drops=("signal", "until", "attempt"))
+    if (wait := detail.waits_for) is not None:
+        key = f" {wait.key}" if wait.key else ""
+        out.line(f"\nwaits for the signal {wait.name}{key} until {instant(wait.until)}, in step {wait.n}")
 
 
 def show_attempts(out: Printer, attempts: Sequence[Attempt]) -> None:

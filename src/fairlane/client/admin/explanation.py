@@ -91,7 +91,10 @@ def _reasons(waiting: Waiting, breaker: BreakerRecord | None) -> Iterator[str]:
     if job.status == "pending" and job.error_type in PUT_OFF and job.last_error is not None:
         since = "" if job.last_error_at is None else f", for {_span(now, job.last_error_at)}"
         yield f"it {PUT_OFF[job.error_type]} and is put off, uncharged{since}: {job.last_error}"
-    if waiting.place == "scheduled" and job.run_at > now:
+    if (signal := waiting.waits_for) is not None:
+        key = f' with the key "{signal.key}"' if signal.key else ""
+        yield f'it waits for the signal "{signal.name}"{key} until {signal.until:%Y-%m-%d %H:%M:%S} UTC'
+    elif waiting.place == "scheduled" and job.run_at > now:
         what = "it failed and is tried again" if job.status == "failed" else "it is scheduled"
         yield f"{what} in {_span(job.run_at, now)}"
     for state in waiting.limits:

@@ -1,0 +1,50 @@
+"""A worker is killed with SIGKILL inside and between the steps of a job: each effect is there once, where promised."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlane import Fairlane
+from fairlane.core.ops import Lapse
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(url: str, effects: Path, place: str) -> int:
+    command = [sys.executable, "-m", "tests.faults.steps_process", url, str(effects), place]
+    return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
+
+
+@pytest.mark.requirement("L18")
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("before charge", ["charge", "ship"]),
+        ("between", ["charge", "ship"]),
+        ("before ship", ["charge", "ship"]),
+        ("at the end", ["charge", "ship"]),
+        # At least once: killed between the effect and its record, the next attempt cannot know of it.
+        ("behind charge", ["charge", "charge", "ship"]),
+    ],
+)
+def test_a_job_whose_worker_was_killed_continues_behind_its_last_step(
+    tmp_path: Path, place: str, expected: list[str]
+) -> None:
+    url, effects = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "effects"
+    with Fairlane(url) as app:
+        order = app.task(name="order")(lambda: None)
+        handle = order.enqueue()
+        assert run(url, effects, place) == -signal.SIGKILL
+        [gone] = app.workers.list().workers
+        app.runtime.store.run(Lapse(worker=gone.id))
+        assert run(url, effects, place) == 0
+        assert effects.read_text().split() == expected
+        assert app.jobs.handle(handle).result(timeout=1) == ["charge", "ship"]
+        detail = app.jobs.detail(handle)
+        assert detail is not None
+        assert [(one.n, one.name) for one in detail.steps] == [(1, "charge"), (2, "ship")]
