@@ -34,11 +34,11 @@ RIGHTS: dict[str, set[str]] = {
     "read": {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
         "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
-        "list_events", "watch_events", "list_alerts", "show_statistics",
+        "list_events", "list_signals", "watch_events", "list_alerts", "show_statistics",
     },
     "act": {
         "enqueue_job", "cancel_job", "fail_job", "bury_job", "reset_job", "act_on_jobs", "pause_queue", "resume_queue",
-        "drain_queue", "set_tenant", "pause_claims", "resume_claims", "set_limit", "clear_limit", "reset_breaker",
+        "drain_queue", "set_tenant", "pause_claims", "resume_claims", "set_limit", "clear_limit", "reset_breaker", "emit_signal",
         "open_breaker", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts",
     },
     "manage": {
@@ -60,7 +60,7 @@ MAY: dict[str, set[str]] = {
     "tokens": {"admin"},
 }
 NAMES_A_FOREIGN_THING = {
-    "enqueue_job", "show_job", "explain_job", "show_queued_job", "cancel_job", "retry_job", "fail_job", "bury_job", "reset_job",
+    "emit_signal", "enqueue_job", "show_job", "explain_job", "show_queued_job", "cancel_job", "retry_job", "fail_job", "bury_job", "reset_job",
     "list_jobs", "list_queue", "list_dead_letters", "show_statistics",
     "show_dead_letter", "reprocess_dead_letter", "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",
     "show_tenant", "show_tenant_metrics", "pause_claims", "resume_claims", "run_schedule", "pause_schedule", "resume_schedule",
@@ -96,9 +96,9 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 65
-    assert len(GATED) == 62
-    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (44, 18)
+    assert len(OPERATIONS) == 67
+    assert len(GATED) == 64
+    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (46, 18)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF
 
 
@@ -236,7 +236,7 @@ def test_the_audit_names_credentials_only_to_those_who_may_list_them(house: Shop
 def test_every_verb_of_the_client_declares_its_right(house: ShopHouse) -> None:
     """A new route cannot forget a right: the verb it calls has one, and refuses by itself."""
     admins = [found for name in dir(house.app) if isinstance(found := getattr(house.app, name, None), Verbs)]
-    assert len(admins) == 15
+    assert len(admins) == 16
     for admin in admins:
         kind = type(admin)
         names = [name for name in dir(kind) if name.startswith("a") and hasattr(kind, f"_{name[1:]}")]

@@ -52,7 +52,7 @@ def test_what_is_loaded_lazily_is_what_type_checkers_see() -> None:
 def test_an_application_keeps_few_names_of_its_own() -> None:
     with fairlane.Fairlane("memory://") as app:
         names = {name for name in dir(app) if not name.startswith("_")}
-    assert len(names) <= 30, sorted(names)
+    assert len(names) <= 31, sorted(names)
 
 
 def test_every_verb_of_every_group_has_an_async_twin() -> None:

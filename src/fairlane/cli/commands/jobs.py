@@ -65,7 +65,17 @@ ATTEMPT_COLUMNS: tuple[Column, ...] = (
 )
 STEP_COLUMNS: tuple[Column, ...] = (
     ("step", lambda step: step.n),
-    *("kind", "name", "key", "attempt", "at", ("took", lambda step: step.ran_s), "result", "until", "signal"),
+    *(
+        "kind",
+        "name",
+        "key",
+        "attempt",
+        "at",
+        ("took", lambda step: None if step.ran_s is None else f"{step.ran_s:.3f}s"),
+        "result",
+        "until",
+        "signal",
+    ),
 )
 DROPS = ("due", "priority", "queue", "attempts", "enqueued")
 """Columns that a narrow terminal leaves out, this one first."""
