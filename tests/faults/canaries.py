@@ -56,7 +56,10 @@ def dumped_database(dsn: str) -> bytes:
 
 
 class Logged(logging.Handler):
-    """All that is logged, with everything a record carries."""
+    """All that is logged: what formatters print, and what a record carries beside the exception itself.
+
+    That is there for collectors of errors such as Sentry, which scrub what they send (docs/operate/workers.md).
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -64,7 +67,8 @@ class Logged(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != "httpx":  # the test's own client, which tells where it goes
-            self.lines.append(f"{self.format(record)} {record.__dict__!r}")
+            carried = {name: value for name, value in vars(record).items() if name != "exc_info"}
+            self.lines.append(f"{self.format(record)} {carried!r}")
 
     @property
     def text(self) -> bytes:
