@@ -163,6 +163,29 @@ def test_jobs_that_wait_for_newer_code_are_listed(run: Run, scene: Scene, tmp_pa
     assert "it takes no argument 'gift'" in found["says"]
 
 
+@pytest.mark.requirement("W3")
+@pytest.mark.parametrize(("upcasters", "problem"), [((1, 2), None), ((2,), "no upcaster from version 1 to 2")])
+def test_waiting_jobs_that_the_application_cannot_read_are_listed(
+    run: Run, scene: Scene, tmp_path: Path, upcasters: tuple[int, ...], problem: str | None
+) -> None:
+    module = f"upcast_{tmp_path.name.replace('-', '_').replace('[', '_').replace(']', '_')}"
+    steps = "".join(f"pack.upcast({one})(lambda payload: {{'box': payload['box'] + 1}})\n" for one in upcasters)
+    (tmp_path / f"{module}.py").write_text(
+        f"from fairlane import Fairlane\napp = Fairlane('{scene.url}')\n"
+        f"@app.task(name='pack', version=3)\ndef pack(box: int) -> None: ...\n{steps}"
+    )
+    for version in (1, 2):
+        with Fairlane(scene.url) as older:
+            older.task(name="pack", version=version)(lambda box: None).enqueue(version)
+    found = findings(run, "--app", f"{module}:app").get("unreadable")
+    if problem is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found["state"], found["says"].startswith("1 waiting job cannot be read")) == ("warn", True)
+        assert problem in found["says"]
+
+
 def test_a_server_that_would_lose_jobs_in_a_crash_fails(run: Run, database: str) -> None:
     run("migrate", "up", "--url", database)
     with psycopg.connect(database, autocommit=True) as server:

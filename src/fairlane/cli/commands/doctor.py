@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
@@ -31,7 +31,7 @@ from fairlane.stores.url import redacted, store_named_by
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings
-    from fairlane.core.job import Job
+    from fairlane.core.job import Job, Lease
 
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
@@ -259,6 +259,7 @@ def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]
     """Unfinished jobs whose type the application does not register, or that no worker that met them could read."""
     types: dict[str, int] = {}
     too_new: dict[str, list[Job]] = {}
+    unreadable: dict[tuple[str, str], list[Job]] = {}
     before: int | None = None
     for _ in range(PAGES):
         page = client.jobs.list(status=("pending", "processing", "failed"), limit=200, before=before)
@@ -266,6 +267,8 @@ def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]
             types[job.type] = types.get(job.type, 0) + 1
             if job.status == "pending" and job.error_type == NeedsNewerCode.__name__:
                 too_new.setdefault(job.type, []).append(job)
+            elif job.status != "processing" and (problem := _problem(application, job)) is not None:
+                unreadable.setdefault((job.type, problem), []).append(job)
         before = page.next
         if before is None:
             break
@@ -281,9 +284,34 @@ def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]
     for name, jobs in sorted(too_new.items()):
         says = f'{len(jobs)} of type "{name}" put off, such as {jobs[0].id}: {jobs[0].last_error}'
         yield Finding("newer code", "warn", says, "start workers with the newer code, or cancel them")
+    for (_, problem), jobs in sorted(unreadable.items()):
+        says = f"{plural(len(jobs), 'waiting job')} cannot be read, such as {jobs[0].id}: {problem}"
+        yield Finding(
+            "unreadable", "warn", says, "register an upcaster, deploy the code that reads them, or cancel them"
+        )
     if not unknown:
         looked = "all unfinished jobs" if before is None else f"the newest {PAGES * 200} unfinished jobs"
         yield Finding("unknown type", "ok", f"none among {looked}")
+
+
+class _StoredPayload(NamedTuple):
+    """What reading the arguments of a job needs of its lease."""
+
+    payload: str
+    payload_version: int
+    unreadable: str | None = None
+
+
+def _problem(application: Fairlane, job: Job) -> str | None:
+    """Why the application could not read a waiting job's arguments; None: it can, or does not know its task."""
+    task = application.tasks.get(job.type)
+    if task is None:
+        return None
+    try:
+        task.decode(cast("Lease", _StoredPayload(job.payload, job.payload_version)))
+    except Exception as error:  # noqa: BLE001 - an upcaster is the application's code
+        return one_line(str(error) or type(error).__name__)
+    return None
 
 
 def _unreachable(error: Exception) -> Finding:
