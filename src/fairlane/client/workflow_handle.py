@@ -68,14 +68,23 @@ def workflow_of(act: WorkflowAct, verb: str, workflow: WorkflowId) -> Workflow:
 def retry_nodes(
     runtime: Runtime, workflow: WorkflowId, first: Iterable[str] | None, about: ActOptions
 ) -> Steps[Workflow]:
-    """Run these nodes (None: all that are dead or cancelled) and all that wait for them again."""
+    """Run these nodes (None: all that are dead or cancelled) again, with failed ones before and all behind them."""
     nodes = yield from read_nodes(workflow)
     gates = (yield from ask(ListGates(scope=in_scope(None), workflow=workflow))).gates
-    names = [n.name for n in nodes if n.status in ("dead", "cancelled")] if first is None else list(first)
+    skipped = {gate.n for gate in gates if gate.state in ("skipping", "skipped")}
+    failed = {n.name for n in nodes if n.status in ("dead", "cancelled") and n.gate not in skipped}
+    names = failed if first is None else set(first)
+    known = {node.name: node for node in nodes}
     for name in names:
-        if all(node.name != name for node in nodes):
+        if name not in known:
             raise JobNotFound(f'of node "{name}"')
-    again = descendants(parents_of(nodes, gates), names)
+        if known[name].status == "cancelled" and name not in failed:
+            raise InvalidState("retry", f'node "{name}"', "skipped")
+    parents = parents_of(nodes, gates)
+    # Behind a parent that did not complete they would wait for ever: it runs again, too.
+    while more := {parent for name in names for parent in parents[name]} & failed - names:
+        names |= more
+    again = descendants(parents, names)
     listed = tuple((node.name, runtime.new_job_id()) for node in nodes if node.name in again)
     act = yield from ask(RetryWorkflow(scope=in_scope(None), id=workflow, again=listed, **audited(about)))
     return workflow_of(act, "retry", workflow)
