@@ -114,6 +114,23 @@ def test_an_async_job_that_failed_continues_behind_its_last_step(app: Fairlane, 
     assert (sorted(till.done), handle.result()) == (["charge 1", "charge 2"], 3)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_job_does_not_sleep_while_a_step_side_by_side_still_runs(app: Fairlane, till: Till, is_first: bool) -> None:
+    async def charge() -> None:
+        till.done.append("begin")
+        await asyncio.sleep(0.05)
+        till.done.append("end")
+
+    @app.task
+    async def order() -> None:
+        pause, charged = asleep(0), astep("charge", charge)
+        await asyncio.gather(*((charged, pause) if is_first else (pause, charged)))
+
+    order.enqueue()
+    assert kinds(app) == [Snoozed, Completed]
+    assert till.done == ["begin", "end"]
+
+
 @dataclass
 class Receipt:
     number: int

@@ -17,10 +17,11 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -44,6 +45,9 @@ from fairlane.errors import (
     Suspended,
     TaskVerdict,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,6 +73,8 @@ class StepLog:
         self._last = 0
         self._lock = threading.Lock()
         self._suspended: Suspended | None = None
+        self._calls: set[asyncio.Future[None]] = set()
+        """Of steps that run now on the event loop."""
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -78,14 +84,43 @@ class StepLog:
         """The number of the step that begins: by the order of the calls."""
         if (outer := _in_step.get()) is not None:
             raise InvalidOption("step", outer, "no other step inside it: a recorded step is not entered again")
-        if self._suspended is not None:
-            raise self._suspended  # its code has caught what it must not
-        self._job.check()
+        self._check()
         with self._lock:
             self._last += 1
             if self._last > MAX_STEPS:
                 raise NonRetryable(f"a job has at most {MAX_STEPS} durable steps: continue in another job")
             return self._last
+
+    def _check(self) -> None:
+        if self._suspended is not None:
+            raise self._suspended  # its code has caught what it must not, or steps side by side with this one wait
+        self._job.check()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """A step runs meanwhile, unless one side by side with it has ended the attempt."""
+        from asyncio import get_running_loop  # Imported here: it doubles the import time of fairlane.
+
+        self._check()
+        ended = get_running_loop().create_future()
+        self._calls.add(ended)
+        try:
+            yield
+        finally:
+            self._calls.discard(ended)
+            ended.set_result(None)
+
+    async def arun(self, steps: Steps[T]) -> T:
+        """Run a sleep or a wait. The attempt ends when the steps side by side with it have: none runs beside the next
+        attempt, which would call it again."""
+        try:
+            return await arun_steps(self.store, steps)
+        except Suspended:
+            if self._calls:
+                from asyncio import wait
+
+                await wait(self._calls)
+            raise
 
     def recorded(self, n: int, kind: StepKind, name: str, key: str = "") -> Steps[StepRecord | None]:
         """Step `n` if an attempt has recorded it; raises if that was another step."""
@@ -236,27 +271,28 @@ class AsyncStep(StepCall):
     async def _step(
         self, log: StepLog, n: int, name: str, function: Callable[..., Any], call: Callable[[], Any]
     ) -> Any:
-        found = await arun_steps(log.store, log.recorded(n, "call", name))
-        tries, store = 0, log.store
-        while found is None:
-            tries += 1
-            began_s, token = store.monotonic(), _in_step.set(name)
-            try:
-                if inspect.iscoroutinefunction(function):
-                    result = await call()
-                else:
-                    import asyncio  # Imported here: it doubles the import time of fairlane.
+        with log.calling():
+            found = await arun_steps(log.store, log.recorded(n, "call", name))
+            tries, store = 0, log.store
+            while found is None:
+                tries += 1
+                began_s, token = store.monotonic(), _in_step.set(name)
+                try:
+                    if inspect.iscoroutinefunction(function):
+                        result = await call()
+                    else:
+                        import asyncio  # Imported here: it doubles the import time of fairlane.
 
-                    result = await asyncio.to_thread(call)
-                    result = await result if inspect.isawaitable(result) else result
-            except Exception as error:
-                if (pause_s := self._pause_s(error, tries, store)) is None:
-                    raise
-                await store.sleeper.asleep(pause_s)
-            else:
-                found = await arun_steps(store, log.record(n, name, result, store.monotonic() - began_s))
-            finally:
-                _in_step.reset(token)
+                        result = await asyncio.to_thread(call)
+                        result = await result if inspect.isawaitable(result) else result
+                except Exception as error:
+                    if (pause_s := self._pause_s(error, tries, store)) is None:
+                        raise
+                    await store.sleeper.asleep(pause_s)
+                else:
+                    found = await arun_steps(store, log.record(n, name, result, store.monotonic() - began_s))
+                finally:
+                    _in_step.reset(token)
         return _result(found, function)
 
 
@@ -274,7 +310,7 @@ async def asleep(
     seconds: float | timedelta = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
 ) -> None:
     log = log_of("asleep()")
-    await arun_steps(log.store, _sleep(log, _total_s(seconds, minutes, hours, days)))
+    await log.arun(_sleep(log, _total_s(seconds, minutes, hours, days)))
 
 
 def _sleep(log: StepLog, delay_s: float) -> Steps[None]:
@@ -330,7 +366,7 @@ def await_for(
     steps = _wait(log, check_signal_name(name), signal_key(key), timeout)
 
     async def wait() -> Any:
-        return _signal_data(await arun_steps(log.store, steps), default, type)
+        return _signal_data(await log.arun(steps), default, type)
 
     return wait()
 
