@@ -116,7 +116,7 @@ class Ready(Child):
     def __init__(self) -> None:
         self.jobs = 0
 
-    async def run(self, lease: Any, notes: Any, decided: Any) -> Any:
+    async def run(self, lease: Any, notes: Any, decided: Any, steps: Any) -> Any:
         await asyncio.sleep(0.01)
         return lease
 
@@ -138,7 +138,7 @@ class Nursery(Children):
 
 def running(children: Children, count: int) -> list[asyncio.Task[Any]]:
     def run(number: Any) -> Any:
-        return children.run(number, None, lambda: None, lambda: None)  # type: ignore[arg-type]
+        return children.run(number, None, lambda: None, lambda: None, None)  # type: ignore[arg-type]
 
     return [asyncio.create_task(run(number)) for number in range(count)]
 
