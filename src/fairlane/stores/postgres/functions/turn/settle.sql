@@ -32,15 +32,17 @@ begin
 end
 $$;
 
--- settle: end attempts whose lease is still this worker's. `refused`: the others; `freed`: places under running limits.
+-- settle_outcomes: end attempts whose lease is still this worker's. `refused`: the others; `freed`: places under
+--         running limits; `ended`: jobs that may be nodes, for end_nodes. A Turn calls that once, for all: it locks
+--         gates before figures. (tests/faults/test_keys_in_opposite_order.py)
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
 -- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted
 --         again, and so is one of which nothing is to be recorded
 -- uses:   lease_pkey
-create or replace function settle(
-  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json,
-  out freed freed_place[]
+create or replace function settle_outcomes(
+  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer, out refused json, out freed freed_place[],
+  out ended bigint[]
 )
 language plpgsql
 set search_path from current
@@ -52,7 +54,6 @@ declare
   _leased    timestamptz[];
   _back      boolean;
   _suspended json;
-  _ended     bigint[];
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
@@ -130,8 +131,7 @@ begin
            'seq', seq, 'attempt', attempt, 'tenant', tenant, 'due_at', _now + delay_s * interval '1 second',
            'suspension', suspension)) filter (where status is null and suspension is not null),
          array_agg(seq) filter (where deduped and status is not null)
-  into _settled, _attempts, freed, _rates, _leased, _back, _suspended, _ended from gone;
-  if _ended is not null then perform end_nodes(_ended, _now); end if;
+  into _settled, _attempts, freed, _rates, _leased, _back, _suspended, ended from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
@@ -155,5 +155,27 @@ begin
         select from attempt a where a.seq = o.seq and a.attempt = o.attempt and a.worker = _worker
           and a.outcome = recorded_as(o.kind))
   );
+end
+$$;
+
+-- settle: settle_outcomes by itself, with what its ends mean to workflows.
+-- moves:  see settle_outcomes and end_nodes
+-- guard:  see settle_outcomes
+-- uses:   lease_pkey
+create or replace function settle(
+  _worker uuid, outcomes json, _now timestamptz, _max_crashes integer default 3, out refused json,
+  out freed freed_place[]
+)
+language plpgsql
+set search_path from current
+as $$
+declare
+  _ended bigint[];
+begin
+  select s.refused, s.freed, s.ended into refused, freed, _ended
+  from settle_outcomes(_worker, outcomes, _now, _max_crashes) s;
+  if _ended is not null then
+    perform end_nodes(_ended, _now);
+  end if;
 end
 $$;

@@ -1,23 +1,21 @@
--- settle_completed: settle for the one outcome that nearly all attempts have. `freed`: places under running limits.
+-- settle_completions: settle_outcomes for the one outcome that nearly all attempts have.
 -- moves:  complete leased -> completed
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
-create or replace function settle_completed(
+create or replace function settle_completions(
   _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[],
-  _results text[], _now timestamptz, out refused json, out freed freed_place[]
+  _results text[], _now timestamptz, out refused json, out freed freed_place[], out ended bigint[]
 )
 language plpgsql
 as $$
 declare
   _settled  bigint;
-  _deduped  bigint[];
 begin
-  select c.settled, c.deduped, c.freed into _settled, _deduped, freed
+  select c.settled, c.deduped, c.freed into _settled, ended, freed
   from complete(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) c;
-  if _deduped is not null then
+  if ended is not null then
     delete from dedup_key k using job j
-    where j.seq = any(_deduped) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
-    perform end_nodes(_deduped, _now);
+    where j.seq = any(ended) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
   end if;
   if _settled = cardinality(_seqs) then
     return;
@@ -29,6 +27,27 @@ begin
     where not exists (select from done d
       where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker and d.outcome = 'completed')
   );
+end
+$$;
+
+-- settle_completed: settle_completions by itself, with what its ends mean to workflows.
+-- moves:  see settle_completions and end_nodes
+-- guard:  see settle_completions
+-- uses:   lease_pkey
+create or replace function settle_completed(
+  _worker uuid, _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[],
+  _results text[], _now timestamptz, out refused json, out freed freed_place[]
+)
+language plpgsql
+as $$
+declare
+  _ended bigint[];
+begin
+  select s.refused, s.freed, s.ended into refused, freed, _ended
+  from settle_completions(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
+  if _ended is not null then
+    perform end_nodes(_ended, _now);
+  end if;
 end
 $$;
 

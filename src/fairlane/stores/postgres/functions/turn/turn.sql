@@ -44,6 +44,7 @@ declare
   _unsettled  json;
   _unstarted  json;
   _freed      freed_place[];
+  _ended      bigint[];
   _reclaimed  json;
   _alive      boolean;
   _was        boolean;  -- waiting
@@ -64,22 +65,21 @@ begin
   end if;
   if limits is not null then
     _given := given_limits(limits);
-    if wants is not null then
-      perform count_given(_given);
-    end if;
+    if wants is not null then perform count_given(_given); end if;
   end if;
   select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
-  _alive := coalesce(_alive, false);
   if starts is not null then
     _unstarted := mark_started(_worker, starts, _now);
   end if;
   if _seqs is not null then
-    select s.refused, s.freed into _refused, _freed
-    from settle_completed(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
+    select s.refused, s.freed, s.ended into _refused, _freed, _ended
+    from settle_completions(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
   end if;
   if outcomes is not null then
-    select s.refused, _freed || s.freed into _unsettled, _freed from settle(_worker, outcomes, _now, _max_crashes) s;
+    select s.refused, _freed || s.freed, _ended || s.ended into _unsettled, _freed, _ended
+    from settle_outcomes(_worker, outcomes, _now, _max_crashes) s;
   end if;
+  if _ended is not null then perform end_nodes(_ended, _now); end if;
   -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
   select (select max(c.claim_no) from claim_made c where c.worker = _worker),
          exists (select from pause), exists (select from limit_rule), exists (select from counted),
@@ -111,7 +111,7 @@ begin
 
   answer := json_build_object(
     'now', _now,
-    'registered', _alive,
+    'registered', coalesce(_alive, false),
     'refused',
     coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
     'cancels', coalesce(_cancels, '[]'),
