@@ -188,6 +188,7 @@ $$;
 -- role:   worker, api
 -- moves:  enqueue new -> ready | scheduled | held
 -- guard:  the workflow's row is locked; the lease (seq, attempt) where one is given; parents cannot end meanwhile
+--         (tests/faults/test_keys_in_opposite_order.py)
 -- uses:   workflow_id_key, node_name, lease_pkey
 create or replace function add_nodes_v1(_op json) returns json
 language plpgsql
@@ -206,20 +207,21 @@ declare
   _counts  gate_count[] := '{}';
   _step    record;
 begin
-  -- The lease before the workflow: who cancels a workflow asks its leases first, too.
-  if _seq is not null then
-    perform from lease where seq = _seq and attempt = (_op->>'attempt')::integer for update;
-    if not found then
-      return json_build_object('refused', case when exists (
-        select from workflow where id = (_op->>'workflow')::uuid and (_tenant is null or tenant = _tenant))
-        then 'lease_lost' else 'not_found' end);
-    end if;
-  end if;
+  -- The workflow before jobs, jobs before gates: as who cancels a workflow, and who ends nodes.
   select * into _w from workflow where id = (_op->>'workflow')::uuid and (_tenant is null or tenant = _tenant)
   for update;
   if not found then
     return json_build_object('refused', 'not_found');
   end if;
+  if _seq is not null then
+    perform from lease where seq = _seq and attempt = (_op->>'attempt')::integer for update;
+    if not found then
+      return json_build_object('refused', 'lease_lost');
+    end if;
+  end if;
+  perform hold_still(k.seq) from (
+    select k.seq from json_array_elements(_op->'behind') b join node k on k.workflow = _w.seq and k.name = b->>0
+    order by k.seq) k;
   _new := array(
     select s.ord from rows from (json_to_recordset(_op->'nodes') as (name text)) with ordinality as s (name, ord)
     where not exists (select from node k where k.workflow = _w.seq and k.name = s.name) order by s.ord);
