@@ -222,6 +222,7 @@ class People(Reads):
             if r.finished_at < op.finished_before and (op.at is None or (r.finished_at, r.seq) > behind)
         ][: max(op.limit, 0)]
         old = [r for r in examined if r.place == "completed" and r.spec.type == op.type and r.result is not None]
+        old = [r for r in old if not self.is_wanted(r)]
         for r in old:
             r.result = None
         return ops.ResultsDropped(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.core.limits import Limit
-from fairlane.core.ops import ALL_TENANTS, GetWorkflow, PageWorkflows, only
+from fairlane.core.ops import ALL_TENANTS, DropResults, GetWorkflow, PageWorkflows, only
 from fairlane.core.workflows import GraphNode
 from tests.support.limits import unhold
 from tests.support.samples import completed, died, retried
@@ -430,6 +430,19 @@ def test_retention_keeps_what_an_unfinished_workflow_needs(scene: Scene) -> None
     assert scene.retain(finished_before=scene.now) == 2
     assert scene.run(GetWorkflow(scope=ALL_TENANTS, id=flow.id)) is None
     assert scene.run(PageWorkflows(scope=ALL_TENANTS)).workflows == ()
+
+
+def test_results_stay_while_other_nodes_may_need_them(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": ["a"]}).put()
+    flow.claim()
+    flow.complete("a", result="7")
+    scene.later(3600)
+    assert scene.run(DropResults(type="a", finished_before=scene.now)).dropped == 0
+    assert flow.results("a") == {"a": ("completed", "7")}
+    flow.run()
+    scene.later(3600)
+    assert scene.run(DropResults(type="a", finished_before=scene.now)).dropped == 1
+    assert flow.results("a") == {"a": ("completed", None)}
 
 
 class TestBatches:

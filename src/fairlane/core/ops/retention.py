@@ -75,7 +75,8 @@ class DropResults(Op[ResultsDropped], frozen=True, kw_only=True):
     """Remove the results of completed jobs of one type that finished before an instant; they stay completed.
 
     Examines completed and cancelled jobs of all types in the order (`finished_at`, seq), at most `limit`, behind
-    (`at`, `seq`) if that is given.
+    (`at`, `seq`) if that is given. Results of nodes stay while Retain would leave their jobs alone: others may wait
+    for them.
     """
 
     type: str

@@ -32,5 +32,7 @@ _PARTS = {
     "limits": ("waits", "attempts"),
     "signals": ("waits", "attempts"),
     "workflows": ("waits", "attempts", "nodes"),
+    "retention": ("wanted_results",),
+    "results": ("wanted_results",),
 }
 """What else stands between the prelude and a script."""

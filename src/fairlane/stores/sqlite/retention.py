@@ -118,12 +118,13 @@ def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
     return Forgotten(events=events, credentials=credentials, signals=signals)
 
 
-_EXAMINED = """
-select d.seq, d.finished_at, d.status = 'completed' and d.result is not null and j.type = ? from fairlane_done d
-join fairlane_job j on j.seq = d.seq
+_EXAMINED = f"""
+select d.seq, d.finished_at,
+  d.status = 'completed' and d.result is not null and j.type = ? and not {_IS_WANTED.format(seq="d.seq")}
+from fairlane_done d join fairlane_job j on j.seq = d.seq
 where d.status <> 'dead' and d.finished_at >= ? and (d.finished_at, d.seq) > (?, ?) and d.finished_at < ?
 order by d.finished_at, d.seq limit ?
-"""
+"""  # noqa: S608
 
 
 @change

@@ -20,7 +20,7 @@ for place = 1, #found, 2 do
 end
 local dropped = 0
 for _, job in ipairs(read_jobs(seqs)) do
-  if job and job.type == op.type and job.state.place == 'completed' then
+  if job and job.type == op.type and job.state.place == 'completed' and not is_wanted(job) then
     dropped = dropped + call('HDEL', facts_key(job), 'result')
   end
 end

@@ -6,18 +6,7 @@ local BODY = {idempotency = 17, correlation = 19, parent = 20} -- places in a bo
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
 local counts, drops, gone, fields = new_counts(), {}, {}, {}
-local seqs, last, tenants, workflows = {}, false, {}, {}
-
--- Results of nodes are wanted until their workflow has ended, and nothing dead of it can be tried again.
-local function is_wanted(job)
-  local id = job and job.dedup and job.dedup:match('^node:(%x+):')
-  if not id then return false end
-  if workflows[id] == nil then
-    local kept = call('HMGET', P .. 'workflow:' .. id, 'total', 'completed', 'cancelled', 'skipped')
-    workflows[id] = tonumber(kept[1] or 0) > (kept[2] or 0) + (kept[3] or 0) + (kept[4] or 0)
-  end
-  return workflows[id]
-end
+local seqs, last, tenants = {}, false, {}
 
 -- Forget the node of a removed job, and its workflow with the last of them.
 local function remove_node(workflow, n, seq)

@@ -116,7 +116,7 @@ $$;
 
 -- drop_results_v1: remove results of completed jobs of one type past their age; the jobs stay.
 -- role:   worker
--- uses:   done_finished, job_pkey
+-- uses:   done_finished, job_pkey; see is_wanted
 create or replace function drop_results_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -130,7 +130,9 @@ declare
   _answer  json;
 begin
   with examined as materialized (
-    select d.seq, d.finished_at, d.status = 'completed' and d.result is not null and j.type = _type as is_old
+    select d.seq, d.finished_at,
+           case when d.status = 'completed' and d.result is not null and j.type = _type then not is_wanted(d.seq)
+                else false end as is_old
     from done d join job j on j.seq = d.seq
     where d.finished_at < _before and d.status <> 'dead'
       and (_at is null or (d.finished_at, d.seq) > (_at, coalesce(_seq, -1)))
