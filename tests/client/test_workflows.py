@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, current_job
-from fairlane.errors import InvalidOption, InvalidState, JobFailed
+from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, JobFailed
 from fairlane.testing import run_due
 
 pytestmark = pytest.mark.requirement("L18")
@@ -111,6 +111,19 @@ def test_a_result_that_does_not_fit_the_parameter_is_refused_when_it_runs(shop: 
     assert (node.status, "user_id" in str(node.last_error)) == ("dead", True)
 
 
+@pytest.mark.parametrize("is_beside_one", [False, True])
+def test_data_that_looks_like_the_result_of_a_node_is_refused(shop: Shop, is_beside_one: bool) -> None:
+    flow = shop.app.workflow("forged")
+    secret = flow.add(shop.account.bind(1))
+    forged: Any = {"$fairlane.result": secret.name}
+    with pytest.raises(InvalidPayload, match=r'"\$fairlane\.result": a reserved key'):
+        flow.add(shop.report.bind([forged, secret.result] if is_beside_one else [forged]))  # type: ignore[list-item]
+    flow.add(shop.report.bind(['the "$fairlane.result": of a text']))
+    flow.enqueue()
+    run_due(shop.app)
+    assert shop.calls[-1] == ("report", ['the "$fairlane.result": of a text'])
+
+
 @pytest.mark.requirement("L16")
 def test_all_nodes_share_one_correlation_id(shop: Shop) -> None:
     handle = shop.app.chain(shop.account.bind(1), shop.account.bind(2)).enqueue()
@@ -152,6 +165,8 @@ def test_what_cannot_be_built_is_refused_with_the_reason(shop: Shop) -> None:
     other.add(shop.account.bind(2), name="x")
     with pytest.raises(InvalidWorkflow, match='two nodes are named "x"'):
         other.add(shop.account.bind(2), name="x")
+    with pytest.raises(InvalidOption, match=r"a call of a task: `task.bind\(…\)`"):
+        other.add(shop.account)  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="on_failure"):
         other.add(shop.account.bind(2), on_failure="ignore")  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="idempotency_key"):

@@ -95,6 +95,8 @@ class _Graph:
         *,
         everyone: bool = False,
     ) -> NodeRef[R]:
+        if not hasattr(bound, "options"):
+            raise InvalidOption("a node", bound, "a call of a task: `task.bind(…)`")
         if on_failure not in get_args(OnFailure):
             raise InvalidOption("on_failure", on_failure, f"one of {', '.join(get_args(OnFailure))}")
         for option in ("idempotency_key", "dedup_key", "conn"):

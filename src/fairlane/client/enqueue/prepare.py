@@ -26,12 +26,14 @@ from fairlane.core.payload.codec import encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import Router
 from fairlane.core.retry import Policy
+from fairlane.core.workflows import RESULT_KEY
 from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.task import Definition
 
 
+_RESULT = f'"{RESULT_KEY}":'.encode()
 _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
 """Placeholder for the job's own id, the default of correlation id and idempotency key."""
 
@@ -230,6 +232,8 @@ class Preparer:
         if problems := [problem.replace("$.", "", 1) for problem in problems]:
             raise InvalidPayload(task.name, problems)
         assert text is not None
+        if text.count(_RESULT) != (sum(1 for _ in result_names(args)) if has_results else 0):
+            raise InvalidPayload(task.name, [f'"{RESULT_KEY}": a reserved key: it stands for the result of a node'])
         policy = task.sensitive or self.settings.sensitive
         if policy != "allow":
             text, problems = self._without_secrets(text, policy)
