@@ -57,7 +57,7 @@ class Workflows:
             if node.gate is not None:
                 self.jobs[-1].place = "waiting"
             flow["nodes"].append(
-                {"name": node.name, "job": self.jobs[-1], "again": False, "seen": None}
+                {"name": node.name, "job": self.jobs[-1], "again": False, "seen": None, "skipped": False}
                 | {"gate": None if node.gate is None else first + node.gate}
                 | {"counts": [first + gate for gate in node.counts_for]}
             )
@@ -108,8 +108,7 @@ class Workflows:
             return "completed"
         if record.place == "dead" and letter != "discarded":
             return "dead"
-        gate = None if node["gate"] is None else flow["gates"][node["gate"]]
-        return "skipped" if gate and gate["state"] in ("skipping", "skipped") else "cancelled"
+        return "skipped" if node["skipped"] else "cancelled"
 
     def count_nodes(self, now):
         """After each operation: ends nobody has counted yet, and what they let go."""
@@ -183,6 +182,7 @@ class Workflows:
                         record.due = max(record.due, now)
                     else:
                         record.finish("cancelled", now)
+                        node["skipped"] = gate["state"] == "skipping"
                 if len(waiting) <= max(limit - moved, 0):
                     gate["state"] = DONE[gate["state"]]
                 moved += min(len(waiting), max(limit - moved, 0))
@@ -295,6 +295,15 @@ class Workflows:
             self._note(op, "workflow_cancel", flow["spec"].tenant, f"workflow:{op.id}", *status, now)
         return ops.WorkflowAct(workflow=self._read(flow), jobs=touched)
 
+    def _recount(self, flow, again):
+        gates = [workflows.Gate(n=n, **gate) for n, gate in enumerate(flow["gates"])]
+        counted = []
+        for node in flow["nodes"]:
+            is_new = any(node is one for one in again)
+            ended = None if is_new else self._ended(flow, node)
+            counted.append(workflows.CountedNode(tuple(node["counts"]), ended, node["again"] and not is_new))
+        return workflows.recount(gates, counted)
+
     def retryworkflow(self, op, now):
         flow = self._flow(op.id, op.scope)
         if flow is None:
@@ -306,6 +315,9 @@ class Workflows:
         ):
             return ops.WorkflowAct(refused="not_allowed", workflow=before)
         again = [(node, job_id) for node, job_id in asked if node["job"].is_finished]
+        anew = self._recount(flow, [node for node, _ in again])
+        if any(workflows.is_shut(anew, node["gate"]) for node, _ in again):
+            return ops.WorkflowAct(refused="not_allowed", workflow=before)
         for node, job_id in again:
             old = node["job"]
             if old.letter and old.letter["status"] == "pending_review":
@@ -322,12 +334,8 @@ class Workflows:
             self.last_seq += 1
             self.jobs.append(Record(spec, self.last_seq, "new", enqueued_at=now, first_due=now, due=now))
             node["job"], node["again"], node["seen"] = self.jobs[-1], False, None
-        gates = [workflows.Gate(n=n, **gate) for n, gate in enumerate(flow["gates"])]
-        counted = [
-            workflows.CountedNode(tuple(node["counts"]), self._ended(flow, node), node["again"])
-            for node in flow["nodes"]
-        ]
-        for gate in workflows.recount(gates, counted):
+            node["skipped"] = False
+        for gate in anew:
             flow["gates"][gate.n] |= {"waits": gate.waits, "failed": gate.failed, "state": gate.state}
         for node in flow["nodes"]:
             is_free = node["gate"] is None or flow["gates"][node["gate"]]["state"] == "open"

@@ -191,6 +191,25 @@ def test_a_cancelled_workflow_runs_nothing_more(shop: Shop) -> None:
     assert [value for _, value in shop.calls] == [1, 2]
 
 
+def test_a_retry_leaves_alone_what_waits_for_a_node_that_was_not_needed(shop: Shop) -> None:
+    flow = shop.app.workflow("order")
+    pay = flow.add(shop.account.bind(1))
+    ship = flow.add(shop.mail.bind(pay.result, kind="ship"))
+    refund = flow.add(shop.text.bind("refund"), after=[pay], on_failure="compensate")
+    flow.add(shop.text.bind("tell"), after=[refund, ship])
+    handle = flow.enqueue()
+    shop.fails = {"mail"}
+    run_due(shop.app)
+    assert (handle.status().tally.dead, handle.status().tally.skipped) == (1, 2)
+    shop.fails = set()
+    assert handle.retry().status == "running"
+    run_due(shop.app)
+    assert [task for task, _ in shop.calls] == ["account", "mail", "mail"]
+    assert handle.status().status == "completed"
+    with pytest.raises(InvalidState):
+        handle.retry(from_=refund)
+
+
 def test_workflows_are_listed_and_drawn(shop: Shop) -> None:
     handle = shop.app.chain(shop.account.bind(1), shop.account.bind(2), name="two").enqueue()
     page = shop.app.workflows.list(name="two")

@@ -330,6 +330,64 @@ def test_what_runs_cannot_be_retried(scene: Scene) -> None:
     assert flow.retry("a").refused == "not_allowed"
 
 
+SAGA = {"pay": [], "refund": (["pay"], "compensate"), "tell": ["refund"]}
+
+
+@pytest.mark.parametrize("names", [("refund",), ("refund", "tell"), ("tell",)])
+def test_what_was_not_needed_cannot_be_retried_alone(scene: Scene, names: tuple[str, ...]) -> None:
+    flow = Flow(scene, SAGA).put()
+    assert flow.run() == ["pay"]
+    gates = flow.gates()
+    assert flow.retry_only(*names).refused == "not_allowed"
+    assert (flow.gates(), flow.figures, flow.status) == (gates, (0, 0, 1, 0, 0, 2), "completed")
+
+
+def test_a_node_is_not_retried_behind_a_parent_that_stays_cancelled(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": [], "c": ["a", "b"]}).put()
+    scene.cancel(flow.job("a"))
+    assert flow.run() == ["b"]
+    gates = flow.gates()
+    assert flow.retry("b").refused == "not_allowed"
+    assert (flow.gates(), flow.figures) == (gates, (0, 0, 1, 0, 2, 0))
+    assert flow.retry("a").jobs == 2
+    assert flow.run() == ["a", "c"]
+    assert (flow.status, flow.figures) == ("completed", (0, 0, 3, 0, 0, 0))
+
+
+def test_a_node_cancelled_before_its_gate_skips_stays_cancelled(scene: Scene) -> None:
+    flow = Flow(scene, SAGA).put()
+    scene.cancel(flow.job("refund"))
+    assert flow.run() == ["pay"]
+    assert (flow.status, flow.figures) == ("cancelled", (0, 0, 1, 0, 2, 0))
+    assert flow.retry("pay").jobs == 3
+    assert flow.figures == (2, 1, 0, 0, 0, 0)
+    assert flow.run() == ["pay"]
+    assert (flow.status, flow.figures) == ("completed", (0, 0, 1, 0, 0, 2))
+
+
+def test_a_discarded_letter_behind_a_skipped_gate_counts_as_cancelled(scene: Scene) -> None:
+    flow = Flow(scene, SAGA).put()
+    letter = flow.letter("refund")
+    scene.bury(flow.job("refund"))
+    assert flow.run() == ["pay"]
+    scene.discard(letter)
+    assert flow.figures == (0, 0, 1, 0, 2, 0)
+    assert flow.retry("pay").jobs == 3
+    assert flow.figures == (2, 1, 0, 0, 0, 0)
+
+
+def test_what_was_skipped_stays_so_when_only_its_parent_runs_again(scene: Scene) -> None:
+    flow = Flow(scene, SAGA).put()
+    flow.run()
+    assert flow.retry_only("pay").jobs == 1
+    assert flow.figures == (0, 1, 0, 0, 0, 2)
+    flow.claim()
+    flow.die("pay")
+    assert flow.figures == (0, 0, 0, 1, 0, 2)
+    assert flow.retry("pay").jobs == 3
+    assert flow.figures == (2, 1, 0, 0, 0, 0)
+
+
 def test_a_running_node_adds_nodes_behind_itself(scene: Scene) -> None:
     flow = Flow(scene, {"a": [], "z": ["a"]}).put()
     flow.claim()

@@ -27,6 +27,7 @@ from fairlane.core.ops import (
 from fairlane.core.workflows import (
     NODE_HEADER,
     WORKFLOW_HEADER,
+    Gate,
     GraphNode,
     Node,
     OnFailure,
@@ -142,10 +143,12 @@ class Flow:
         return self.scene.run(CancelWorkflow(scope=scope, id=self.id, by="ada"))
 
     def retry(self, *names: str) -> WorkflowAct:
-        nodes = self.nodes()
-        gates = self.scene.run(ListGates(scope=ALL_TENANTS, workflow=self.id)).gates
-        again = descendants(parents_of(nodes, gates), names)
-        listed = tuple((node.name, self.scene.making.job_id()) for node in nodes if node.name in again)
+        """These and all that wait for them."""
+        return self.retry_only(*descendants(parents_of(self.nodes(), self.gates()), names))
+
+    def retry_only(self, *names: str) -> WorkflowAct:
+        again = [node.name for node in self.nodes() if node.name in names]
+        listed = tuple((name, self.scene.making.job_id()) for name in again)
         return self.scene.run(RetryWorkflow(scope=ALL_TENANTS, id=self.id, by="ada", again=listed))
 
     def see(self, scope: Scope = ALL_TENANTS) -> WorkflowDetail:
@@ -172,6 +175,9 @@ class Flow:
             if page.next is None:
                 return found
             after = page.next
+
+    def gates(self) -> tuple[Gate, ...]:
+        return self.scene.run(ListGates(scope=ALL_TENANTS, workflow=self.id)).gates
 
     def statuses(self) -> dict[str, str]:
         return {node.name: "waiting" if node.waiting else node.status for node in self.nodes()}

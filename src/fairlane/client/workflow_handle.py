@@ -85,6 +85,12 @@ def retry_nodes(
     while more := {parent for name in names for parent in parents[name]} & failed - names:
         names |= more
     again = descendants(parents, names)
+    # Behind a parent that stays cancelled or skipped they stay as they are.
+    unfit = {node.name for node in nodes if node.status in ("dead", "cancelled")}
+    shut = {gate.n for gate in gates if gate.opens == "completed" and gate.state not in ("waiting", "opening", "open")}
+    behind = {node.name for node in nodes if node.gate in shut} - names
+    while left := {name for name in again & behind if (unfit - again).intersection(parents[name])}:
+        again -= left
     listed = tuple((node.name, runtime.new_job_id()) for node in nodes if node.name in again)
     act = yield from ask(RetryWorkflow(scope=in_scope(None), id=workflow, again=listed, **audited(about)))
     return workflow_of(act, "retry", workflow)

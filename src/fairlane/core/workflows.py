@@ -348,6 +348,11 @@ def recount(gates: Sequence[Gate], nodes: Iterable[CountedNode]) -> list[Gate]:
     return found
 
 
+def is_shut(gates: Sequence[Gate], n: int | None) -> bool:
+    """Whether the gate of this number lets nobody go, whatever still ends. `gates`: all, as `recount` leaves them."""
+    return n is not None and gates[n].state in ("closed", "skipped")
+
+
 def descendants(parents: Mapping[str, Sequence[str]], first: Iterable[str]) -> set[str]:
     """These nodes, and all that wait for them."""
     children: dict[str, list[str]] = {}

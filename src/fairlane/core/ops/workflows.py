@@ -10,7 +10,8 @@ in the same commit:
 
 A gate that has counted all it waits for opens: its nodes leave `held` and are ready, or scheduled if their own run-at
 is still to come. One that closes ends its nodes as cancelled (skipped, if it opens `failed` and nothing has), which
-counts for the gates behind them in turn. One commit moves up to RELEASE_LIMIT nodes; `Advance` moves the rest.
+counts for the gates behind them in turn. A node that had ended before stays what it was: cancelled, not skipped.
+One commit moves up to RELEASE_LIMIT nodes; `Advance` moves the rest.
 
 Dead letters: a dead node that is reprocessed lives on as the new job, held if its gate is not open; reprocessing is not
 allowed while another job of the node is unfinished or completed. Its first end stays counted where ends count.
@@ -195,9 +196,10 @@ class RetryWorkflow(Act[WorkflowAct], frozen=True, kw_only=True):
     nodes that wait for them.
 
     Not allowed while a node of `again` is ready, scheduled or leased, or where one does not exist; a node that waits
-    stays as it is. What their ends counted is taken back from the gates, which wait again. New jobs are as by
-    Reprocess, without keys, `created_by` = by; dead letters of theirs that are pending become `retried`. Audit:
-    `workflow_retry`, as for a cancel, with {"status", "jobs"} after.
+    stays as it is. What their ends counted is taken back from the gates, which wait again. Not allowed, either, where
+    the gate of one that has ended stays closed or skipped by how other nodes ended: its new job would wait for ever.
+    New jobs are as by Reprocess, without keys, `created_by` = by; dead letters of theirs that are pending become
+    `retried`. Audit: `workflow_retry`, as for a cancel, with {"status", "jobs"} after.
     """
 
     scope: Scope

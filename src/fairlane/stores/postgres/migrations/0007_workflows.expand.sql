@@ -24,6 +24,7 @@ create table node (
   seq         bigint not null,    -- of the job that stands for it now
   gate        integer,            -- that it waits behind
   again       boolean not null default false,  -- its first end is counted, and its job is another one since
+  skipped     boolean not null default false,  -- its gate ended it, unneeded
   name        text collate "C" not null,
   counts_for  integer[] not null,
   primary key (workflow, n)

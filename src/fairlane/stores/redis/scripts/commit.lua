@@ -100,6 +100,7 @@ functions.replace_job = function(id, n, seq, again)
   local flow = flow_of(id)
   local node = load(flow, 'nodes', {n})[n]
   node.seq, node.again = seq == 0 and tonumber(call('HGET', META, 'seq')) or seq, again or nil
+  node.skipped = nil
   change(flow, 'nodes', n)
   return 1
 end

@@ -1,7 +1,7 @@
 -- Nodes of workflows and the gates they wait behind. `workflow:<id>` has the words and figures of one, `nodes:<id>` and
 -- `gates:<id>` its parts by number, `behind:<id>` the numbers of the nodes behind each gate.
 --
--- node   {name, seq, gate, counts, again}
+-- node   {name, seq, gate, counts, again, skipped}
 -- gate   {opens, waits, failed, counts_for, everyone, state, reached}
 
 local RELEASE_LIMIT = 1000
@@ -70,7 +70,7 @@ local function node_waits(n, gate)
 end
 
 -- How a node stands: nil while it has not ended.
-local function end_of(job, gate)
+local function end_of(job, node)
   local place = job.state.place
   if not FINISHED[place] then return nil end
   if place == 'dead' then
@@ -80,8 +80,7 @@ local function end_of(job, gate)
     if status ~= 'discarded' then return 'dead' end
     place = 'cancelled'
   end
-  if place == 'cancelled' and gate and (gate.state == 'skipping' or gate.state == 'skipped') then return 'skipped' end
-  return place
+  return node.skipped and 'skipped' or place
 end
 
 local function count_of(counts, gate)
@@ -128,7 +127,7 @@ local function move_nodes(flow, n, state, now, limit)
   local nodes, seqs = load(flow, 'nodes', wanted), {}
   for place, node in ipairs(wanted) do seqs[place] = nodes[node].seq end
   local moved = 0
-  for _, job in ipairs(read_jobs(seqs)) do
+  for place, job in ipairs(read_jobs(seqs)) do
     if job and job.state.place == 'waiting' then
       moved = moved + 1
       if state == 'opening' then
@@ -138,6 +137,10 @@ local function move_nodes(flow, n, state, now, limit)
         let_go = let_go or due <= now
       else
         finish(job, 'cancelled', now, {}, nil)
+        if state == 'skipping' then
+          nodes[wanted[place]].skipped = true
+          change(flow, 'nodes', wanted[place])
+        end
       end
     end
   end
@@ -214,7 +217,7 @@ local function end_nodes(now, limit)
         local node = flow.nodes[n]
         if node and node.seq == job.seq then
           local gate = node.gate and flow.gates[node.gate]
-          local status = job.state.place == 'dead' and 'dead' or end_of(job, gate)
+          local status = job.state.place == 'dead' and 'dead' or end_of(job, node)
           figure(flow, status, 1)
           if node_waits(n, gate) then figure(flow, 'waiting', -1) end
           count_end(counts, node.counts, status, node.again)

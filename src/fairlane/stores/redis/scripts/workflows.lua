@@ -165,7 +165,7 @@ local function extend(now)
     local node, gate = flow.nodes[parents[place]], first_gate + pair[2]
     node.counts[#node.counts + 1] = gate
     change(flow, 'nodes', parents[place])
-    local status = end_of(read_job(node.seq), node.gate and flow.gates[node.gate])
+    local status = end_of(read_job(node.seq), node)
     if status or node.again then count_end(counts, {gate}, status or 'dead', false) end
   end
   write_flows()

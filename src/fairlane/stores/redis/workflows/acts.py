@@ -7,7 +7,7 @@ import msgspec
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import CancelWorkflow, RetryWorkflow, WorkflowAct
-from fairlane.core.workflows import CountedNode, NodeEnd, Tally, recount, status_of
+from fairlane.core.workflows import CountedNode, NodeEnd, Tally, is_shut, recount, status_of
 from fairlane.stores.instants import from_us
 from fairlane.stores.redis.jobs.records import KeptJob, job_of
 from fairlane.stores.redis.states import FINISHED, new_job, node_field, read_letter
@@ -60,7 +60,7 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
         return WorkflowAct(refused="not_allowed", workflow=workflow)
     asked = {numbers[name]: job_id for name, job_id in op.again}
     kept = {n: jobs[Seq(node.seq)] for n, node in nodes.items()}
-    ends = {n: _end(kept[n], None if node.gate is None else gates[node.gate].state) for n, node in nodes.items()}
+    ends = {n: _end(kept[n], skipped=node.skipped) for n, node in nodes.items()}
     if any(ends[n] is None and kept[n].state.place != "waiting" for n in asked):
         return WorkflowAct(refused="not_allowed", workflow=workflow)
     again = {n: job_id for n, job_id in asked.items() if ends[n] is not None}
@@ -68,7 +68,9 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
         CountedNode(node.counts_for, None if n in again else ends[n], bool(node.again) and n not in again)
         for n, node in nodes.items()
     ]
-    after = {gate.n: gate for gate in recount(list(gates.values()), counted)}
+    after = recount(list(gates.values()), counted)
+    if any(is_shut(after, nodes[n].gate) for n in again):
+        return WorkflowAct(refused="not_allowed", workflow=workflow)
     figures = msgspec.structs.asdict(workflow.tally)
     for n, job_id in again.items():
         node, dead = nodes[n], kept[n]
@@ -87,7 +89,7 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
             work.do("ZREM", f"letters:{letter.status}", dead.seq)
             work.do("ZADD", "letters:retried", dead.seq, dead.seq)
             work.do("ZADD", "closed", work.now, f"{dead.seq:016d}")
-    for n, gate in after.items():
+    for n, gate in enumerate(after):
         if gate != gates[n]:
             words = {name: value for name, value in msgspec.structs.asdict(gate).items() if name != "n" and value}
             frees = gate.state == "open" and gate.counts_for is None
@@ -102,7 +104,7 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
     return WorkflowAct(workflow=now, jobs=len(again))
 
 
-def _end(kept: KeptJob, gate_state: str | None) -> NodeEnd | None:
+def _end(kept: KeptJob, *, skipped: bool) -> NodeEnd | None:
     """How a node has ended, with what people did about it."""
     place = kept.state.place
     if place not in FINISHED:
@@ -112,7 +114,7 @@ def _end(kept: KeptJob, gate_state: str | None) -> NodeEnd | None:
         return "completed"
     if place == "dead" and letter != "discarded":
         return "dead"
-    return "skipped" if gate_state in ("skipping", "skipped") else "cancelled"
+    return "skipped" if skipped else "cancelled"
 
 
 def _like(kept: KeptJob, job_id: JobId, by: str) -> JobSpec:

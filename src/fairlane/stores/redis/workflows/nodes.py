@@ -22,6 +22,8 @@ class KeptNode(Struct, frozen=True, kw_only=True):
     counts: list[int] | dict[str, int] = []
     """Lua knows no empty list: it writes an empty table."""
     again: bool | None = None
+    skipped: bool = False
+    """Its gate ended it, unneeded."""
 
     @property
     def counts_for(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ create unique index fairlane_workflow_key on fairlane_workflow (tenant, idempote
 create index fairlane_workflow_tenant on fairlane_workflow (tenant);
 
 -- workflow: its seq. seq: of the job that stands for the node now. counts_for: a JSON list of gates.
--- again: its first end is counted already, and its job is another one since.
+-- again: its first end is counted already, and its job is another one since. skipped: its gate ended it, unneeded.
 create table fairlane_node (
   workflow    integer not null,
   n           integer not null,
@@ -28,6 +28,7 @@ create table fairlane_node (
   gate        integer,
   counts_for  text not null,
   again       integer not null default 0,
+  skipped     integer not null default 0,
   primary key (workflow, n)
 ) without rowid;
 create unique index fairlane_node_seq on fairlane_node (seq);

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from fairlane.core.ops import CancelWorkflow, RetryWorkflow, WorkflowAct
-from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, NodeEnd, Workflow, recount
+from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, Gate, NodeEnd, Workflow, is_shut, recount
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import EndedJob, finish
@@ -41,8 +42,8 @@ update fairlane_lease set cancel_requested = 1 where not cancel_requested
   and seq in (select seq from fairlane_node where workflow = ?) returning 1
 """
 _NODE = """
-select n.workflow, n.n, n.seq, n.gate, n.counts_for, n.again, d.status, d.status is null and h.seq is null, l.status,
-  g.state, g.reached, g.waits
+select n.workflow, n.n, n.seq, n.gate, n.counts_for, n.again, n.skipped, d.status,
+  d.status is null and h.seq is null, l.status, g.state, g.reached
 from fairlane_node n left join fairlane_done d on d.seq = n.seq left join fairlane_dead_letter l on l.seq = n.seq
 left join fairlane_held h on h.seq = n.seq and h.queue = ''
 left join fairlane_gate g on g.workflow = n.workflow and g.n = n.gate
@@ -63,7 +64,7 @@ _RETRIED = """
 update fairlane_dead_letter set status = 'retried', closed_by = ?, closed_at = ?, notes = ?, reprocessed_as = ?,
   reprocess_count = reprocess_count + 1 where seq = ? and status = 'pending_review'
 """
-_REPLACE = "update fairlane_node set seq = ?, again = ? where workflow = ? and n = ?"
+_REPLACE = "update fairlane_node set seq = ?, again = ?, skipped = 0 where workflow = ? and n = ?"
 
 
 class NodeState(NamedTuple):
@@ -73,13 +74,13 @@ class NodeState(NamedTuple):
     gate: int | None
     counts_for: str
     again: int
+    skipped: int
     status: str | None
     """How its job ended; None: it has not."""
     live: int
     letter: str | None
     gate_state: str | None
     reached: int
-    gate_waits: int | None
 
     @property
     def may_start(self) -> bool:
@@ -87,7 +88,7 @@ class NodeState(NamedTuple):
 
     @property
     def settled(self) -> NodeEnd:
-        return settled_as(self.status or "", self.letter, self.gate_state)
+        return settled_as(self.status or "", self.letter, self.skipped)
 
 
 @change
@@ -143,6 +144,10 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
     if len(nodes) < len(op.again) or not nodes or any(node.live for node in nodes):
         return WorkflowAct(refused="not_allowed", workflow=before)
     ended = [(node, job_id) for node, (_, job_id) in zip(nodes, op.again, strict=True) if node.status is not None]
+    gates = read_all_gates(tx, workflow)
+    anew = count_anew(tx, workflow, gates, {node.n for node, _ in ended})
+    if any(is_shut(anew, node.gate) for node, _ in ended):
+        return WorkflowAct(refused="not_allowed", workflow=before)
     tallies, queues = Tallies(), set[str]()
     for node, job_id in ended:
         tallies.add(workflow, node.n, node.settled, -1)
@@ -150,7 +155,7 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
         tx.db.execute(_RETRIED, (op.by, tx.now, op.notes, job_id.bytes, node.seq))
         tx.db.execute(_REPLACE, (seq, 0, workflow, node.n))
         queues.add(queue)
-    count_anew(tx, workflow)
+    set_gates(tx, workflow, [new for old, new in zip(gates, anew, strict=True) if new != old])
     for node, _ in ended:
         now = _node(tx, "n.workflow = ? and n.n = ?", (workflow, node.n))
         if now.may_start:
@@ -166,15 +171,18 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
     return WorkflowAct(workflow=after, jobs=len(ended))
 
 
-def count_anew(tx: Transaction, workflow: int) -> None:
-    """Set every gate by how the nodes stand."""
-    found = [NodeState._make(row) for row in tx.db.execute(f"{_NODE} where n.workflow = ?", (workflow,))]
-    counted = [
-        CountedNode(tuple(read_gates(node.counts_for)), None if node.status is None else node.settled, bool(node.again))
-        for node in found
-    ]
-    gates = read_all_gates(tx, workflow)
-    changed = [new for old, new in zip(gates, recount(gates, counted), strict=True) if new != old]
+def count_anew(tx: Transaction, workflow: int, gates: Sequence[Gate], again: set[int]) -> list[Gate]:
+    """Every gate by how the nodes stand, once those of `again` have not ended."""
+    counted: list[CountedNode] = []
+    for row in tx.db.execute(f"{_NODE} where n.workflow = ?", (workflow,)):
+        node = NodeState._make(row)
+        is_new = node.n in again
+        ended = None if is_new or node.status is None else node.settled
+        counted.append(CountedNode(tuple(read_gates(node.counts_for)), ended, bool(node.again) and not is_new))
+    return recount(gates, counted)
+
+
+def set_gates(tx: Transaction, workflow: int, changed: Sequence[Gate]) -> None:
     tx.db.executemany(
         "update fairlane_gate set waits = ?, failed = ?, state = ?, reached = -1 where workflow = ? and n = ?",
         [(gate.waits, gate.failed, gate.state, workflow, gate.n) for gate in changed],

@@ -35,9 +35,8 @@ _NUMBERS = "select nodes, gates, cancelled_at from fairlane_workflow where seq =
 _EVERYONE = "select n, state from fairlane_gate where workflow = ? and everyone order by n"
 _JOIN = "update fairlane_gate set waits = waits + ? where workflow = ? and n = ?"
 _PARENT = """
-select n.n, n.counts_for, n.again, d.status, l.status, g.state from fairlane_node n
+select n.n, n.counts_for, n.again, n.skipped, d.status, l.status from fairlane_node n
 left join fairlane_done d on d.seq = n.seq left join fairlane_dead_letter l on l.seq = n.seq
-left join fairlane_gate g on g.workflow = n.workflow and g.n = n.gate
 where n.workflow = ? and n.name = ?
 """
 _HOLDS = "select 1 from fairlane_lease where seq = ? and attempt = ?"
@@ -115,24 +114,24 @@ def extend_workflow(tx: Transaction, op: AddNodes) -> NodesAdded:
         tx.db.execute(_JOIN, (len(new), workflow, n))
     add_nodes(tx, workflow, [op.jobs[i] for i in new], [op.nodes[i] for i in new], (nodes, gates), set(), joins)
     ends = NodeEnds()
-    for [(n, counts_for, again, status, letter, gate_state)], (_, gate) in zip(parents, op.behind, strict=True):
+    for [(n, counts_for, again, skipped, status, letter)], (_, gate) in zip(parents, op.behind, strict=True):
         counted = as_list([*read_gates(counts_for), gates + gate])
         tx.db.execute("update fairlane_node set counts_for = ? where workflow = ? and n = ?", (counted, workflow, n))
         if status is not None or again:  # tried again: its first end counts
-            ends.add(workflow, [gates + gate], settled_as(status or "dead", letter, gate_state), again=False)
+            ends.add(workflow, [gates + gate], settled_as(status or "dead", letter, skipped), again=False)
     queues = {op.jobs[place].queue for place in new if op.nodes[place].gate is None}
     count_ends(tx, ends, len(new))
     tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues))
     return NodesAdded(added=len(new))
 
 
-def settled_as(status: str, letter: str | None, gate_state: str | None) -> NodeEnd:
+def settled_as(status: str, letter: str | None, skipped: int) -> NodeEnd:
     """How the end of a node counts, with what people did about it."""
     if status == "completed" or letter == "resolved":
         return "completed"
     if status == "dead" and letter != "discarded":
         return "dead"
-    return "skipped" if gate_state in ("skipping", "skipped") else "cancelled"
+    return "skipped" if skipped else "cancelled"
 
 
 def add_gates(tx: Transaction, workflow: int, gates: Sequence[GateSpec], first: int) -> None:

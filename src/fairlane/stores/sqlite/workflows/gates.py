@@ -14,7 +14,7 @@ from fairlane.stores.sqlite.facts import Counters, EndedJob, WaitingJob, finish,
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 _ENDED = """
-select n.workflow, n.n, n.gate, n.counts_for, n.again, d.status, g.state, g.reached
+select n.workflow, n.n, n.gate, n.counts_for, n.again, iif(n.skipped, 'skipped', d.status), g.state, g.reached
 from json_each(?) c cross join fairlane_node n on n.seq = c.value cross join fairlane_done d on d.seq = n.seq
 left join fairlane_gate g on g.workflow = n.workflow and g.n = n.gate
 """
@@ -28,6 +28,7 @@ cross join fairlane_job j on j.seq = n.seq
 where n.workflow = ? and n.gate = ? and n.n > ? order by n.n limit ?
 """
 _UNHOLD = "delete from fairlane_held where seq in (select value from json_each(?))"
+_SKIP = "update fairlane_node set skipped = 1 where seq in (select value from json_each(?))"
 _MOVED = "update fairlane_gate set state = ?, reached = ? where workflow = ? and n = ?"
 _MOVING = """
 select workflow, n, state, reached from fairlane_gate where state in ('opening', 'closing', 'skipping')
@@ -113,7 +114,6 @@ def end_nodes(tx: Transaction, limit: int = RELEASE_LIMIT) -> int:
             continue
         ends, tallies = NodeEnds(), Tallies()
         for workflow, n, gate, counts_for, again, status, state, reached in rows:
-            status = "skipped" if status == "cancelled" and state in ("skipping", "skipped") else status
             ends.add(workflow, read_gates(counts_for), status, again=bool(again))
             tallies.add(workflow, n, status, 1)
             if gate is not None and is_waiting(n, state, reached):
@@ -176,7 +176,10 @@ def move_nodes(
         tx.db.execute(_MOVED, (state if has_more else DONE[state], now[-1][0] if now else reached, *name))
     if not now:
         return 0
-    tx.db.execute(_UNHOLD, (as_list([seq for _, seq, _ in now]),))
+    listed = as_list([seq for _, seq, _ in now])
+    tx.db.execute(_UNHOLD, (listed,))
+    if state == "skipping":
+        tx.db.execute(_SKIP, (listed,))
     if state == "opening":
         due = [WaitingJob(seq, tx.now, UNTRIED) for _, seq, due_at in now if due_at <= tx.now]
         make_ready(tx, due)

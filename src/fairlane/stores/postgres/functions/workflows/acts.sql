@@ -115,18 +115,18 @@ begin
 end
 $$;
 
--- recount: set every gate of a workflow by how its nodes stand.
+-- recount: set every gate of a workflow by how its nodes stand, once those of `_again` have not ended.
 -- guard:  the caller has locked the gates
 -- uses:   node_pkey, gate_pkey, done_pkey, dead_letter_pkey
-create or replace function recount(_workflow bigint) returns void
+create or replace function recount(_workflow bigint, _again integer[]) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
   with stands as (
-    select n.counts_for, n.again, node_end(d.status, l.status, g.state) as ended
+    select n.counts_for, n.again and n.n <> all(_again) as again,
+           case when n.n <> all(_again) then node_end(d.status, l.status, n.skipped) end as ended
     from node n left join done d on d.seq = n.seq left join dead_letter l on l.seq = n.seq
-    left join gate g on g.workflow = n.workflow and g.n = n.gate
     where n.workflow = _workflow
   ), direct as (
     select c.gate, count(*) as members, count(*) filter (where s.ended = 'completed') as completed,
@@ -191,12 +191,11 @@ begin
   _before := (select status from workflow_record where seq = _w.seq);
   perform from gate where workflow = _w.seq order by n for update;
   _again := array(
-    select (n.n, n.seq, 0, (a.value->>1)::uuid, d.seq is not null, node_end(d.status, l.status, g.state),
+    select (n.n, n.seq, 0, (a.value->>1)::uuid, d.seq is not null, node_end(d.status, l.status, n.skipped),
             h.seq is not null)::node_again
     from json_array_elements(_op->'again') a (value)
     left join node n on n.workflow = _w.seq and n.name = a.value->>0
     left join done d on d.seq = n.seq left join dead_letter l on l.seq = n.seq
-    left join gate g on g.workflow = n.workflow and g.n = n.gate
     left join held h on h.seq = n.seq and h.queue = '');
   if _again = '{}' or exists (select from unnest(_again) a where a.n is null or not (a.has_ended or a.waits)) then
     return workflow_act('not_allowed', _w.seq, 0);
@@ -204,6 +203,17 @@ begin
   _again := array(
     select (a.n, a.old, nextval(pg_get_serial_sequence('job', 'seq')), a.id, true, a.ended, false)::node_again
     from unnest(_again) a where a.has_ended);
+  begin
+    perform recount(_w.seq, array(select a.n from unnest(_again) a));
+    if exists (
+      select from unnest(_again) a join node n on n.workflow = _w.seq and n.n = a.n
+      join gate g on g.workflow = n.workflow and g.n = n.gate where g.state in ('closed', 'skipped')
+    ) then
+      raise exception using errcode = 'FL001';  -- the gates stay as they were
+    end if;
+  exception when sqlstate 'FL001' then
+    return workflow_act('not_allowed', _w.seq, 0);
+  end;
   insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
                    category, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
   select a.seq, a.id, j.type, j.tenant, j.queue, j.band, j.rank, j.payload, j.payload_version, j.max_attempts,
@@ -212,8 +222,8 @@ begin
   update dead_letter d set status = 'retried', closed_by = _by, closed_at = _now, notes = _op->>'notes',
     reprocessed_as = a.id, reprocess_count = d.reprocess_count + 1
   from unnest(_again) a where d.seq = a.old and d.status = 'pending_review';
-  update node n set seq = a.seq, again = false from unnest(_again) a where n.workflow = _w.seq and n.n = a.n;
-  perform recount(_w.seq);
+  update node n set seq = a.seq, again = false, skipped = false
+  from unnest(_again) a where n.workflow = _w.seq and n.n = a.n;
   _changes := array(
     select (_w.seq, a.n >> 6, 0, -count(*) filter (where a.ended = 'completed'),
             -count(*) filter (where a.ended = 'dead'), -count(*) filter (where a.ended = 'cancelled'),

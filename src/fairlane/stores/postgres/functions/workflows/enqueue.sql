@@ -154,12 +154,12 @@ end
 $$;
 
 -- node_end: how the end of a node counts, with what people did about it; null: it has not ended.
-create or replace function node_end(_status text, _letter text, _gate_state text) returns text
+create or replace function node_end(_status text, _letter text, _skipped boolean) returns text
 language sql immutable parallel safe
 return case when _status is null then null
             when _status = 'completed' or _letter = 'resolved' then 'completed'
             when _status = 'dead' and _letter is distinct from 'discarded' then 'dead'
-            when _gate_state in ('skipping', 'skipped') then 'skipped' else 'cancelled' end;
+            when _skipped then 'skipped' else 'cancelled' end;
 
 -- hold_still: lock an unfinished job where it is, so that it cannot end before we commit. False: it has ended.
 -- uses:   lease_pkey, ready_pkey, scheduled_pkey, held_pkey, done_pkey
@@ -258,8 +258,8 @@ begin
     perform hold_still(_p.seq);
     update node set counts_for = counts_for || _p.gate where workflow = _w.seq and n = _p.n returning * into _n;
     _ended := (
-      select node_end(d.status, l.status, g.state) from done d left join dead_letter l on l.seq = d.seq
-      left join gate g on g.workflow = _w.seq and g.n = _n.gate where d.seq = _n.seq);
+      select node_end(d.status, l.status, _n.skipped) from done d left join dead_letter l on l.seq = d.seq
+      where d.seq = _n.seq);
     if _n.again then
       _ended := coalesce(_ended, 'dead');  -- tried again: its first end counts
     end if;

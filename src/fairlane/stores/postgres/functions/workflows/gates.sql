@@ -35,8 +35,7 @@ begin
   while _seqs <> '{}' loop
     with ended as materialized (
       select n.workflow, n.n, n.counts_for, n.again,
-             case when d.status = 'cancelled' and g.state in ('skipping', 'skipped') then 'skipped' else d.status end
-               as status,
+             case when n.skipped then 'skipped' else d.status end as status,
              n.gate is not null and g.state <> 'open' and (g.state <> 'opening' or n.n > g.reached) as waited
       from unnest(_seqs) s (seq) join node n on n.seq = s.seq join done d on d.seq = s.seq
       left join gate g on g.workflow = n.workflow and g.n = n.gate
@@ -199,6 +198,8 @@ begin
   ), gone as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes)
     select seq, 'cancelled', _now, due_at, 0, 0, 0 from placed where state <> 'opening'
+  ), skipped as (
+    update node n set skipped = true from placed p where p.state = 'skipping' and n.workflow = p.workflow and n.n = p.n
   )
   select (select count(*) from placed),
          array(select seq from placed where state <> 'opening'),
