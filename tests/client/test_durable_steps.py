@@ -131,6 +131,32 @@ def test_a_job_does_not_sleep_while_a_step_side_by_side_still_runs(app: Fairlane
     assert till.done == ["begin", "end"]
 
 
+def test_a_second_step_in_a_branch_is_refused_before_the_job_continues(app: Fairlane, till: Till) -> None:
+    async def charge(cents: int) -> None:
+        await asyncio.sleep(0.01)
+        till.charge(cents)
+
+    @app.task
+    async def order(steps: int) -> int:
+        async def branch(cents: int) -> int:
+            for _ in range(steps):
+                await astep("charge", charge, cents)
+            return cents
+
+        first = await asyncio.gather(branch(1), branch(2), astep("three", charge, 3))
+        for _ in range(2):
+            await branch(4)  # by itself again
+        await asyncio.shield(branch(5))
+        if current_job().attempt == 1:
+            raise ConnectionError
+        return first[0]
+
+    one, two = order.enqueue(1), order.enqueue(2)
+    assert kinds(app) == [Retried, Completed, Died]
+    assert (one.result(), two.status()) == (1, "dead")
+    assert "side by side" in str(two.job().last_error)
+
+
 @dataclass
 class Receipt:
     number: int

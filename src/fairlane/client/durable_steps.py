@@ -73,8 +73,10 @@ class StepLog:
         self._last = 0
         self._lock = threading.Lock()
         self._suspended: Suspended | None = None
-        self._calls: set[asyncio.Future[None]] = set()
-        """Of steps that run now on the event loop."""
+        self._calls: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
+        """Of steps that run now on the event loop: the coroutine that called one and runs it itself."""
+        self._branches: set[asyncio.Task[Any]] = set()
+        """Coroutines that have made steps side by side with others."""
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -85,6 +87,8 @@ class StepLog:
         if (outer := _in_step.get()) is not None:
             raise InvalidOption("step", outer, "no other step inside it: a recorded step is not entered again")
         self._check()
+        if self._calls or self._branches:
+            self._check_branch()
         with self._lock:
             self._last += 1
             if self._last > MAX_STEPS:
@@ -96,18 +100,32 @@ class StepLog:
             raise self._suspended  # its code has caught what it must not, or steps side by side with this one wait
         self._job.check()
 
+    def _check_branch(self) -> None:
+        """Refuse a second step of a coroutine while others make theirs: those that are recorded do not wait, so in the
+        next attempt it would have the number, and the result, of another."""
+        task = _current_task()
+        if task in self._branches:
+            raise NonRetryable(
+                "a coroutine that runs side by side with others makes a second durable step: the steps would come in "
+                "another order when the job continues. Gather calls of astep() in the task's own function instead, or "
+                "make each branch a job of a workflow"
+            )
+        others = {other for other in self._calls.values() if other is not None and other is not task}
+        if task is not None and others:
+            self._branches |= {task, *others}
+
     @contextmanager
-    def calling(self) -> Iterator[None]:
+    def calling(self, caller: asyncio.Task[Any] | None) -> Iterator[None]:
         """A step runs meanwhile, unless one side by side with it has ended the attempt."""
         from asyncio import get_running_loop  # Imported here: it doubles the import time of fairlane.
 
         self._check()
         ended = get_running_loop().create_future()
-        self._calls.add(ended)
+        self._calls[ended] = caller if caller is _current_task() else None
         try:
             yield
         finally:
-            self._calls.discard(ended)
+            del self._calls[ended]
             ended.set_result(None)
 
     async def arun(self, steps: Steps[T]) -> T:
@@ -266,12 +284,19 @@ class AsyncStep(StepCall):
         """Call the function and remember what it returned; a plain function runs in a thread."""
         log, checked = log_of("astep()"), _step_name(name)
         # Numbered by the call, not by who is awaited first: side by side they have the same numbers in each attempt.
-        return self._step(log, log.next(), checked, function, functools.partial(function, *args, **kwargs))
+        n, call = log.next(), functools.partial(function, *args, **kwargs)
+        return self._step(log, n, checked, function, call, _current_task())
 
     async def _step(
-        self, log: StepLog, n: int, name: str, function: Callable[..., Any], call: Callable[[], Any]
+        self,
+        log: StepLog,
+        n: int,
+        name: str,
+        function: Callable[..., Any],
+        call: Callable[[], Any],
+        caller: asyncio.Task[Any] | None,
     ) -> Any:
-        with log.calling():
+        with log.calling(caller):
             found = await arun_steps(log.store, log.recorded(n, "call", name))
             tries, store = 0, log.store
             while found is None:
@@ -412,6 +437,15 @@ def _called(kind: StepKind, name: str, key: str) -> str:
 
 def _step_name(name: object) -> str:
     return check_key("step", name)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    """What runs here; None: no event loop runs in this thread."""
+    if not _is_on_loop():
+        return None
+    from asyncio import current_task
+
+    return current_task()
 
 
 def _is_on_loop() -> bool:
