@@ -104,6 +104,7 @@ begin
       ('idempotency_key', 'tenant = ' || _tenant), ('dedup_key', 'tenant = ' || _tenant),
       ('audit', 'tenant = ' || _tenant), ('event', 'tenant = ' || _tenant), ('workflow', 'tenant = ' || _tenant),
       ('attempt', _of_job), ('done', _of_job), ('dead_letter', _of_job), ('note', _of_job), ('log_line', _of_job),
+      ('node', _of_job),
       ('step', _of_job), ('wait', 'tenant = ' || _tenant), ('signal', 'tenant = ' || _tenant),
       ('tenant', 'name = ' || _tenant), ('pause', _named), ('limit_rule', _named)
     ) t (name, condition) on t.name = c.relname
