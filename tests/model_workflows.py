@@ -316,7 +316,10 @@ class Workflows:
             return ops.WorkflowAct(refused="not_allowed", workflow=before)
         again = [(node, job_id) for node, job_id in asked if node["job"].is_finished]
         anew = self._recount(flow, [node for node, _ in again])
-        if any(workflows.is_shut(anew, node["gate"]) for node, _ in again):
+        live = [node for node in flow["nodes"] if not node["job"].is_finished and node["job"].place != "waiting"]
+        if any(workflows.forbids(anew, node["gate"], is_live=False) for node, _ in again) or any(
+            workflows.forbids(anew, node["gate"], is_live=True) for node in live
+        ):
             return ops.WorkflowAct(refused="not_allowed", workflow=before)
         for node, job_id in again:
             old = node["job"]

@@ -354,6 +354,16 @@ def test_a_node_is_not_retried_behind_a_parent_that_stays_cancelled(scene: Scene
     assert (flow.status, flow.figures) == ("completed", (0, 0, 3, 0, 0, 0))
 
 
+def test_a_node_is_not_retried_alone_while_one_behind_it_runs(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": ["a"], "c": ["b"]}).put()
+    flow.claim()
+    flow.complete("a")
+    assert flow.retry_only("a").refused == "not_allowed"
+    assert (flow.figures, flow.run()) == ((1, 1, 1, 0, 0, 0), ["b", "c"])
+    assert flow.retry_only("a").jobs == 1
+    assert flow.figures == (0, 1, 2, 0, 0, 0)
+
+
 def test_a_node_cancelled_before_its_gate_skips_stays_cancelled(scene: Scene) -> None:
     flow = Flow(scene, SAGA).put()
     scene.cancel(flow.job("refund"))

@@ -348,9 +348,12 @@ def recount(gates: Sequence[Gate], nodes: Iterable[CountedNode]) -> list[Gate]:
     return found
 
 
-def is_shut(gates: Sequence[Gate], n: int | None) -> bool:
-    """Whether the gate of this number lets nobody go, whatever still ends. `gates`: all, as `recount` leaves them."""
-    return n is not None and gates[n].state in ("closed", "skipped")
+def forbids(gates: Sequence[Gate], n: int | None, *, is_live: bool) -> bool:
+    """Whether the gate of this number is not open before a live node, or never opens before one that is to run again.
+
+    `gates`: all, as `recount` leaves them.
+    """
+    return n is not None and (gates[n].state != "open" if is_live else gates[n].state in ("closed", "skipped"))
 
 
 def descendants(parents: Mapping[str, Sequence[str]], first: Iterable[str]) -> set[str]:

@@ -197,9 +197,10 @@ class RetryWorkflow(Act[WorkflowAct], frozen=True, kw_only=True):
 
     Not allowed while a node of `again` is ready, scheduled or leased, or where one does not exist; a node that waits
     stays as it is. What their ends counted is taken back from the gates, which wait again. Not allowed, either, where
-    the gate of one that has ended stays closed or skipped by how other nodes ended: its new job would wait for ever.
-    New jobs are as by Reprocess, without keys, `created_by` = by; dead letters of theirs that are pending become
-    `retried`. Audit: `workflow_retry`, as for a cancel, with {"status", "jobs"} after.
+    the gate of one that has ended stays closed or skipped by how other nodes ended: its new job would wait for ever;
+    nor while another node that waited for one of `again` is ready, scheduled or leased. New jobs are as by Reprocess,
+    without keys, `created_by` = by; dead letters of theirs that are pending become `retried`. Audit: `workflow_retry`,
+    as for a cancel, with {"status", "jobs"} after.
     """
 
     scope: Scope

@@ -7,7 +7,7 @@ import msgspec
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import CancelWorkflow, RetryWorkflow, WorkflowAct
-from fairlane.core.workflows import CountedNode, NodeEnd, Tally, is_shut, recount, status_of
+from fairlane.core.workflows import CountedNode, NodeEnd, Tally, forbids, recount, status_of
 from fairlane.stores.instants import from_us
 from fairlane.stores.redis.jobs.records import KeptJob, job_of
 from fairlane.stores.redis.states import FINISHED, new_job, node_field, read_letter
@@ -61,7 +61,8 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
     asked = {numbers[name]: job_id for name, job_id in op.again}
     kept = {n: jobs[Seq(node.seq)] for n, node in nodes.items()}
     ends = {n: _end(kept[n], skipped=node.skipped) for n, node in nodes.items()}
-    if any(ends[n] is None and kept[n].state.place != "waiting" for n in asked):
+    live = {n for n in nodes if ends[n] is None and kept[n].state.place != "waiting"}
+    if live & asked.keys():
         return WorkflowAct(refused="not_allowed", workflow=workflow)
     again = {n: job_id for n, job_id in asked.items() if ends[n] is not None}
     counted = [
@@ -69,7 +70,7 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
         for n, node in nodes.items()
     ]
     after = recount(list(gates.values()), counted)
-    if any(is_shut(after, nodes[n].gate) for n in again):
+    if any(forbids(after, nodes[n].gate, is_live=n in live) for n in live | again.keys()):
         return WorkflowAct(refused="not_allowed", workflow=workflow)
     figures = msgspec.structs.asdict(workflow.tally)
     for n, job_id in again.items():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from fairlane.core.ops import CancelWorkflow, RetryWorkflow, WorkflowAct
-from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, Gate, NodeEnd, Workflow, is_shut, recount
+from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, Gate, NodeEnd, Workflow, forbids, recount
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.facts import EndedJob, finish
@@ -145,8 +145,10 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
         return WorkflowAct(refused="not_allowed", workflow=before)
     ended = [(node, job_id) for node, (_, job_id) in zip(nodes, op.again, strict=True) if node.status is not None]
     gates = read_all_gates(tx, workflow)
-    anew = count_anew(tx, workflow, gates, {node.n for node, _ in ended})
-    if any(is_shut(anew, node.gate) for node, _ in ended):
+    again = {node.n for node, _ in ended}
+    every = [NodeState._make(row) for row in tx.db.execute(f"{_NODE} where n.workflow = ?", (workflow,))]
+    anew = count_anew(gates, every, again)
+    if any(forbids(anew, node.gate, is_live=bool(node.live)) for node in every if node.live or node.n in again):
         return WorkflowAct(refused="not_allowed", workflow=before)
     tallies, queues = Tallies(), set[str]()
     for node, job_id in ended:
@@ -171,11 +173,10 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
     return WorkflowAct(workflow=after, jobs=len(ended))
 
 
-def count_anew(tx: Transaction, workflow: int, gates: Sequence[Gate], again: set[int]) -> list[Gate]:
+def count_anew(gates: Sequence[Gate], nodes: Sequence[NodeState], again: set[int]) -> list[Gate]:
     """Every gate by how the nodes stand, once those of `again` have not ended."""
     counted: list[CountedNode] = []
-    for row in tx.db.execute(f"{_NODE} where n.workflow = ?", (workflow,)):
-        node = NodeState._make(row)
+    for node in nodes:
         is_new = node.n in again
         ended = None if is_new or node.status is None else node.settled
         counted.append(CountedNode(tuple(read_gates(node.counts_for)), ended, bool(node.again) and not is_new))

@@ -124,9 +124,10 @@ set search_path from current
 as $$
 begin
   with stands as (
-    select n.counts_for, n.again and n.n <> all(_again) as again,
-           case when n.n <> all(_again) then node_end(d.status, l.status, n.skipped) end as ended
-    from node n left join done d on d.seq = n.seq left join dead_letter l on l.seq = n.seq
+    select n.counts_for, n.again and a.n is null as again,
+           case when a.n is null then node_end(d.status, l.status, n.skipped) end as ended
+    from node n left join unnest(_again) a (n) on a.n = n.n
+    left join done d on d.seq = n.seq left join dead_letter l on l.seq = n.seq
     where n.workflow = _workflow
   ), direct as (
     select c.gate, count(*) as members, count(*) filter (where s.ended = 'completed') as completed,
@@ -206,8 +207,10 @@ begin
   begin
     perform recount(_w.seq, array(select a.n from unnest(_again) a));
     if exists (
-      select from unnest(_again) a join node n on n.workflow = _w.seq and n.n = a.n
-      join gate g on g.workflow = n.workflow and g.n = n.gate where g.state in ('closed', 'skipped')
+      select from node n join gate g on g.workflow = n.workflow and g.n = n.gate
+      left join unnest(_again) a on a.n = n.n left join done d on d.seq = n.seq left join held h on h.seq = n.seq
+      where n.workflow = _w.seq and case when a.n is not null then g.state in ('closed', 'skipped')
+                                         else g.state <> 'open' and d.seq is null and h.seq is null end
     ) then
       raise exception using errcode = 'FL001';  -- the gates stay as they were
     end if;
