@@ -15,14 +15,14 @@ from tests.support.scene import Runs, Scene
 from tests.support.stores import Face, Ground, Oracle, open_at
 from tests.support.workflows import Flow
 
-NAMES = "abcdefg"
-EXAMPLES = 30
+NAMES = "abcde"
+EXAMPLES = 40
 OUTCOMES: dict[str, Any] = {"complete": completed, "die": died, "stop": cancelled}
 ACTS = ("claim", "claim", "claim", *OUTCOMES, "complete", "cancel", "bury", "reprocess", "discard", "resolve")
 ACTS += ("retry", "retry", "retry_only", "cancel_workflow")
 
-Story = list[tuple[str, str]]
-"""What happens, each with the node it happens to."""
+Story = list[tuple[str, int]]
+"""What happens, each with the place of the node it happens to."""
 
 
 @st.composite
@@ -30,12 +30,12 @@ def graphs(draw: st.DrawFn) -> list[GraphNode]:
     found: list[GraphNode] = []
     for place in range(draw(st.integers(2, len(NAMES)))):
         after = draw(st.sets(st.sampled_from(NAMES[:place]), max_size=3)) if place else set()
-        on_failure: OnFailure = draw(st.sampled_from(("stop", "stop", "continue", "compensate")))
+        on_failure: OnFailure = draw(st.sampled_from(("stop", "continue", "compensate")))
         found.append(GraphNode(NAMES[place], tuple(sorted(after)), on_failure))
     return found
 
 
-stories = st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from(NAMES)), min_size=10, max_size=40)
+stories = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, len(NAMES) - 1)), min_size=15, max_size=40)
 
 
 class Player:
@@ -76,13 +76,12 @@ def play(store: Runs, examples: int, *, same_every_time: bool) -> None:
     )
     @given(graphs(), stories)
     def alike(graph: list[GraphNode], story: Story) -> None:
-        names = {node.name for node in graph}
         here, model = Player(store, graph), Player(Oracle(), graph)
-        for act, name in story:
-            if name in names:
-                assert here.act(act, name) == model.act(act, name), (act, name)
-                assert here.look() == model.look(), (act, name)
-                check(here)
+        for act, place in story:
+            name = graph[place % len(graph)].name
+            assert here.act(act, name) == model.act(act, name), (act, name)
+            assert here.look() == model.look(), (act, name)
+            check(here)
 
     alike()
 
