@@ -24,8 +24,8 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 MOST_PACKAGES = 10
 MOST_BYTES = 35_000_000
 
-CALLERS_OWN = {"asyncpg", "sqlalchemy"}
-"""Imported only to recognise what a caller passed in, so they are there."""
+CALLERS_OWN = {"asyncpg", "pytest", "sqlalchemy"}
+"""Imported only where the caller has them: to recognise what was passed in, or by the plugin that pytest loads."""
 IMPORTED_AS = {"opentelemetry_api": "opentelemetry"}
 """Packages that are imported under another name than they are installed by."""
 COMES_WITH = {"asgiref": "django"}
@@ -34,7 +34,7 @@ INTEGRATIONS = {"django", "fastapi", "flask", "opentelemetry", "sentry"}
 """Extras that `all` leaves out: whoever integrates Fairlane with something has it."""
 
 PLACES = {
-    "postgres": ("stores/postgres/", "supervisors/", "contrib/django/project.py"),
+    "postgres": ("stores/postgres/", "supervisors/", "contrib/django/project.py", "testing/transactions.py"),
     "redis": ("stores/redis/",),
     "dashboard": ("api/", "metrics/", "web/", "cli/server.py"),
     "alerts": ("alerts/", "supervisors/providers/"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from fairlane import Fairlane
+from fairlane import Fairlane, step
 from fairlane.core.payload.redaction import value_without_secrets
 from fairlane.testing import run_due
 from tests.api.house import EVERY_ROLE, ShopHouse, shop
@@ -126,3 +127,20 @@ def test_what_is_nested_too_deep_to_be_looked_at_is_not_shown() -> None:
     for _ in range(150):
         deep = [deep]
     assert SECRET not in repr(value_without_secrets(deep))
+
+
+@pytest.mark.requirement("W3")
+@pytest.mark.parametrize(("policy", "shown"), [("redact", SHOWN), ("allow", RETURNED)])
+def test_what_a_durable_step_returned_is_shown_like_a_result(policy: Any, shown: Any) -> None:
+    house = ShopHouse(shop())
+
+    @house.app.task(name="keys.step", sensitive=policy)
+    def stepwise() -> None:
+        assert step("make", lambda: RETURNED) == RETURNED
+
+    handle = stepwise.using(tenant="acme").enqueue()
+    run_due(house.app)
+    assert handle.status() == "completed"
+    [kept] = house.call("GET", f"/api/jobs/{handle.id}/", house.token(EVERY_ROLE)).json()["steps"]
+    house.close()
+    assert json.loads(kept["result"]) == shown

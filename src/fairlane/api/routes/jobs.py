@@ -36,7 +36,7 @@ from fairlane.client.admin.explanation import Explanation
 from fairlane.client.admin.jobs import JobAdmin, JobVerb
 from fairlane.client.app import Fairlane
 from fairlane.client.rights import Right
-from fairlane.core.job import Job
+from fairlane.core.job import Job, StepRecord
 from fairlane.core.ops import JobDetail, JobFilter
 from fairlane.core.payload.codec import stored_json
 from fairlane.core.payload.redaction import value_without_secrets
@@ -231,7 +231,8 @@ async def _detail(ctx: RequestContext, id: UUID) -> object:
         raise JobNotFound(id)
     children = await ctx.app.jobs.alist(parent=id)
     whole = await whole_job(ctx.app, detail.job)
-    return {**msgspec.structs.asdict(detail), "job": whole, "children": children.jobs}
+    steps = await shown_steps(ctx.app, detail)
+    return {**msgspec.structs.asdict(detail), "job": whole, "steps": steps, "children": children.jobs}
 
 
 async def whole_job(app: Fairlane, job: Job) -> dict[str, Any]:
@@ -242,12 +243,30 @@ async def whole_job(app: Fairlane, job: Job) -> dict[str, Any]:
     return await examined(len(job.payload) + len(job.result or ""), _whole, app, job)
 
 
+async def shown_steps(app: Fairlane, detail: JobDetail) -> tuple[StepRecord, ...]:
+    """A job's durable steps, their results redacted like the job's own."""
+    return await examined(sum(len(step.result or "") for step in detail.steps), _steps, app, detail)
+
+
+def _steps(app: Fairlane, detail: JobDetail) -> tuple[StepRecord, ...]:
+    return tuple(
+        step if step.result is None else msgspec.structs.replace(step, result=_shown(app, detail.job.type, step.result))
+        for step in detail.steps
+    )
+
+
 def _whole(app: Fairlane, job: Job) -> dict[str, Any]:
-    task = app.tasks.get(job.type)
-    policy = (task and task.definition.sensitive) or app.runtime.settings.sensitive
-    result = None if job.result is None else stored_json(job.result)
-    if policy != "allow" and result is not None:
-        value = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
-        result = msgspec.Raw(msgspec.json.encode(value_without_secrets(value)))
+    result = None if job.result is None else stored_json(_shown(app, job.type, job.result))
     more = {"payload": stored_json(job.payload), "result": result, "priority_label": job.priority_label}
     return {**msgspec.structs.asdict(job), **more}
+
+
+def _shown(app: Fairlane, type: str, result: str) -> str:
+    """A result without secrets, unless its task's policy allows them."""
+    task = app.tasks.get(type)
+    policy = (task and task.definition.sensitive) or app.runtime.settings.sensitive
+    if policy == "allow":
+        return result
+    value = stored_json(result)
+    value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+    return msgspec.json.encode(value_without_secrets(value)).decode()

@@ -7,6 +7,7 @@ proxy. Keepalives do not help where something in between answers them.
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import re
 import threading
@@ -142,6 +143,11 @@ def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -
     # UTF-8 whatever the environment, the role, the database or the address says: only UTF-8 carries every payload.
     ours = {"client_encoding": "UTF8", "options": f"{options} {given.get('options') or ''}".rstrip()}
     return defaults | given | ours
+
+
+def role_of(dsn: str) -> str:
+    """The role that an address logs in as: the one it names, else the user of this process."""
+    return str(conninfo_to_dict(dsn).get("user") or getpass.getuser())
 
 
 def without_options(params: Mapping[str, Any]) -> dict[str, Any]:

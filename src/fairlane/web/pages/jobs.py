@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fairlane.api.fields import Cursor, next_cursor, seq_at
 from fairlane.api.problems import Problem
-from fairlane.api.routes.jobs import whole_job
+from fairlane.api.routes.jobs import shown_steps, whole_job
 from fairlane.client.admin.filters import JobFilters, job_filter
 from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
 from fairlane.client.rights import Right
@@ -164,6 +164,7 @@ async def show_job(page: CurrentPage, id: UUID) -> Values:
         "detail": detail,
         "attempts": [(attempt, parts_of(attempt.traceback or "")) for attempt in reversed(detail.attempts)],
         "whole": await whole_job(page.app, job),
+        "steps": await shown_steps(page.app, detail),
         "shows_contents": page.may(needed),
         "reasons": () if job.status in FINAL else (await page.app.jobs.awhy(id, tenant=page.tenant)).reasons,
         "children": (await page.app.jobs.alist(parent=id, tenant=page.tenant)).jobs,

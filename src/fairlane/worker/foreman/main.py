@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import getpass
 import signal
 import socket
 import sys
@@ -103,10 +102,9 @@ def _require_rights(app: Fairlane) -> None:
         if getattr(error.__cause__, "sqlstate", None) != LACKS_RIGHTS:
             raise
         settings = app.runtime.settings
-        from psycopg.conninfo import conninfo_to_dict
+        from fairlane.stores.postgres.connection import role_of
 
-        role = str(conninfo_to_dict(settings.url).get("user") or getpass.getuser())
-        raise RoleLacksRights(role, settings.schema, str(error.__cause__).splitlines()[0]) from error
+        raise RoleLacksRights(role_of(settings.url), settings.schema, str(error.__cause__).splitlines()[0]) from error
 
 
 def store_address(app: Fairlane) -> StoreAddress:
