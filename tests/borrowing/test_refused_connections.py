@@ -83,7 +83,10 @@ def test_an_asynchronous_connection_in_a_blocking_call_is_told_about_aenqueue(pl
 
 
 def test_only_enqueueing_is_done_on_a_callers_connection(place: Place) -> None:
-    with psycopg.connect(place.dsn) as conn, pytest.raises(UnsupportedConnection, match="for enqueueing only"):
+    with (
+        psycopg.connect(place.dsn) as conn,
+        pytest.raises(UnsupportedConnection, match="for enqueueing and emitting only"),
+    ):
         place.store.run(GetStats(scope=ALL_TENANTS), on=conn)
 
 

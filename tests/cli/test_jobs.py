@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_job_is_shown_with_its_attempts(run: Run, answer: Answer, scene: Scene
     shown = answer("jobs", "show", scene.failed, "--url", scene.url)
     assert shown["job"]["payload"] == {"account": 1}
     assert [attempt["outcome"] for attempt in shown["attempts"]] == ["failed"]
-    assert "\nattempt 1:\nTraceback (most recent call last):\n  … 1 frame of Fairlane\n" in said
+    assert re.search(r"\nattempt 1:\nTraceback \(most recent call last\):\n  … \d frames? of Fairlane\n", said)
     assert 'raise ConnectionError("the CRM did not answer")' in said
 
 

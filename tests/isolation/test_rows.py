@@ -23,6 +23,8 @@ READABLE = {
         "dedup_key",
         "audit",
         "event",
+        "node",
+        "workflow",
         "tenant",
         "pause",
         "limit_rule",

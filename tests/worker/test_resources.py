@@ -176,7 +176,7 @@ def test_a_job_stopped_while_a_shared_resource_opens_does_not_take_it_from_the_o
         await eventually(lambda: waiting.status() == "completed")
         running.stop()
         await engine_task
-        assert waiting.result() == 1
+        assert await waiting.aresult() == 1
 
     asyncio.run(story())
     assert diary.opened == 1

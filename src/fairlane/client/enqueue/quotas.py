@@ -138,8 +138,8 @@ class TenantQuotas:
         )
 
     def warns(self, specs: Sequence[JobSpec], limits: Sequence[Limit]) -> bool:
-        """Whether limits that only warn are to be counted: at the 1st, 4th, 16th, 64th … call of a second for one
-        tenant and queue.
+        """Whether limits that only warn are to be counted: at each of the first eight calls of a second for one
+        tenant and queue, then at the 16th, 64th, 256th ….
 
         Counting reads as many jobs as the limit allows: with 500 it took PostgreSQL six times as long as the enqueue.
         """
@@ -154,7 +154,7 @@ class TenantQuotas:
                 self._calls.clear()
             calls += 1
             self._calls[line] = began_s, calls
-            is_due = is_due or (calls & (calls - 1) == 0 and calls.bit_length() % 2 == 1)
+            is_due = is_due or calls <= 8 or (calls & (calls - 1) == 0 and calls.bit_length() % 2 == 1)
         return is_due
 
     def before(self, specs: Sequence[JobSpec]) -> Steps[None]:

@@ -7,6 +7,9 @@ from typing import Any
 
 from fairlane.core.workflows import RESULT_KEY
 
+DEEPEST = 100
+"""Levels that are looked through: more than a payload may have, and an end for what holds itself."""
+
 
 class Result:
     """Stands for what a node of a workflow returns."""
@@ -20,24 +23,21 @@ class Result:
         return f"<result of {self.name}>"
 
 
-def result_names(value: object) -> Iterator[Result]:
+def result_names(value: object, deep: int = DEEPEST) -> Iterator[Result]:
     """Those within a value, also in lists, tuples and dicts."""
     if isinstance(value, Result):
         yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from result_names(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from result_names(one)
+    elif deep and isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from result_names(one, deep - 1)
 
 
-def without_results(value: Any) -> Any:
+def without_results(value: Any, deep: int = DEEPEST) -> Any:
     """The value as it is stored: each result by the name of its node."""
     if isinstance(value, Result):
         return {RESULT_KEY: value.name}
-    if isinstance(value, dict):
-        return {name: without_results(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_results(one) for one in value]
+    if deep and isinstance(value, dict):
+        return {name: without_results(one, deep - 1) for name, one in value.items()}
+    if deep and isinstance(value, list | tuple):
+        return [without_results(one, deep - 1) for one in value]
     return value

@@ -95,7 +95,7 @@ _LEASE_ENDS = """
 insert into fairlane_lease_end
 select l.seq, l.attempt, l.deadline_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
-_CONCERNED = "select exists (select 1 from fairlane_dedup_key), exists (select 1 from fairlane_node)"
+_CONCERNED = "select exists (select 1 from fairlane_dedup_key limit 1), exists (select 1 from fairlane_node limit 1)"
 _DEAD_LETTER = """
 insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) values (?, ?, ?, ?, ?, ?)
 """

@@ -27,6 +27,7 @@ create or replace function unheard_signal(_seq bigint, _tenant text, _name text,
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   _found signal;
@@ -139,6 +140,7 @@ create or replace function deliver(_ids uuid[], _limit integer, _now timestamptz
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   _count  integer := 0;
@@ -200,6 +202,7 @@ create or replace function deliver_v1(_op json) returns json
 language plpgsql
 set search_path from current
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   _limit  integer := at_most(_op);

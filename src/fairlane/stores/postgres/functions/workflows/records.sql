@@ -55,6 +55,7 @@ create or replace function page_workflows_v1(_op json) returns json
 language plpgsql stable
 set search_path from current
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   _tenant  text := scope_of(_op);
