@@ -56,7 +56,7 @@ def test_an_application_keeps_few_names_of_its_own() -> None:
 
 
 def test_every_verb_of_every_group_has_an_async_twin() -> None:
-    plain = {"call", "declare", "declared", "guard", "handle", "on_enqueue", "find_principal", "require"}
+    plain = {"batch", "call", "declare", "declared", "guard", "handle", "on_enqueue", "find_principal", "require"}
     with fairlane.Fairlane("memory://") as app:
         groups = [value for value in vars(app).values() if isinstance(value, Verbs)]
     assert len(groups) == 17
