@@ -21,6 +21,12 @@ HOME = "\x1b[H"
 PATIENCE_S = 40.0
 
 
+def _take_terminal() -> None:
+    """As a shell starts a program; tests that run in the background ignore ^C, and whoever they start would, too."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """Use it as a block: the process is gone behind it."""
 
@@ -37,7 +43,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - so that ^C is a signal
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - so that ^C is a signal
         )
         os.close(theirs)
         self.raw = ""
