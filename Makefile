@@ -78,7 +78,7 @@ docs: $(READY) ## Generate the generated parts of docs/, and build the site of t
 	@$(BIN)/python tools/rights.py
 	@$(BIN)/python tools/settings_reference.py
 	@$(BIN)/python tools/python_reference.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "Open site/index.html"
 
 docs-check: $(READY) ## Check that docs/ matches the code and every link leads somewhere

@@ -9,7 +9,7 @@ gates; a store only counts.
     parse ──┘
 
 A set of parents that is large has gates before its gate, each for some of them: workers that end its nodes at the same
-time then seldom count in the same row. (docs/decisions/0017-workflows-are-nodes-and-gates.md)
+time then seldom count in the same row. (docs/decisions/0019-workflows-are-nodes-and-gates.md)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- Workflows: jobs that wait for each other (docs/decisions/0017). A node that waits has a row in `held` with the queue
+-- Workflows: jobs that wait for each other (docs/decisions/0019). A node that waits has a row in `held` with the queue
 -- '': it stands in no queue's line. Rows of nodes in ready, scheduled, held and lease are `deduped`, whatever their
 -- keys: the end of such a job concerns more than itself.
 create table workflow (

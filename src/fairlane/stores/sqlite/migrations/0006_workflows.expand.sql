@@ -1,4 +1,4 @@
--- Workflows: jobs that wait for each other (docs/decisions/0017). A node that waits has a row in fairlane_held with the
+-- Workflows: jobs that wait for each other (docs/decisions/0019). A node that waits has a row in fairlane_held with the
 -- queue '': it stands in no queue's line, so that whoever releases held jobs, older code too, passes it by.
 create table fairlane_workflow (
   seq              integer primary key autoincrement,
