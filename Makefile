@@ -30,11 +30,14 @@ export PG_BIN
 REDIS_SERVER ?=
 export REDIS_SERVER
 
+# The tests start many processes; each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 EXAMPLES = example-email example-sms example-files example-accounts
 
-.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint bench bench-peers screenshots examples $(EXAMPLES) ledger programs clean
+.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint collected bench bench-peers screenshots examples $(EXAMPLES) ledger programs clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,9 +45,14 @@ help: ## List what there is to make
 demo: $(DEMO_READY) ## Watch three tenants, two workers and the dashboard: a flood, retries, a breaker, a schedule; DEMO="--postgres" chooses
 	@$(DEMO_VENV)/bin/fairlane demo $(DEMO)
 
-test: lint types contracts docs-check footprint programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
+test: $(READY) programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
 	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))$(if $(REDIS_SERVER), and on $(REDIS_SERVER))"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint contracts docs-check footprint collected
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
+
+# Compiles the tests once, beside the type checker, instead of in three processes at the same time.
+collected: $(READY)
+	@seen="$$($(BIN)/python -m pytest --collect-only -qq -m 'not long' 2>&1)" || { echo "$$seen" | tail -40; exit 1; }
 
 test-pythons: ## The same on every supported Python that is installed, or on those of PYTHONS
 	@pythons="$(PYTHONS)"; failed=; \
@@ -101,11 +109,11 @@ $(EXAMPLES): $(READY)
 bench: $(READY) ## Measure against the raw limits of each store
 	@$(BIN)/python -m bench
 
-bench-peers: $(READY) ## Drain jobs beside other Python job systems, which it installs apart
+bench-peers: $(READY) ## Enqueue, start and drain jobs beside other Python job systems, which it installs apart; PEERS="postgres one" chooses
 	@test -x .venv-peers/bin/python || $(BIN)/python -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --upgrade pip
 	@.venv-peers/bin/python -m pip install --quiet -r bench/peers.txt -e '.[postgres,redis]'
-	@PEERS_PYTHON=$$PWD/.venv-peers/bin/python $(BIN)/python -m bench.peers
+	@PEERS_PYTHON=$$PWD/.venv-peers/bin/python $(BIN)/python -m bench.peers $(PEERS)
 
 screenshots: $(READY) ## Take the pictures of the README from the running demo; needs Chromium
 	@$(BIN)/python tools/screenshots.py

@@ -36,8 +36,8 @@ def main() -> int:
         print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
     sys.argv = sys.argv[:1]
-    for name in names:
-        print(f"\n{name}", flush=True)
+    for number, name in enumerate(names, 1):
+        print(f"\n{name}" + (f" ({number} of {len(names)})" if len(names) > 1 else ""), flush=True)
         importlib.import_module(f"bench.{name}").main()
     return 0
 

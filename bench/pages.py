@@ -37,6 +37,7 @@ PAGES = {
     "audit": "/audit",
     "workers": "/workers",
 }
+ELEMENTS = "document.getElementsByTagName('*').length"
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
@@ -58,8 +59,12 @@ def paint_each(place: str, token: str) -> None:
                 server_ms = float(answer.headers["server-timing"].partition("dur=")[2])
                 found.append((page.evaluate(FIRST_PAINT), server_ms))
             paint_ms, server_ms = median(paint for paint, _ in found), median(server for _, server in found)
+            elements = page.evaluate(ELEMENTS)
             verdict = "ok" if paint_ms <= GOAL_MS else f"MISSED: {GOAL_MS:.0f} ms"
-            print(f"  {name:32} first paint {paint_ms:6.0f} ms   server {server_ms:6.1f} ms   {verdict}", flush=True)
+            print(
+                f"  {name:32} first paint {paint_ms:6.0f} ms   server {server_ms:6.1f} ms   {elements:4} elements   {verdict}",
+                flush=True,
+            )
         browser.close()
 
 

@@ -222,6 +222,7 @@ class People(Reads):
             if r.finished_at < op.finished_before and (op.at is None or (r.finished_at, r.seq) > behind)
         ][: max(op.limit, 0)]
         old = [r for r in examined if r.place == "completed" and r.spec.type == op.type and r.result is not None]
+        left = [r.finished_at for r in old if self.is_wanted(r)]
         old = [r for r in old if not self.is_wanted(r)]
         for r in old:
             r.result = None
@@ -230,6 +231,7 @@ class People(Reads):
             at=examined[-1].finished_at if examined else op.at,
             seq=examined[-1].seq if examined else op.seq,
             more=len(examined) >= max(op.limit, 0),
+            left_at=left[0] if left else None,
         )
 
     def purge(self, op, now):

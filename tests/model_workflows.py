@@ -288,7 +288,7 @@ class Workflows:
                 node["seen"] = (record, self._ended(flow, node))
         for gate in flow["gates"]:
             if gate["state"] in ("waiting", *DONE):
-                gate["state"] = "skipped" if gate["state"] == "skipping" else "closed"
+                gate["state"] = DONE.get(gate["state"], "closed")
         if flow["cancelled_at"] is None:
             flow["cancelled_at"] = now
             status = {"status": before}, {"status": self._read(flow).status}

@@ -2,8 +2,6 @@
 
 python tools/documents.py   fail if the page names a setting, command, option, route, attribute, field, metric or SQL
                             function that is not there
-
-Cells that begin with *not yet* name what is still to be built and are left alone.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from fairlane.client.task import TaskOptions
 from fairlane.core import alerts, breaker, job, ops, profiles, queues, retry
 from fairlane.metrics import exposition
 from fairlane.stores.postgres.schema import CORE
+from fairlane.stores.url import SCHEMES
 from fairlane.worker.config import WorkerConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "documents.md"
@@ -47,8 +46,7 @@ def unknown_names(text: str) -> Iterator[str]:
     """The names in the second column that nothing here has."""
     with Fairlane("memory://") as app:
         for row in ROW.finditer(text):
-            if "*not yet*" not in row["ours"]:
-                yield from (name for name in re.findall(r"`([^`]+)`", row["ours"]) if not exists(app, name))
+            yield from (name for name in re.findall(r"`([^`]+)`", row["ours"]) if not exists(app, name))
 
 
 def exists(app: Fairlane, name: str) -> bool:
@@ -106,7 +104,10 @@ def words() -> frozenset[str]:
     found |= {*Settings.__struct_fields__, *WorkerConfig.__struct_fields__, *EnqueueOptions.__annotations__}
     found |= {*TaskOptions.__annotations__, *job.STATUSES, *job.DEAD_LETTER_STATUSES, *events()}
     found |= {rule.name for rule in alerts.DEFAULT_RULES}
-    found |= {*re.findall(r"^create or replace (?:view|function) (\w+)", CORE.functions, re.MULTILINE), "memory://"}
+    found |= {
+        *re.findall(r"^create or replace (?:view|function) (\w+)", CORE.functions, re.MULTILINE),
+        *(f"{name}://" for name in SCHEMES),
+    }
     with Fairlane("memory://") as app:
         schemas = create_api(app).openapi()["components"]["schemas"]
         found |= set(msgspec.to_builtins(app.snapshot()))

@@ -30,6 +30,7 @@ PAGES = {
     "jobs": "/jobs?q=status:failed,dead,processing",
     "failures": "/failures",
     "tenants": "/tenants",
+    "workflow": "/workflows/{workflow}",
 }
 DARK = {"overview"}
 """Taken once more, in the dark."""
@@ -65,6 +66,7 @@ def main() -> int:
 def look(wanted: set[str], chromium: str, link: str, url: str) -> None:
     with Fairlane(url) as app:
         drawing = warmed_up(app)
+        workflow = app.workflows.list(limit=2).workflows[-1].id
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1280, "height": 860})
@@ -77,11 +79,12 @@ def look(wanted: set[str], chromium: str, link: str, url: str) -> None:
         page.get_by_role("heading", level=1).wait_for()
         root = link.partition("/login")[0]
         for name in sorted(wanted & set(PAGES)):
+            address = root + PAGES[name].format(workflow=workflow)
             page.emulate_media(color_scheme="light")
-            take(page, root + PAGES[name], name)
+            take(page, address, name)
             if name in DARK:
                 page.emulate_media(color_scheme="dark")
-                take(page, root + PAGES[name], f"{name}-dark")
+                take(page, address, f"{name}-dark")
         browser.close()
 
 

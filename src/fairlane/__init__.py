@@ -18,10 +18,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0.dev0"
+
 if TYPE_CHECKING:
     from fairlane.client.admin.breakers import Breaker as Breaker
     from fairlane.client.admin.limits import NamedLimit as NamedLimit
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
+    from fairlane.client.batch_tasks import AsyncBatchTask as AsyncBatchTask, SyncBatchTask as SyncBatchTask
     from fairlane.client.context import (
         CurrentJob as CurrentJob,
         all_tenants as all_tenants,
@@ -52,11 +55,8 @@ if TYPE_CHECKING:
     )
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.client.workflow_handle import BatchHandle as BatchHandle, WorkflowHandle as WorkflowHandle
-    from fairlane.client.workflows import (
-        BatchBuilder as BatchBuilder,
-        NodeRef as NodeRef,
-        WorkflowBuilder as WorkflowBuilder,
-    )
+    from fairlane.client.workflow_nodes import NodeRef as NodeRef, PartRef as PartRef
+    from fairlane.client.workflows import BatchBuilder as BatchBuilder, WorkflowBuilder as WorkflowBuilder
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
@@ -110,6 +110,7 @@ _HOMES = {
     "fairlane.client.admin.breakers": "Breaker",
     "fairlane.client.admin.limits": "NamedLimit",
     "fairlane.client.app": "Fairlane Snapshot",
+    "fairlane.client.batch_tasks": "AsyncBatchTask SyncBatchTask",
     "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
     "fairlane.client.durable_steps": "asleep astep await_for sleep step wait_for",
     "fairlane.client.enqueue.options": "EnqueueOptions",
@@ -122,7 +123,8 @@ _HOMES = {
     "fairlane.client.task": "AsyncTask Bound SyncTask Task TaskOptions",
     "fairlane.client.timeouts": "timeout",
     "fairlane.client.workflow_handle": "BatchHandle WorkflowHandle",
-    "fairlane.client.workflows": "BatchBuilder NodeRef WorkflowBuilder",
+    "fairlane.client.workflow_nodes": "NodeRef PartRef",
+    "fairlane.client.workflows": "BatchBuilder WorkflowBuilder",
     "fairlane.core.clock": "FakeClock",
     "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",

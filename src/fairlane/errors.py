@@ -110,7 +110,11 @@ class InvalidWorkflow(BadInput):
         super().__init__(f"the workflow was not enqueued: {problem}")
 
 
-class UnknownTask(BadInput):
+class UnknownTask(BadInput, KeyError):
+    """Also a `KeyError`: `app.tasks` is a mapping."""
+
+    __str__ = Exception.__str__
+
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(
@@ -348,7 +352,7 @@ class StoreUnavailable(StoreError):
 
 class StoreClosed(StoreError):
     def __init__(self, store: str) -> None:
-        super().__init__(f"the {store} store is closed; nothing was done. Make a new Fairlane to continue")
+        super().__init__(f"the {store} store is closed; nothing was done. `with app:` opens an application again")
 
 
 class StoreRefused(StoreError):

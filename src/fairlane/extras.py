@@ -18,7 +18,7 @@ Extra = Literal[
 
 PACKAGES: dict[Extra, tuple[str, ...]] = {
     "postgres": ("psycopg",),
-    "redis": ("redis",),
+    "redis": ("redis", "hiredis"),
     "dashboard": (
         "fastapi",
         "h11",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.errors import InvalidOption
+from fairlane.stores.base import driver_connection
 
 C = TypeVar("C")
 
@@ -44,15 +45,15 @@ def protect_sql(table: str, *, column: str = "tenant_id", type: str = "text") ->
 def isolate(conn: object, tenant: str | int | None = None) -> str:
     """Let the open transaction on `conn` see only the rows of the tenant in force, and return its name.
 
-    `conn` is a psycopg connection, or a Connection or Session of SQLAlchemy over PostgreSQL. It holds until the
-    transaction ends, so it is safe with pools. Inside a job the job's tenant is in force. Raises `PermissionDenied` for
-    another tenant than the one in force, and in a transaction that is another tenant's already; `NoTransaction` where
-    there is none to hold it.
+    `conn` is a psycopg connection, a Connection or Session of SQLAlchemy over PostgreSQL, or Django's `connection`. It
+    holds until the transaction ends, so it is safe with pools. Inside a job the job's tenant is in force. Raises
+    `PermissionDenied` for another tenant than the one in force, and in a transaction that is another tenant's already;
+    `NoTransaction` where there is none to hold it.
     """
     from fairlane.stores.postgres.borrowed import set_tenant
 
     name = _tenant_for(tenant)
-    set_tenant(conn, name)
+    set_tenant(driver_connection(conn), name)
     return name
 
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fairlane.testing.sandbox import Sandbox
 
 MARK = 'fairlane(mode="collect", **settings): how the application of the fixture fairlane_app is put under test'
+OF_THE_SUITE = (
+    "requirement(*ids): the rows of Fairlane's ledger that a test of fairlane.testing.conformance proves",
+    "long: of tests of fairlane.testing.conformance that take long",
+)
 MISSING = (
     "which application? Set fairlane_app = module:name in pytest's configuration, or app in fairlane.toml, or define a "
     "fixture fairlane_application that returns it"
@@ -23,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", MARK)
+    for mark in (MARK, *OF_THE_SUITE):
+        config.addinivalue_line("markers", mark)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from fairlane.core.ops import ALL_TENANTS, Fail, Retain
 from fairlane.errors import InvalidPayload
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
-from tests.support.samples import NOON, died, failure, retried
-from tests.support.scene import Scene
+from fairlane.testing.conformance.samples import NOON, died, failure, retried
+from fairlane.testing.conformance.scene import Scene
 
 
 @pytest.fixture

@@ -40,13 +40,15 @@ def ran(directory: Path, *program: str) -> str:
     return ended.stdout
 
 
-def test_the_first_job_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
+def test_the_first_job_of_the_readme_runs_as_printed_and_leaves_nothing_but_its_database_behind(tmp_path: Path) -> None:
     said = run(tmp_path, example("README.md")).splitlines()
     assert said == [
         "completed -> welcome, user 7",
         "True True",
         "first.charge pending_review invoice 42: card expired",
     ]
+    left = {path.name for path in tmp_path.iterdir()} - {"first.py", "__pycache__"}
+    assert all(name.startswith("first.db") for name in left)
 
 
 def test_the_first_job_of_the_readme_takes_about_thirty_lines() -> None:
@@ -61,19 +63,13 @@ def test_the_quickstart_prints_what_a_reader_expects(tmp_path: Path) -> None:
     assert said[-1] == "{'rows': 3}"
 
 
-def test_the_example_of_the_readme_leaves_nothing_but_its_database_behind(tmp_path: Path) -> None:
-    run(tmp_path, example("README.md"))
-    left = {path.name for path in tmp_path.iterdir()} - {"first.py", "__pycache__"}
-    assert all(name.startswith("first.db") for name in left)
-
-
 def test_the_first_steps_of_the_readme_work_line_by_line(tmp_path: Path) -> None:
     """All but the installation, whose extra exists: the environment of this test has it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     first, second = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     make, install, change, *rest = [line.partition("#")[0].strip() for line in first.splitlines()]
     assert (make, install, change) == (
-        "python3 -m venv ~/shop && . ~/shop/bin/activate",
+        "python3 -m venv ~/shop/.venv && . ~/shop/.venv/bin/activate",
         "pip install '.[dashboard]'",
         "cd ~/shop",
     )

@@ -63,40 +63,25 @@ def test_a_mark_on_an_open_row_and_a_proven_row_without_one_are_reported() -> No
 def marks() -> set[str]:
     """The rows that tests are marked with, read from their sources: collecting them all takes longer than this suite."""
     found: set[str] = set()
-    for file in (LEDGER.parents[1] / "tests").rglob("test_*.py"):
+    root = LEDGER.parents[1]
+    for file in (*root.joinpath("tests").rglob("test_*.py"), *root.joinpath("src").rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requirement":
                 found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return found
 
 
-@pytest.mark.parametrize(
-    ("mark", "complaint"),
-    [
-        ('requirement("W99")', "has no row 'W99'"),
-        ('requirement("W5", "w5")', "has no row 'w5'"),
-        ("requirement()", "names no row"),
-    ],
-)
-def test_a_test_that_names_an_unknown_row_fails(pytester: pytest.Pytester, mark: str, complaint: str) -> None:
-    result = run_with_our_conftest(pytester, f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*{complaint}*"])
-
-
-def test_a_test_that_names_a_known_row_runs(pytester: pytest.Pytester) -> None:
-    result = run_with_our_conftest(
-        pytester, 'import pytest\n@pytest.mark.requirement("W5", "D6")\ndef test_it(): pass\n'
-    )
-    result.assert_outcomes(passed=1)
-
-
-def run_with_our_conftest(pytester: pytest.Pytester, test: str) -> pytest.RunResult:
+def test_a_test_that_names_an_unknown_row_fails_and_one_that_names_a_known_row_runs(pytester: pytest.Pytester) -> None:
+    marks = ['"W99"', '"W5", "w5"', "", '"W5", "D6"']
+    tests = [f"@pytest.mark.requirement({rows})\ndef test_{n}(): pass\n" for n, rows in enumerate(marks)]
     root = LEDGER.parents[1]
     pytester.makeini(f"[pytest]\nmarkers = requirement(*ids): rows\npythonpath = {root}\n")
-    pytester.makeconftest((root / "tests" / "conftest.py").read_text())
-    pytester.makepyfile(test)
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers")
+    pytester.makeconftest((root / "conftest.py").read_text())
+    pytester.makepyfile("import pytest\n" + "".join(tests))
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:schemathesis", "--strict-markers")
+    result.assert_outcomes(errors=3, passed=1)
+    for complaint in ("has no row 'W99'", "has no row 'w5'", "names no row"):
+        result.stdout.fnmatch_lines([f"*{complaint}*"])
 
 
 @pytest.mark.parametrize(
@@ -117,4 +102,3 @@ def test_the_page_of_the_documents_names_nothing_that_is_not_there(name: str) ->
     page = "| `theirs` | `{}` | [more](more.md) |\n"
     assert list(documents.unknown_names(page.format(name))) == [name]
     assert list(documents.unknown_names(page.format("app.jobs.reset"))) == []
-    assert list(documents.unknown_names(f"| `theirs` | *not yet*: Redis, `{name}` | [more](more.md) |\n")) == []

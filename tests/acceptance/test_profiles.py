@@ -26,10 +26,10 @@ from fairlane.core.profiles import Lane, ProfileName
 from fairlane.errors import ConfigError
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import NOON
 from fairlane.worker import turns
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.engine import Engine
-from tests.support.samples import NOON
 from tests.support.stores import Ground, open_at
 
 UNLIMITED = ("development", "production")

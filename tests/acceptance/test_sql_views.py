@@ -16,8 +16,8 @@ from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, Acknowledge, Receipt, Report
 from fairlane.stores.postgres import PostgresStore
-from tests.support.samples import completed, crashed, retried, snoozed
-from tests.support.scene import Scene
+from fairlane.testing.conformance.samples import completed, crashed, retried, snoozed
+from fairlane.testing.conformance.scene import Scene
 from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]

@@ -12,7 +12,7 @@ from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, ReadEvents, Renew
 from fairlane.stores.sqlite import MemoryStore
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 
 class Post:

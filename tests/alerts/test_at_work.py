@@ -15,13 +15,13 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import ALL_TENANTS, ReadEvents, Renew, Report, Turn, Want
 from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
+from fairlane.testing.conformance.samples import NOON
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties.table import TABLE, TableDuty
 from fairlane.worker.engine import Engine
 from fairlane.worker.foreman.heartbeat import Ending, return_leases
 from fairlane.worker.state import WorkerState
 from tests.alerts.test_sinks import SECRET, Receiver, hooks, receiver as receiver
-from tests.support.samples import NOON
 from tests.worker.conftest import eventually
 
 

@@ -29,8 +29,8 @@ from fairlane.core.ops import (
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import NOON
 from tests.alerts.post import Post
-from tests.support.samples import NOON
 
 
 @pytest.mark.requirement("I8", "I12", "I13")

@@ -25,7 +25,7 @@ from fairlane.core.alerts import (
 )
 from fairlane.core.ops import Alert
 from fairlane.errors import ConfigError, InvalidOption
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 RULES = {rule.name: rule for rule in DEFAULT_RULES}
 

@@ -15,8 +15,8 @@ from fairlane.core.alerts import DEFAULT_RULES, WATCHED
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.ops import Alert, Health, Report, SaveAlerts
 from fairlane.metrics import families as metrics
+from fairlane.testing.conformance.samples import NOON
 from tests.metrics.shop import Shop
-from tests.support.samples import NOON
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "deploy/grafana/fairlane.json").read_text())

@@ -25,9 +25,9 @@ from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, PageJobs, Repo
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import NOON
 from tests.alerts.test_duty import Flaky
 from tests.servers.ports import free_port
-from tests.support.samples import NOON
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

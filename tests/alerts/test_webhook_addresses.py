@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from fairlane.alerts.webhooks import find_target, is_public, post, read_address
 from fairlane.client.settings.alerts import WebhookSettings
 from fairlane.errors import AddressRefused, NonRetryable
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 SECRET = "a secret of this test"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 from uuid import UUID
 
@@ -126,6 +127,24 @@ class Mine:
             )
         )
 
+    @cached_property
+    def workflow(self) -> UUID:
+        """A workflow of two nodes, enqueued when it is asked for: other tests count jobs."""
+        return self._onboard()
+
+    @cached_property
+    def ended(self) -> UUID:
+        """A workflow that was cancelled."""
+        workflow = self._onboard()
+        self._house.app.workflows.cancel(workflow, by="eve")
+        return workflow
+
+    def _onboard(self) -> UUID:
+        app, send = self._house.app, self._house.app.tasks["mail.send"].using(tenant=self.tenant)
+        flow = app.workflow(f"onboard.{self.note}")
+        flow.add(send.bind(user_id=6), after=[flow.add(send.bind(user_id=6), name="first")], name="last")
+        return flow.enqueue().id
+
 
 class ShopHouse:
     """The application, its API, and ways to call it. `furnish` puts everything where it was."""
@@ -210,6 +229,8 @@ class ShopHouse:
 
     def facts(self) -> bytes:
         """Everything that is kept, but for when credentials were last used."""
+        for mine in (self.own, self.foreign):
+            assert mine.workflow != mine.ended
         run = self.app.runtime.access.run
         credentials = [
             msgspec.structs.replace(credential, last_used_at=None)

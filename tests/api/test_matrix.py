@@ -35,16 +35,17 @@ RIGHTS: dict[str, set[str]] = {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
         "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
         "list_events", "list_signals", "watch_events", "list_alerts", "show_statistics",
+        "list_workflows", "show_workflow",
     },
     "act": {
         "enqueue_job", "cancel_job", "fail_job", "bury_job", "reset_job", "act_on_jobs", "pause_queue", "resume_queue",
         "drain_queue", "set_tenant", "pause_claims", "resume_claims", "set_limit", "clear_limit", "reset_breaker", "emit_signal",
-        "open_breaker", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts",
+        "open_breaker", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts", "cancel_workflow",
     },
     "manage": {
         "retry_job", "list_queue", "show_queued_job", "show_queue_statistics", "list_dead_letters", "count_dead_letters",
         "group_dead_letters", "reprocess_group", "act_on_dead_letters", "show_dead_letter", "reprocess_dead_letter",
-        "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",
+        "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter", "retry_workflow",
     },
     "tokens": {"list_tokens", "create_token", "create_link", "revoke_credential"},
 }  # fmt: skip
@@ -64,6 +65,7 @@ NAMES_A_FOREIGN_THING = {
     "list_jobs", "list_queue", "list_dead_letters", "show_statistics",
     "show_dead_letter", "reprocess_dead_letter", "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",
     "show_tenant", "show_tenant_metrics", "pause_claims", "resume_claims", "run_schedule", "pause_schedule", "resume_schedule",
+    "list_workflows", "show_workflow", "cancel_workflow", "retry_workflow",
 }  # fmt: skip
 
 
@@ -96,9 +98,9 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 67
-    assert len(GATED) == 64
-    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (46, 18)
+    assert len(OPERATIONS) == 71
+    assert len(GATED) == 68
+    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (50, 18)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF
 
 
@@ -263,10 +265,10 @@ def mark_what_all_share(house: ShopHouse) -> None:
     store.run(Renew(worker=worker, lease_s=3600, name=CANARY))
     caught = CaughtException(
         id=JobId(house.own.dead),
-        task="mail.send",
+        type="mail.send",
         tenant=OWN,
         attempt=1,
-        type="OSError",
+        error_type="OSError",
         error="no route",
         error_class="transient",
         is_final=False,
@@ -378,13 +380,13 @@ def test_the_text_of_an_exception_is_for_those_who_may_see_dead_letters_since_it
     store, at = house.app.runtime.store, house.clock.now()
     worker = WorkerId(house.app.runtime.new_job_id())
     store.run(Renew(worker=worker, lease_s=3600, name="box:1"))
-    common: Any = {"id": house.own.dead, "attempt": 1, "type": "OSError", "error_class": "transient", "at": at}
-    alive = CaughtException(**common, task="mail.send", tenant=OWN, error="no route", is_final=False)
-    dead = CaughtException(**common, task="mail.export", tenant=FOREIGN, error="no account", is_final=True)
+    common: Any = {"id": house.own.dead, "attempt": 1, "error_type": "OSError", "error_class": "transient", "at": at}
+    alive = CaughtException(**common, type="mail.send", tenant=OWN, error="no route", is_final=False)
+    dead = CaughtException(**common, type="mail.export", tenant=FOREIGN, error="no account", is_final=True)
     store.run(ReportExceptions(worker=worker, exceptions=(alive, dead)))
     path = "/api/jobs/workers/exceptions/"
     shown = house.call("GET", path, house.token(roles)).json()["exceptions"]
-    assert {one["caught"]["task"]: one["caught"]["error"] for one in shown} == texts
+    assert {one["caught"]["type"]: one["caught"]["error"] for one in shown} == texts
     assert {one["name"] for one in shown} == {"box:1"}
     bound = house.call("GET", path, house.token(roles, tenant=OWN)).json()["exceptions"]
     assert [(one["caught"]["tenant"], one["name"]) for one in bound] == [(OWN, None)]

@@ -9,8 +9,8 @@ import pytest
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import ALL_TENANTS, Enqueue, EnqueueResult, GetJob
 from fairlane.stores.base import Store
+from fairlane.testing.conformance.samples import Making
 from tests.borrowing.callers import EVERY_WAY, MAKE_ORDERS, Caller, Kind
-from tests.support.samples import Making
 from tests.support.stores import Ground, ground, open_at
 
 __all__ = ["ground"]

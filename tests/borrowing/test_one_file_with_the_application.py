@@ -22,7 +22,7 @@ from fairlane.errors import SqliteLibraryMismatch, UnsupportedConnection
 from fairlane.stores.sqlite import SqliteStore, borrowed
 from fairlane.stores.sqlite.journal import FIRST_SAFE_WAL
 from fairlane.testing import run_due
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 OLD_STDLIB = sqlite3.sqlite_version_info < FIRST_SAFE_WAL
 

@@ -20,8 +20,8 @@ from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats
 from fairlane.errors import SchemaOutOfDate, SqliteLibraryMismatch, StoreError, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.testing.conformance.samples import Making
 from tests.borrowing.callers import POSTGRES, Kind
-from tests.support.samples import Making
 from tests.support.stores import Ground
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_connection_is_refused_by_name(place: Place) -> None:
         with pytest.raises(UnsupportedConnection) as caught:
             place.store.run(one_job(), on=other)
         assert type(other).__qualname__ in str(caught.value)
-        assert "psycopg, asyncpg or SQLAlchemy" in str(caught.value)
+        assert "psycopg, asyncpg, SQLAlchemy or Django" in str(caught.value)
         with pytest.raises(UnsupportedConnection):
             asyncio.run(place.store.arun(one_job(), on=other))
         if isinstance(other, sqlite3.Connection | apsw.Connection):

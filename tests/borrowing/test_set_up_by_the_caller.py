@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from fairlane.core.ops import ALL_TENANTS, Enqueue, PageJobs
 from fairlane.errors import StoreRefused
 from fairlane.stores.postgres import PostgresStore
-from tests.support.samples import NOON, Making
+from fairlane.testing.conformance.samples import NOON, Making
 from tests.support.stores import Ground
 
 PAYLOAD = '{"name":"Zoë 100% \\"quoted\\" $1 :x","at":"\U0001f680"}'

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
-from fairlane import Fairlane
+from fairlane import Fairlane, wait_for
 from fairlane.client.task import SyncTask
+from fairlane.core.ops import Deliver
 from fairlane.errors import DuplicateJob, InvalidPayload
 from fairlane.testing import run_due
 from tests.borrowing.conftest import Desk
@@ -74,6 +76,43 @@ def test_many_at_once_and_duplicates_told_or_raised(desk: Desk) -> None:
         assert await desk.has_order(order)
         assert [handle.status() for handle in handles] == ["pending"] * 4
         await asyncio.to_thread(run_due, app)
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("L4", "L18")
+def test_an_order_its_signal_and_its_workflow_are_one(desk: Desk) -> None:
+    app, ship = application(desk)
+
+    @app.task(name=f"wait.{desk.kind.store}")
+    def wait(key: str) -> str:
+        return str(wait_for("paid", key=key, timeout=600))
+
+    async def story() -> None:
+        key, order = uuid4().hex, desk.new_order()
+        waiting = wait.using(tenant="acme").enqueue(key)
+        await asyncio.to_thread(run_due, app)
+        assert app.jobs.detail(waiting).waits_for is not None
+        async with desk.kind.open(desk.address) as caller:
+            for is_kept in (False, True):
+                await caller.begin()
+                if is_kept:
+                    await caller.order(order)
+                flow = app.workflow(f"order {is_kept}")
+                first = flow.add(ship.using(tenant="acme").bind(order))
+                last = flow.add(ship.using(tenant="acme").bind(first.result))
+                if desk.colour == "async":
+                    await app.signals.aemit("paid", is_kept, tenant="acme", key=key, conn=caller.conn)
+                    handle = await flow.aenqueue(conn=caller.conn)
+                else:
+                    app.signals.emit("paid", is_kept, tenant="acme", key=key, conn=caller.conn)
+                    handle = flow.enqueue(conn=caller.conn)
+                await (caller.commit() if is_kept else caller.rollback())
+        app.runtime.store.run(Deliver())
+        await asyncio.to_thread(run_due, app)
+        assert waiting.result(timeout=0) == "True", "what was rolled back was never heard"
+        assert handle.result(last) == order
+        assert await desk.has_order(order)
 
     asyncio.run(story())
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from fairlane import Fairlane, NonRetryable, Retry
 from fairlane.cli.main import cli
 from fairlane.testing import run_due
+from tests.support.commands import COMMANDS, can_be_forked
 
 Run = Callable[..., Result]
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -64,10 +65,13 @@ def command(tmp_path: Path) -> Command:
     """The command as a process of its own, the way a shell starts it."""
 
     def call(*args: object, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        words, environment = [str(arg) for arg in args], {**os.environ, **env}
+        if can_be_forked(words, environment):
+            return COMMANDS.run(words, cwd=tmp_path, env=environment, stdin=stdin, strict=True)
         return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "fairlane", *map(str, args)],
+            [sys.executable, "-W", "error", "-m", "fairlane", *words],
             cwd=tmp_path,
-            env={**os.environ, **env},
+            env=environment,
             input=stdin,
             capture_output=True,
             text=True,

@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_with_a_summary_and_leaves_nothing_behind(on_screen: tupl
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_without_a_terminal_it_ends_by_itself_and_its_numbers_add_up(tmp_path: Path, store: str) -> None:
     # The account that runs PostgreSQL for root has to reach its directory.
     place = Path(tempfile.mkdtemp())

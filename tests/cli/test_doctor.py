@@ -15,9 +15,9 @@ from fairlane import Fairlane
 from fairlane.core.ops import Enqueue
 from fairlane.stores.failover import Spool
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import Making
 from tests.cli.conftest import Run, Scene
 from tests.servers.postgres import shared_server
-from tests.support.samples import Making
 from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]

@@ -42,7 +42,8 @@ def test_a_job_is_enqueued_by_name_and_its_id_printed(run: Run, url: str) -> Non
     result = run("enqueue", "mail.send", "to=7", "name=Dana", "--url", url, "--tenant", "acme")
     [job] = jobs(url)
     assert result.stdout == f"{job.id}\n"
-    assert result.stderr == ""
+    assert 'task "mail.send" is unknown here' in result.stderr
+    assert run("enqueue", "mail.send", "--raw", "--url", url).stderr == ""
     assert (job.type, job.tenant, job.status, json.loads(job.payload)) == (
         "mail.send",
         "acme",

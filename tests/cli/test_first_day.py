@@ -169,7 +169,7 @@ def test_what_init_writes_is_not_overwritten(run: Run, tmp_path: Path) -> None:
 def test_what_init_writes_passes_its_own_test(run: Run, tmp_path: Path) -> None:
     run("init")
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -177,11 +177,12 @@ def test_what_init_writes_passes_its_own_test(run: Run, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout
     assert "2 passed" in ran.stdout
-    for checker in (["ruff", "check", "--isolated", "--select", "F,I,B"], ["mypy", "--strict", "jobs.py"]):
+    of_types = [["mypy", "--strict", "jobs.py"]] if os.environ.get("FAIRLANE_LONG") else []  # else tests/typing
+    for checker in (["ruff", "check", "--isolated", "--select", "F,I,B"], *of_types):
         checked = subprocess.run(
             [sys.executable, "-m", *checker], cwd=tmp_path, capture_output=True, text=True, check=False
         )
-        assert checked.returncode == 0 or "E402" in checked.stdout, checked.stdout
+        assert checked.returncode == 0, checked.stdout
 
 
 def test_dev_runs_reloads_and_ends_with_one_ctrl_c(run: Run, command: Command, tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def test_a_store_without_a_schema_says_so(run: Run) -> None:
     result = run("migrate", "status", "--url", "memory://")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "keeps no schema" in result.stderr
+    up = run("migrate", "up", "--url", "redis://127.0.0.1:1/0")
+    assert (up.exit_code, "nothing to do: a redis store keeps no schema" in up.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("words", [["up", "--with", "supervisors"], ["--with", "supervisors"]])

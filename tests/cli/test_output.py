@@ -61,7 +61,7 @@ def test_a_narrow_terminal_gets_short_ids_and_fewer_columns_but_no_broken_word(s
     assert [line.split()[0] for line in lines[1:5]] == numbers
     assert max(map(len, lines)) <= 80
     assert [line.split()[1] for line in lines[1:5]] == ["mail.send", "crm.sync", "billing.charge", "mail.send"]
-    assert "left out: due; --wide shows all" in terminal.text
+    assert "left out: id" in terminal.text
     wide = on_a_terminal("jobs", "list", "--wide", "--url", scene.url, COLUMNS="80")
     assert scene.waiting in wide
     assert "priority" in wide
@@ -73,9 +73,10 @@ def test_a_part_of_an_id_is_accepted_where_it_names_one_job(run: Run, scene: Sce
         assert f"id               {scene.waiting}" in run("jobs", "show", part, "--url", scene.url).stdout, part
     assert "globex" in run("jobs", "show", short, "--tenant", "globex", "--url", scene.url).stdout
     other = run("jobs", "show", short, "--tenant", "acme", "--url", scene.url)
-    assert (other.exit_code, "give it in full" in other.stderr) == (3, True)
+    assert (other.exit_code, "give the id in full" in other.stderr) == (3, True)
     both = run("jobs", "cancel", scene.waiting[:6], "--url", scene.url)
-    assert (both.exit_code, "4 of the newest jobs have an id like that" in both.stderr) == (2, True)
+    assert both.exit_code == 2
+    assert all(job in both.stderr for job in (scene.done, scene.dead, scene.failed, scene.waiting))
     assert run("jobs", "why", short, "--url", scene.url).exit_code == 0
     assert "cancelled" in run("jobs", "cancel", short, "--url", scene.url).stdout
 
@@ -94,6 +95,7 @@ def test_a_number_names_a_job_however_old_it_is(run: Run, scene: Scene) -> None:
 
 LONG = "notifications.of_the_customer_portal.send_welcome_mail_to_everybody"
 HEADS = (
+    "number  type",
     "id  type",
     "id  tenant",
     "id  name",

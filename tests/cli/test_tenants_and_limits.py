@@ -55,7 +55,7 @@ def test_limits_are_set_listed_and_cleared(known: Scene, run: Run, answer: Answe
     assert run("limits", "list", *at).stderr == "no limit is set\n"
     run("limits", "set", "--tenant", "acme", "--queue", "default", "--waiting", 9, "--when-full", "reject", *at)
     run("limits", "set", "--queue", "bulk", "--rate", "10/s", *at)
-    kept = answer("limits", "list", *at)["kept"]
+    kept = answer("limits", "list", *at)["limits"]
     assert [(k["limit"]["kind"], k["limit"]["name"]) for k in kept] == [("queue", "bulk"), ("tenant", "acme")]
     listed = run("limits", "list", *at, env={"FAIRLANE_PROFILE": "isolation"}).stdout
     assert "10/s" in listed

@@ -49,6 +49,10 @@ def test_the_list_and_the_tree(shop: tuple[str, str]) -> None:
     url, workflow = shop
     listed = json.loads(asked(url, "list", "--json").stdout)
     assert [(one["id"], one["status"]) for one in listed["workflows"]] == [(workflow, "blocked")]
+    for part in ("1", workflow.rpartition("-")[2], workflow[:-4]):
+        assert asked(url, "show", part).stdout.split()[:2] == ["id", workflow]
+    with pytest.raises(SystemExit, match="3"):
+        asked(url, "show", "7")
     shown = asked(url, "show", workflow).stdout
     assert "onboard" in shown
     assert "waits for" in shown

@@ -323,6 +323,26 @@ def test_an_application_closes_itself_as_a_context(url: str) -> None:
         handle.status()
 
 
+def test_a_closed_application_is_opened_again_by_entering_it(url: str) -> None:
+    app = Fairlane(url)
+    task = app.task(name="t")(lambda: 7)
+    for _ in range(2):
+        with app:
+            handle = task.enqueue()
+            run_due(app)
+            assert handle.result(timeout=0) == 7
+        with pytest.raises(StoreClosed, match="`with app:` opens"):
+            task.enqueue()
+
+    async def use() -> None:
+        async with app:
+            await task.aenqueue()
+
+    asyncio.run(use())
+    asyncio.run(use())
+    assert app.snapshot()["shutdown"] is True
+
+
 def test_a_store_that_was_handed_in_stays_open(make_app: Callable[..., Fairlane]) -> None:
     first = make_app()
     with Fairlane("memory://", store=first.runtime.store) as second:

@@ -28,8 +28,8 @@ from fairlane.stores import open_store
 from fairlane.stores.failover import CameBack, Failover, News, ReplayFailed, Spool, WentAway
 from fairlane.stores.sqlite.memory import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import Making
 from tests.faults.eventually import eventually
-from tests.support.samples import Making
 
 T = TypeVar("T")
 Task = SyncTask[..., Any]

@@ -154,6 +154,15 @@ def test_a_handle_shows_what_it_stands_for(add: SyncTask[[int, int], int]) -> No
     assert repr(add.using(idempotency_key="k").enqueue(1, 2)) == f"<Handle add {first.id} (duplicate)>"
 
 
+def test_handles_of_one_job_are_equal(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    handles = app.enqueue_many([add.bind(1, 2), add.bind(3, 4)])
+    assert handles[0] == handles[0]
+    assert {*handles} == {handles[1], handles[0]}
+    assert handles.index(handles[1]) == 1
+    assert handles[0] != handles[1]
+    assert handles[0] != handles[0].id
+
+
 def test_what_ran_is_told(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     add.enqueue(1, 2)
     [(lease, outcome, error)] = run_due(app)

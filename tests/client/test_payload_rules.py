@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidOption, InvalidPayload, PayloadValidator, tenant
+from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidOption, InvalidPayload, PayloadValidator, tenant
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue
@@ -28,6 +28,50 @@ def test_sensitive_content_is_refused_by_default_and_nothing_is_enqueued(app: Fa
     with pytest.raises(InvalidPayload, match=r"user\.profile\.Pass-Word: .*pass an id instead"):
         login.enqueue({"profile": {"Pass-Word": "hunter2"}})
     assert app.jobs.list().jobs == ()
+
+
+SPELLINGS = (
+    b'{"password" : "hunter2"}',
+    b'{"pass\\u0077ord":"hunter2"}',
+    b'{"a":"gh\\u0070_0123456789abcdefghijABCDEFGHIJ012345"}',
+    b'{"a":"postgres:\\/\\/user:hunter2@host"}',
+    b'[ ["password","hunter2"]]',
+)
+
+
+@pytest.mark.requirement("W3")
+@pytest.mark.parametrize("padding", [b"", b" " * 100], ids=["short", "long"])
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_sensitive_content_is_found_however_a_raw_value_spells_it(
+    make_app: Callable[..., Fairlane], text: bytes, padding: bytes
+) -> None:
+    refusing, redacting = make_app(), make_app(sensitive="redact")
+    value = msgspec.Raw(padding + text)
+    for app in (refusing, redacting):
+
+        @app.task(name="keep")
+        def keep(value: msgspec.Raw) -> None: ...
+
+        @app.task(name="any")
+        def anything(value: Any) -> None: ...
+
+    for name in ("keep", "any"):
+        with pytest.raises(InvalidPayload, match="pass an id instead"):
+            refusing.tasks[name].enqueue(value)
+        kept = redacting.tasks[name].enqueue(value).job().payload
+        assert "hunter2" not in kept
+        assert "0123456789" not in kept
+    with pytest.raises(InvalidPayload, match="pass an id instead"):
+        refusing.signals.emit("paid", value)
+
+
+def test_arguments_beside_a_raw_value_are_checked(app: Fairlane) -> None:
+    @app.task(name="keep")
+    def keep(value: msgspec.Raw, n: int) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="n"):
+        keep.enqueue(msgspec.Raw(b"{}"), "many")  # type: ignore[arg-type]
+    assert keep.enqueue(msgspec.Raw(b"{}"), 1).job().payload == '{"n":1,"value":{}}'
 
 
 @pytest.mark.requirement("W3")

@@ -53,7 +53,7 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
 
     handle = work.using(tenant="globex", max_attempts=1).enqueue()
     waited_s = 0.0
-    while waited_s < 30 * 86_400:
+    while waited_s < 2 * 86_400:
         [ran] = run_due(app)
         assert isinstance(ran.outcome, Snoozed)
         job = handle.job()
@@ -63,7 +63,7 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
         clock.advance(ran.outcome.delay_s)
         waited_s += ran.outcome.delay_s
     [reason, *_] = app.jobs.why(handle).reasons
-    assert reason.startswith("it needs a principal and is put off, uncharged, for 720")
+    assert reason.startswith("it needs a principal and is put off, uncharged, for 48")
     ADMINS["globex"] = "gus@globex"
     try:
         run_due(app)
@@ -72,7 +72,7 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
     job = handle.job()
     assert (job.status, job.attempts) == ("completed", 0)
     outcomes = [attempt.outcome for attempt in app.jobs.detail(handle).attempts]
-    assert outcomes == ["snoozed", "completed"], "one record of a month's waiting"
+    assert outcomes == ["snoozed", "completed"], "one record of all the waiting"
 
 
 @pytest.mark.requirement("I10")

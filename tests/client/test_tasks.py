@@ -45,7 +45,7 @@ def test_a_task_is_named_after_its_module_and_function(app: Fairlane) -> None:
         return a
 
     assert add.name.endswith("test_tasks.test_a_task_is_named_after_its_module_and_function.add")
-    assert app.tasks.require(add.name) is add
+    assert app.tasks[add.name] is add
 
 
 def test_a_module_gives_its_tasks_the_same_names_run_or_imported(tmp_path: Path) -> None:
@@ -72,7 +72,9 @@ def test_two_tasks_cannot_have_one_name(app: Fairlane) -> None:
 def test_an_unknown_task_is_named_with_its_nearest_neighbour(app: Fairlane) -> None:
     app.task(name="mail.send_digest")(lambda: None)
     with pytest.raises(UnknownTask, match=r'no task named "mail\.send".*Nearest: "mail\.send_digest"'):
-        app.tasks.require("mail.send")
+        app.tasks["mail.send"]
+    assert app.tasks.get("mail.send") is None
+    assert "mail.send" not in app.tasks
 
 
 def takes_positional(a: int, *rest: int) -> None: ...

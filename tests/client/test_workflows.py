@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, current_job
+from fairlane.client.workflows import WorkflowBuilder
 from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, JobFailed
 from fairlane.testing import run_due
 
@@ -259,6 +260,33 @@ def test_a_batch_reports_progress_and_calls_back_once(shop: Shop) -> None:
         handle.add(shop.account.bind(100))
 
 
+def test_two_that_add_to_a_batch_at_the_same_time_both_do(shop: Shop) -> None:
+    handle = shop.app.batch("nightly").add_many([shop.account.bind(1)]).enqueue()
+    adding, store = [handle._add(shop.account.bind(n)) for n in (2, 3)], shop.app.runtime.store
+    asked = [steps.send(store.run(next(steps))) for steps in adding]  # each has looked before the other has added
+    for steps, op in zip(adding, asked, strict=True):
+        with pytest.raises(StopIteration):
+            steps.send(store.run(op))
+    run_due(shop.app)
+    assert sorted(shop.calls) == [("account", n) for n in (1, 2, 3)]
+
+
+def test_what_cannot_be_added_to_a_batch_is_refused(shop: Shop) -> None:
+    batch = shop.app.batch("nightly")
+    first = batch.add(shop.account.using(tenant="acme").bind(1))
+    handle = batch.enqueue()
+    with pytest.raises(InvalidWorkflow, match='belongs to the tenant "acme", not to "other"'):
+        handle.add(shop.account.using(tenant="other").bind(2))
+    with pytest.raises(InvalidOption, match="idempotency_key"):
+        handle.add(shop.account.using(idempotency_key="once").bind(2))
+    with pytest.raises(InvalidWorkflow, match="another workflow"):
+        handle.add(shop.mail.bind(first.result, kind="late"))
+    with pytest.raises(InvalidWorkflow, match="no nodes"):
+        handle.add()
+    assert handle.add(shop.account.bind(2)) == 1
+    assert {shop.app.jobs.get(node.job_id).tenant for node in handle.nodes()} == {"acme"}
+
+
 def test_a_batch_with_a_failure_says_so_once(shop: Shop) -> None:
     callbacks = {"on_success": "good", "on_failure": "bad", "on_complete": "end"}
     batch = shop.app.batch("nightly", **{name: shop.text.bind(text) for name, text in callbacks.items()})
@@ -273,3 +301,125 @@ def test_a_batch_with_a_failure_says_so_once(shop: Shop) -> None:
     shop.app.dead_letters.reprocess(letter)
     run_due(shop.app)
     assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end", "good"]
+
+
+def mails(shop: Shop, user_id: int) -> WorkflowBuilder:
+    """A part: an account, two mails to it, and their number."""
+    part = shop.app.workflow("mails")
+    account = part.add(shop.account.bind(user_id))
+    sent = [part.add(shop.mail.bind(account.result, kind=kind)) for kind in ("hello", "tips")]
+    part.add(shop.text.bind("sorry"), after=sent, on_failure="compensate")
+    part.add(shop.report.bind([mail.result for mail in sent]))
+    return part
+
+
+def test_a_workflow_is_a_part_of_another(shop: Shop) -> None:
+    whole = shop.app.workflow("whole")
+    first = whole.add(shop.account.bind(0))
+    parts = [whole.add(mails(shop, user), after=[first]) for user in (1, 2)]
+    last = whole.add(shop.report.bind([part["mail"].result for part in parts]), after=parts)
+    handle = whole.enqueue()
+    names = [node.name for node in handle.nodes()]
+    assert names[:3] == ["account", "mails/account", "mails/mail"]
+    assert {"mails-2/mail-2", "mails-2/report"} < set(names)
+    run_due(shop.app)
+    assert (handle.status().status, handle.status().tally.skipped) == ("completed", 2)
+    assert shop.calls[0] == ("account", 0)
+    assert shop.calls[-1] == ("report", ["hello:10", "hello:20"])
+    assert handle.result(parts[0]) == 2
+    assert handle.result(parts[1]["mail"]) == "hello:20"
+    assert handle.result(last) == 2
+
+
+def test_what_waits_for_a_part_waits_for_all_its_last_nodes_and_none_that_was_not_needed(shop: Shop) -> None:
+    part = shop.app.workflow("part")
+    one = part.add(shop.text.bind("one"))
+    part.add(shop.text.bind("two"), name="two")
+    part.add(shop.text.bind("undo"), after=[one], on_failure="compensate")
+    whole = shop.app.workflow("whole")
+    added = whole.add(part, name="inner")
+    assert (added.starts, added.ends) == (("inner/note", "inner/two"), ("inner/note", "inner/two"))
+    whole.add(shop.text.bind("three"), after=[added])
+    handle = whole.enqueue()
+    run_due(shop.app)
+    assert [value for _, value in shop.calls] == ["one", "two", "three"]
+    assert handle.status().status == "completed"
+
+
+def test_cancel_and_retry_pass_through_a_part(shop: Shop) -> None:
+    whole = shop.app.workflow("whole")
+    first = whole.add(shop.text.bind("first"))
+    part = whole.add(mails(shop, 1), after=[first])
+    handle = whole.enqueue()
+    run_due(shop.app, limit=2)
+    handle.cancel()
+    assert run_due(shop.app) == ()
+    assert handle.retry(from_=part).status == "running"
+    run_due(shop.app)
+    assert handle.status().status == "completed"
+    assert [task for task, _ in shop.calls] == ["note", "account", "account", "mail", "mail", "report"]
+
+
+def test_a_dead_node_of_a_part_stops_what_comes_after_it(shop: Shop) -> None:
+    whole = shop.app.workflow("whole")
+    part = whole.add(mails(shop, 1))
+    whole.add(shop.text.bind("after"), after=[part])
+    whole.add(shop.text.bind("anyway"), after=[part], on_failure="continue")
+    handle = whole.enqueue()
+    shop.fails = {"account"}
+    run_due(shop.app)
+    assert handle.status().status == "blocked"
+    shop.fails = set()
+    shop.app.dead_letters.reprocess(shop.app.dead_letters.list().dead_letters[0])
+    run_due(shop.app)
+    assert handle.status().status == "completed"
+
+
+def test_parts_within_parts(shop: Shop) -> None:
+    inner = shop.app.workflow("inner")
+    inner.add(shop.account.bind(1))
+    middle = shop.app.workflow("middle")
+    account = middle.add(inner)
+    middle.add(shop.mail.bind(account.result, kind="deep"))
+    whole = shop.app.workflow("whole")
+    part = whole.add(middle)
+    handle = whole.enqueue()
+    run_due(shop.app)
+    assert [node.name for node in handle.nodes()] == ["middle/inner/account", "middle/mail"]
+    assert handle.result(part) == "deep:10"
+
+
+def test_a_part_that_cannot_be_taken_is_refused(shop: Shop) -> None:
+    whole = shop.app.workflow("whole")
+    whole.add(shop.text.bind("x"), name="part/note")
+    with pytest.raises(InvalidWorkflow, match="no nodes"):
+        whole.add(shop.app.workflow("empty"))
+    with pytest.raises(InvalidWorkflow, match="this workflow itself"):
+        whole.add(whole)
+    with pytest.raises(InvalidOption, match="idempotency_key"):
+        whole.add(shop.app.workflow("part", idempotency_key="k"))
+    with pytest.raises(InvalidWorkflow, match="callback of a batch"):
+        whole.add(shop.app.batch("batch", on_success=shop.text.bind("done")).add_many([shop.text.bind("x")]))
+    clashing = shop.app.workflow("part")
+    clashing.add(shop.text.bind("a"), name="a")
+    clashing.add(shop.text.bind("b"), name="note")
+    with pytest.raises(InvalidWorkflow, match='two nodes are named "part/note"'):
+        whole.add(clashing)
+    with pytest.raises(InvalidWorkflow, match='no node "mial"'):
+        whole.add(mails(shop, 1))["mial"]
+    assert len(whole.enqueue().nodes()) == 6
+
+
+def test_a_result_outside_of_its_workflow_is_refused_with_the_way_to_pass_it(shop: Shop) -> None:
+    flow = shop.app.workflow("flow")
+    account = flow.add(shop.account.bind(1))
+    bound = shop.mail.bind(account.result, kind="x")
+    for refused in (
+        lambda: shop.mail.enqueue(account.result, kind="x"),
+        lambda: shop.app.enqueue_many([bound]),
+        lambda: shop.mail.enqueue_map([{"to": account.result, "kind": "x"}]),
+        lambda: shop.app.schedules.add("daily", bound, cron="@daily"),
+    ):
+        with pytest.raises(InvalidPayload, match=r'the result of node "account" is there only within its workflow'):
+            refused()
+    assert shop.app.jobs.list().jobs == ()

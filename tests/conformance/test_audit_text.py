@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from fairlane.core.audit_chain import canonical_text
 from fairlane.core.ops import AuditRecord
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 from tests.support.stores import Ground
 
 pytestmark = pytest.mark.requirement("W12")

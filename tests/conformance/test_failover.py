@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fairlane.stores.failover import Failover, Spool
-from tests.conformance import test_enqueue, test_keys
+from fairlane.testing.conformance import test_enqueue, test_keys
 from tests.support.stores import COLOURS, Face, Ground, open_at
 
 globals().update(

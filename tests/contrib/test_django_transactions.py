@@ -39,6 +39,21 @@ def test_a_job_commits_with_the_row_it_belongs_to(shop: Shop) -> None:
     assert shop.orders.count() == 1
 
 
+def test_a_task_of_fairlanes_own_takes_djangos_connection(shop: Shop) -> None:
+    from django.db import connections, transaction
+
+    def touch() -> None: ...
+
+    own = shop.app.task(touch, name="shop.own")
+    for commits in (True, False):
+        with contextlib.suppress(Stop), transaction.atomic(using=shop.alias):
+            handle = own.using(conn=connections[shop.alias]).enqueue()
+            assert shop.app.jobs.get(handle) is None
+            if not commits:
+                raise Stop
+        assert (shop.app.jobs.get(handle) is not None) == commits
+
+
 def test_a_job_is_rolled_back_with_the_row_it_belongs_to(shop: Shop) -> None:
     from django.db import transaction
 

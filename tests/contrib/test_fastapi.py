@@ -81,13 +81,16 @@ def test_a_request_enqueues_for_its_tenant(app: Fairlane) -> None:
     asyncio.run(story())
 
 
-def test_the_store_is_closed_with_the_site(app: Fairlane) -> None:
-    async def story() -> None:
-        async with served(site(app)):
+def test_the_store_is_closed_with_the_site_and_opened_with_the_next(app: Fairlane) -> None:
+    async def story(web: FastAPI) -> None:
+        async with served(web) as http:
             assert (await app.asnapshot())["shutdown"] is False
+            assert await post(http, "/sync", "acme")
 
-    asyncio.run(story())
-    assert app.snapshot()["shutdown"] is True
+    web = site(app)
+    for _ in range(2):  # as TestClient does: a lifespan for each test
+        asyncio.run(story(web))
+        assert app.snapshot()["shutdown"] is True
 
 
 def test_a_site_whose_store_is_away_does_not_start() -> None:

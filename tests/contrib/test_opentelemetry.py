@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from fairlane import Fairlane, FakeClock, Retry, Snooze
+from fairlane import Fairlane, FakeClock, Retry, Snooze, current_job
 from fairlane.contrib.opentelemetry import instrument
 from fairlane.testing import run_due
 
@@ -107,6 +107,37 @@ def test_a_coroutine_and_the_jobs_it_enqueues_are_in_the_trace_too(shop: Shop) -
     assert [span.name for span in consumers].count("process child") == 2
     assert len({span.context.trace_id for span in [*consumers, *shop.spans(SpanKind.PRODUCER)]}) == 1
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_a_node_of_a_workflow_links_to_the_nodes_it_waits_for_and_all_share_its_correlation_id(shop: Shop) -> None:
+    @shop.app.task(name="work")
+    def work(a: int = 0) -> int:
+        if a == 2:
+            added = current_job().workflow.add(work.bind(3), name="added")
+            current_job().workflow.add(work.bind(added.result), name="behind")
+        return a
+
+    flow = shop.app.workflow("fan")
+    first = flow.add(work.bind(1), name="first")
+    mails = [flow.add(work.bind(first.result), name=name) for name in ("one", "two")]
+    flow.add(work.bind(2), after=mails, name="last")
+    handle = flow.enqueue()
+    run_due(shop.app)
+    created = shop.spans(SpanKind.PRODUCER)
+    processed = shop.spans(SpanKind.CONSUMER)
+    whose = {str(node.job_id): node.name for node in handle.nodes()}
+    named = {span.context.span_id: whose[str((span.attributes or {})["messaging.message.id"])] for span in created}
+    assert [[named[link.context.span_id] for link in span.links] for span in processed] == [
+        ["first"],
+        ["one", "first"],
+        ["two", "first"],
+        ["last", "one", "two"],
+        ["added", "last"],
+        ["behind", "last", "added"],
+    ]
+    assert {(span.attributes or {})["messaging.message.conversation_id"] for span in (*created, *processed)} == {
+        str(handle.id)
+    }
 
 
 def test_each_attempt_is_a_span_and_a_failed_one_shows_its_error(shop: Shop) -> None:

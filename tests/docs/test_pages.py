@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from fairlane.cli.main import cli
 from fairlane.client.settings.load import load
 from tests.docs import page_program
+from tests.support.commands import COMMANDS
 from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]
@@ -26,11 +25,14 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 TRIED_ELSEWHERE = {
+    "README.md": "tests/acceptance/test_examples.py",
+    "docs/quickstart.md": "tests/acceptance/test_examples.py",
     "docs/guides/django.md": "tests/contrib",
     "docs/guides/supervisors.md": "tests/supervisors",
     "docs/guides/testing.md": "tests/testing",
+    "docs/guides/writing-a-store.md": "tests/testing",
 }
-"""Pages whose Python needs more than a directory and a database, and who runs it."""
+"""Pages whose Python needs more than a directory and a database, or whose output is compared, and who runs it."""
 
 
 def name_of(page: Path) -> str:
@@ -51,15 +53,9 @@ PROGRAMS = [
 @pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_the_python_of_a_page_runs_as_printed(page: Path, ground: Ground, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE")}
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", page_program.__file__, page],
-        cwd=tmp_path,
-        env={**environment, "DATABASE_URL": ground.address("postgres")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment["DATABASE_URL"] = ground.address("postgres")
+    program = page_program.__file__
+    ran = COMMANDS.run([str(page)], cwd=tmp_path, env=environment, program=program, strict=True)
     assert ran.returncode == 0, ran.stderr
 
 

@@ -45,9 +45,9 @@ from fairlane.core.ops import (
     SetTenant,
     SilenceAlerts,
 )
-from tests.support import limits as limiting, schedules as scheduling
-from tests.support.samples import NOON
-from tests.support.scene import Runs, Scene
+from fairlane.testing.conformance import limits as limiting, schedules as scheduling
+from fairlane.testing.conformance.samples import NOON
+from fairlane.testing.conformance.scene import Runs, Scene
 
 BY = {"by": "ada", "notes": "asked for by phone"}
 

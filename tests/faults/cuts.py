@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 from fairlane.core.ops import ALL_TENANTS, GetJob, Op
 from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
 from tests.faults.places import Place
 from tests.servers.proxy import PASS, Cut, Plan, Proxy
-from tests.support.samples import Making
 from tests.support.stores import Face
 
 Direction = Literal["sent", "received"]

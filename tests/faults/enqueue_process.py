@@ -12,7 +12,7 @@ from typing import TextIO
 from fairlane.core.ops import Enqueue
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 
 def enqueue_until_gone(dsn: str, seed: int, acknowledged: TextIO) -> None:

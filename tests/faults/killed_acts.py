@@ -16,8 +16,8 @@ import apsw
 
 from fairlane.core.ops import Op
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.acts import ACTS, Staged
-from tests.support.scene import Scene
 
 Arm = Callable[[apsw.Connection], None]
 

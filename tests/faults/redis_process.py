@@ -12,8 +12,8 @@ from typing import TextIO
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.redis import RedisStore
-from tests.support.samples import Making, completed
-from tests.support.scene import wanting
+from fairlane.testing.conformance.samples import Making, completed
+from fairlane.testing.conformance.scene import wanting
 
 
 def live_until_gone(url: str, seed: int, acknowledged: TextIO) -> None:

@@ -20,12 +20,12 @@ from fairlane.core.ops import ALL_TENANTS, PageAudit
 from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.acts import ACTS, Staged
 from tests.faults.cuts import Direction, cut_at, measure, offsets
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
 from tests.servers.proxy import Proxy
-from tests.support.scene import Scene
 from tests.support.stores import Face, Ground
 
 IS_LONG = bool(os.environ.get("FAIRLANE_LONG"))

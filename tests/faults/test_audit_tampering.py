@@ -24,10 +24,10 @@ from fairlane.core.ops import (
 from fairlane.stores.base import Store
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.support.scene import Scene
 from tests.support.stores import Ground
 
 pytestmark = pytest.mark.requirement("W12")

@@ -98,14 +98,14 @@ def _seen(app: Fairlane, id: UUID) -> Job:
     return job
 
 
-def _every_answer(house: ShopHouse, token: str, job: object, letter: int) -> bytes:
+def _every_answer(house: ShopHouse, token: str, job: object, letter: int, flow: object) -> bytes:
     """All that can be read over HTTP."""
     answers = []
     for route in gated_routes(house.api):
         if "GET" not in route.methods or route.declared.right is Right.OPEN or route.operation_id == "watch_events":
             continue
-        of_a_letter = route.operation_id == "show_dead_letter"
-        path = route.path_format.format(id=letter if of_a_letter else job, name="acme", fingerprint="x", rule="x")
+        shown = {"show_dead_letter": letter, "show_workflow": flow}.get(route.operation_id or "", job)
+        path = route.path_format.format(id=shown, name="acme", fingerprint="x", rule="x")
         answer = house.call("GET", path, token)
         assert answer.status_code == 200, f"{path}: {answer.text}"
         answers.append(answer.content + str(answer.headers).encode())
@@ -120,6 +120,7 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
     account = {"name": "acme", "password": c.PASSWORD, "nested": [{"clientSecret": c.CLIENT_SECRET}]}
     quiet = app.tasks["sync.quiet"].using(tenant="acme", headers={"authorization": c.HEADER, "trace": "1"})
     job = quiet.enqueue(account=account, note=f"see https://u:{c.IN_A_URL}@host/")
+    flow = app.chain(quiet.bind(account=account, note="first"), quiet.bind(account=account, note="last")).enqueue()
     app.tasks["sync.loud"].using(tenant="acme").enqueue()
     corpus = [app.tasks["sync.corpus"].using(tenant="acme").enqueue(at=at) for at in range(len(LEAKS))]
     dead = app.tasks["sync.final"].using(tenant="acme").enqueue()
@@ -157,7 +158,7 @@ def test_no_secret_is_found_where_it_was_not_put(leaks: Leaks, monkeypatch: pyte
         app.queues.pause("bulk", by="eve", notes=text.format(x=c.CORPUS))
     events = str(app.runtime.access.run(ReadEvents(scope=ALL_TENANTS, limit=1000)).events).encode()
     places = {
-        "answers": _every_answer(house, token, job.id, letter),
+        "answers": _every_answer(house, token, job.id, letter, flow.id),
         "acts": b"\n".join(answer.content for answer in acts),
         "command line": b"\n".join(shown),
         "events": events,

@@ -12,8 +12,8 @@ import pytest
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Enqueue, Renew
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
 from tests.faults.places import Place
-from tests.support.samples import Making
 
 Held = Callable[[Place, WorkerId], AbstractContextManager[list[int]]]
 

@@ -9,11 +9,11 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, Op, Renew, Turn
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making, completed, retried
+from fairlane.testing.conformance.scene import wanting
 from tests.faults.cuts import Direction, cut_at, measure, offsets
 from tests.faults.places import Place
 from tests.servers.proxy import Cut, Proxy
-from tests.support.samples import Making, completed, retried
-from tests.support.scene import wanting
 from tests.support.stores import Face
 
 # Direction, kind of cut, colour, and every how many bytes the quick run cuts.

@@ -11,6 +11,10 @@ import pytest
 
 from fairlane import Fairlane
 from fairlane.core.ops import Lapse
+from tests.worker.foreman.conftest import every_crew, ground
+from tests.worker.foreman.crew import Crew
+
+__all__ = ["every_crew", "ground"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +39,20 @@ def run(url: str, effects: Path, place: str) -> int:
 def test_a_job_whose_worker_was_killed_continues_behind_its_last_step(
     tmp_path: Path, place: str, expected: list[str]
 ) -> None:
-    url, effects = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "effects"
+    continues(f"sqlite:///{tmp_path}/jobs.db", tmp_path / "effects", place, expected)
+
+
+@pytest.mark.requirement("L18")
+@pytest.mark.parametrize(
+    ("place", "expected"), [("between", ["charge", "ship"]), ("behind charge", ["charge", "charge", "ship"])]
+)
+def test_the_same_on_the_servers_that_processes_share(
+    every_crew: Crew, tmp_path: Path, place: str, expected: list[str]
+) -> None:
+    continues(every_crew.url, tmp_path / "effects", place, expected)
+
+
+def continues(url: str, effects: Path, place: str, expected: list[str]) -> None:
     with Fairlane(url) as app:
         order = app.task(name="order")(lambda: None)
         handle = order.enqueue()

@@ -10,11 +10,11 @@ import pytest
 
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import wanting
 from tests.faults.conftest import Stores
 from tests.faults.places import Place
 from tests.servers.pgbouncer import pgbouncer_program
-from tests.support.samples import Making
-from tests.support.scene import wanting
 from tests.support.stores import Ground
 
 THREADS = 8

@@ -10,16 +10,16 @@ import psycopg
 import pytest
 
 from fairlane.core.clock import SystemClock
-from fairlane.core.ops import Enqueue, Turn
+from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Turn
 from fairlane.core.outcome import Outcome
 from fairlane.core.workflows import GraphNode
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making, completed, died
+from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.workflows import Flow
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.support.samples import Making, completed, died
-from tests.support.scene import Scene
 from tests.support.stores import Face
-from tests.support.workflows import Flow
 
 pytestmark = pytest.mark.requirement("W6", "L4")
 
@@ -120,3 +120,48 @@ def test_a_job_that_adds_nodes_meets_the_workflow_before_its_own_lease(place: Pl
         lambda: met.flow.add({"c": []}, known=["a", "b"], seq=lease.seq, attempt=lease.attempt),
     )
     assert added.refused == "not_allowed"
+
+
+class RowLock:
+    """Another session that has locked some rows, and asks for others once a call waits for it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def meet(self, first: str, then: str, call: Callable[[], Any]) -> Any:
+        with psycopg.connect(self._place.dsn) as other, ThreadPoolExecutor() as pool:
+            other.execute(f"select from fairlane.{first} for update")
+            waiting = pool.submit(call)
+            eventually(lambda: self._place.sessions_waiting() == 1)
+            other.execute("set local lock_timeout = '3s'")
+            other.execute(f"select from fairlane.{then} for update")
+            other.rollback()
+            return waiting.result(timeout=8)
+
+
+@pytest.mark.requirement("L18")
+@pytest.mark.usefixtures("slow_rescue")
+def test_a_turn_that_reclaims_meets_all_gates_before_any_figures(place: Place, store: PostgresStore) -> None:
+    met = Meeting(place, store, [GraphNode("a"), GraphNode("b", ("a",)), GraphNode("c"), GraphNode("d", ("c",))])
+    flow, scene = met.flow, met.flow.scene
+    lost = flow.leases["c"]
+    scene.run(Cancel(scope=ALL_TENANTS, id=lost.id, by="ada"))
+    # Another worker has `c`, and its heartbeat has lapsed.
+    place.rows("update fairlane.worker set expires_at = now() + interval '1 hour'")
+    gone = scene.hire(0.001)
+    place.rows("update fairlane.lease set worker = %s where seq = %s", gone, lost.seq)
+    place.rows("update fairlane.worker set expires_at = now() - interval '1 s' where id = %s", gone)
+    place.rows("update fairlane.worker set expires_at = now() + interval '1 hour' where id <> %s", gone)
+    gate = "gate where n = (select gate from fairlane.node where name = 'd')"
+    RowLock(place).meet(gate, "tally", lambda: met.settle(completed(flow.leases["a"])))
+    assert flow.statuses()["d"] == "cancelled"
+    assert flow.statuses()["b"] == "pending"
+
+
+@pytest.mark.requirement("L18")
+@pytest.mark.usefixtures("slow_rescue")
+def test_a_retry_meets_dead_letters_before_the_gates(place: Place, store: PostgresStore) -> None:
+    met = Meeting(place, store, [GraphNode("a"), GraphNode("b", ("a",))])
+    met.settle(died(met.flow.leases["a"]))
+    act = RowLock(place).meet("dead_letter", "gate", lambda: met.flow.retry("a"))
+    assert (act.refused, act.jobs) == (None, 1)

@@ -13,7 +13,7 @@ from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Op, ReadAuditChain, ReadUnsealed, SealAudit
 from fairlane.stores.base import Store
 from fairlane.stores.postgres.store import call_for
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 from tests.support.stores import Ground, open_at
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ import pytest
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import wanting
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.support.samples import Making
-from tests.support.scene import wanting
 
 LIMITS = {
     "queue": Limit(kind="queue", name="default", running=1),

@@ -13,13 +13,13 @@ from fairlane.core.ops import Check, Enqueue
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.postgres.migrator import script
 from fairlane.stores.postgres.schema import CORE
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.migrator_process import migrate
 from tests.faults.places import Place
 from tests.servers.pgbouncer import pgbouncer_program
 from tests.servers.programs import run_by_psql, run_program
-from tests.support.scene import Scene
 from tests.support.stores import Ground
 
 STEPS = (*CORE.migrations.expansions, CORE.functions_step)

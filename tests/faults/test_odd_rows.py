@@ -14,8 +14,8 @@ from fairlane.core.outcome import Completed, Died, Snoozed
 from fairlane.errors import StoreRefused
 from fairlane.stores.postgres import PostgresStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.places import Place
-from tests.support.scene import Scene
 
 DEEP = 5_000
 ODD_PAYLOADS = {

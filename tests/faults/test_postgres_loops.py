@@ -8,10 +8,12 @@ import threading
 import warnings
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from fairlane.core.ops import Check, PauseClaims
 from fairlane.stores.postgres import PostgresStore
+from tests.faults.eventually import eventually
 from tests.faults.places import Place
 
 
@@ -64,3 +66,25 @@ def test_a_call_cancelled_at_any_step_leaves_no_connection(place: Place) -> None
         await store.aclose()
 
     asyncio.run(cancel_at_every_step())
+
+
+def test_a_connection_whose_call_was_cancelled_twice_is_not_used_again(place: Place) -> None:
+    """The first cancellation asks the server to end the call, the second does not await that."""
+    store, pause = PostgresStore(place.dsn), PauseClaims(kind="queue", name="mail", by="ann")
+
+    async def cancel_twice() -> None:
+        await store.arun(pause)
+        with psycopg.connect(place.dsn) as other:
+            other.execute("lock table fairlane.pause")
+            task = asyncio.create_task(store.arun(pause))
+            await asyncio.to_thread(eventually, place.sessions_waiting)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            sessions = "select count(*) from pg_stat_activity where datname = current_database() and pid <> %s"
+            assert task.cancelled()
+            eventually(lambda: place.number(sessions, other.info.backend_pid) == 1)  # that of this look
+        await store.aclose()
+
+    asyncio.run(cancel_twice())

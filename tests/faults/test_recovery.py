@@ -11,11 +11,11 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Cancel, Enqueue, Fail, GetStats, Turn
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.support.samples import Making
-from tests.support.scene import Scene
 
 CONNECTIONS = 8
 

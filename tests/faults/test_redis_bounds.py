@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from fairlane.core.ops import RollUpEnqueued
+from fairlane.core.ids import JobId
+from fairlane.core.limits import NO_LIMIT
+from fairlane.core.ops import Age, RollUpEnqueued
 from fairlane.errors import FairlaneError
 from fairlane.stores.redis import RedisStore
+from fairlane.testing.conformance.limits import every_tenant, put, queue, rate, set_limit, tenant
+from fairlane.testing.conformance.samples import completed
+from fairlane.testing.conformance.scene import Scene, wanting
 from tests.servers.valkey import ValkeyServer
-from tests.support.limits import put, queue, rate, set_limit, tenant
-from tests.support.samples import completed
-from tests.support.scene import Scene, wanting
 from tests.support.stores import Face
 
 MANY_LIMITS = 9_000
+MANY_LINES = 2_500
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +124,50 @@ def test_a_lost_job_does_not_settle_the_one_that_came_after_the_server_lost_it(c
         second = scene.put()
         assert second.seq == lease.seq + 1, "the same server goes on counting"
         face.close()
+
+
+def calls_of(valkey: ValkeyServer) -> int:
+    """Commands of scripts and clients together, so far."""
+    return sum(int(number) for number in re.findall(r":calls=(\d+)", valkey.call("INFO", "commandstats")))
+
+
+def put_for_each(scene: Scene, tenants: int, **options: Any) -> None:
+    jobs = tuple(scene.job(tenant=f"t{number:05}", **options) for number in range(tenants))
+    for first in range(0, tenants, 1000):
+        scene.enqueue(*jobs[first : first + 1000])
+
+
+def test_lines_at_their_limits_are_passed_a_bounded_number_at_a_time_and_hide_nobody(
+    valkey: ValkeyServer, scene: Scene
+) -> None:
+    """Two tenants with room are found behind all others, in the same band and in a later one."""
+    put_for_each(scene, MANY_LINES, priority=1)
+    put_for_each(scene, MANY_LINES, priority=5)
+    wanted = {scene.put(tenant="yak", priority=1).id, scene.put(tenant="zorro", priority=5).id}
+    limits = (every_tenant(running=0), tenant("yak", running=NO_LIMIT), tenant("zorro", running=NO_LIMIT))
+    worker, found, most, turns, soon = scene.hire(3600.0), set[JobId](), 0, 0, 0
+    while found != wanted:
+        before = calls_of(valkey)
+        answer = scene.turn(worker, wanting(10), limits=limits)
+        most, turns = max(most, calls_of(valkey) - before), turns + 1
+        found |= {lease.id for lease in answer.leases}
+        soon += answer.limited_until is not None
+        assert turns <= 20, f"{len(found)} of 2 found"
+    assert most < 1_500, "commands of one Turn"
+    assert soon, "a worker that got nothing comes again soon"
+    hints = [scene.turn(worker, wanting(10), limits=limits).limited_until for _ in range(20)]
+    assert None in hints, "but not for ever: when all were passed over, it waits to be woken"
+
+
+def test_aging_looks_at_a_bounded_number_of_lines_and_comes_to_all(valkey: ValkeyServer, scene: Scene) -> None:
+    put_for_each(scene, MANY_LINES, priority=5)
+    scene.later(70)
+    moved, most, calls = 0, 0, 0
+    while moved < MANY_LINES:
+        before = calls_of(valkey)
+        moved += scene.run(Age(queue="default", every_s=60.0, limit=10_000)).count
+        most, calls = max(most, calls_of(valkey) - before), calls + 1
+        assert calls <= 5, f"{moved} moved"
+    assert calls > 1
+    assert most < 20_000
+    assert scene.run(Age(queue="default", every_s=60.0)).count == 0

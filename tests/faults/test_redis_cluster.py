@@ -12,11 +12,11 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, GetStats
 from fairlane.stores.redis import RedisStore
+from fairlane.testing.conformance.samples import completed, died
+from fairlane.testing.conformance.scene import Scene, wanting
 from tests.faults.eventually import eventually
 from tests.faults.test_unreachable import both_colours
 from tests.servers.valkey import ValkeyCluster, ValkeyServer
-from tests.support.samples import completed, died
-from tests.support.scene import Scene, wanting
 from tests.support.stores import Face
 
 

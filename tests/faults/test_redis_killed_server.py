@@ -14,10 +14,10 @@ import pytest
 from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, GetJob, GetStats, Lapse, ListWorkers
 from fairlane.stores.redis import RedisStore
+from fairlane.testing.conformance.samples import completed
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.eventually import eventually
 from tests.servers.valkey import ValkeyServer
-from tests.support.samples import completed
-from tests.support.scene import Scene
 
 WRITERS = 3
 LINES_BEFORE_THE_KILL = 200

@@ -11,10 +11,10 @@ import pytest
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats
 from fairlane.errors import ConfigError, StoreUnavailable
 from fairlane.stores.redis import RedisStore
+from fairlane.testing.conformance.samples import Making, completed, died, retried
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.test_unreachable import both_colours, one_job
 from tests.servers.valkey import ValkeyServer
-from tests.support.samples import Making, completed, died, retried
-from tests.support.scene import Scene
 from tests.support.stores import Face
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from fairlane.core.ops import Enqueue, Lapse, Reclaim, Renew, Retire, Turn
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import wanting
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
-from tests.support.samples import Making
-from tests.support.scene import wanting
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -17,11 +17,11 @@ from fairlane.alerts.observations import of_workers
 from fairlane.client.store_access import open_spool
 from fairlane.core.ops import Enqueue
 from fairlane.stores.failover import Spool
+from fairlane.testing.conformance.samples import Making
 from fairlane.worker.config import WorkerConfig
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
 from tests.servers.proxy import PASS, RESET, Proxy
-from tests.support.samples import Making
 
 
 class Shop:

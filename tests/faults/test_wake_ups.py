@@ -11,8 +11,8 @@ from fairlane import Fairlane
 from fairlane.core.ops import Enqueue, Turn
 from fairlane.core.ops.enqueue import Notify
 from fairlane.stores.postgres import PostgresStore
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.places import Place
-from tests.support.scene import Scene
 
 
 class Ear:
@@ -128,6 +128,17 @@ def test_a_worker_that_begins_to_wait_during_a_long_transaction_is_woken_by_its_
         assert ear.heard() == 1
         with psycopg.connect(place.dsn) as conn:
             app.enqueue_many([task.bind(), task.bind()], conn=conn)
+        assert ear.heard() == 1
+
+
+def test_a_signal_emitted_in_a_long_transaction_wakes_those_who_wait_when_it_commits(
+    place: Place, scene: Scene, ear: Ear
+) -> None:
+    with Fairlane(place.dsn) as app, psycopg.connect(place.dsn) as conn:
+        app.signals.emit("paid", conn=conn)  # nobody waits yet
+        wait_for_work(scene)
+        assert ear.heard() == 0
+        conn.commit()
         assert ear.heard() == 1
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlane.core.ops import Purge
+from fairlane.testing.conformance.scene import Scene
 from tests.isolation.house import House, Separated
-from tests.support.scene import Scene
 from tests.support.stores import SCHEMA_TEMPLATE, Ground, ground
 
 __all__ = ["ground"]

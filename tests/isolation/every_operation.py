@@ -16,7 +16,7 @@ from fairlane.core.limits import Limit
 from fairlane.core.ops import Op, Scope
 from fairlane.core.workflows import NodeSpec, WorkflowId, WorkflowSpec
 from fairlane.stores.postgres.store import call_for
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CREDENTIAL = UUID("00000000-0000-7000-8000-0000000000c1")

@@ -20,9 +20,9 @@ from fairlane.core.ops import (
     StatRow,
 )
 from fairlane.core.workflows import WorkflowId
-from tests.support.samples import NOON, retried
-from tests.support.scene import Scene
-from tests.support.workflows import Flow
+from fairlane.testing.conformance.samples import NOON, retried
+from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.workflows import Flow
 
 TENANTS = ("acme", "globex")
 HELD = Limit(kind="tenant", name="*", queue="full", waiting=1, when_full="hold")
@@ -54,10 +54,10 @@ def _add(scene: Scene, tenant: str) -> TenantData:
     worker, running = scene.leased(**own, payload=f'{{"secret":"{tenant}"}}')
     caught = CaughtException(
         id=running.id,
-        task=running.type,
+        type=running.type,
         tenant=tenant,
         attempt=1,
-        type="OSError",
+        error_type="OSError",
         error=f"{tenant} says",
         error_class="transient",
         is_final=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from tests.conformance import (
+from fairlane.testing.conformance import (
     test_by_hand,
     test_cancel,
     test_claim,

@@ -14,14 +14,14 @@ from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, Op, Purge, only
 from fairlane.core.schedules import ScheduleSpec
 from fairlane.errors import NotFound
+from fairlane.testing.conformance.scene import Scene
 from tests.isolation.every_operation import EVERY, SCOPED, WHEN, samples
 from tests.isolation.tenant_data import TenantData, add_tenant_data
-from tests.support.scene import Scene
 from tests.support.stores import Face, Ground, open_at
 
 pytestmark = pytest.mark.requirement("I10")
 
-KINDS = ("memory", "sqlite-apsw", "postgres")
+KINDS = (pytest.param("memory", marks=pytest.mark.long), "sqlite-apsw", "postgres")
 OWN, FOREIGN = "acme", "globex"
 
 
@@ -40,8 +40,30 @@ def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
     face.close()
 
 
+@pytest.fixture(scope="module")
+def kept(face: Face) -> list[Place]:
+    """The place that tests which change nothing hand to each other."""
+    return []
+
+
 @pytest.fixture
-def place(face: Face) -> Place:
+def place(face: Face, kept: list[Place]) -> Place:
+    """One of its own, for a test that changes it."""
+    kept.clear()
+    return furnished(face)
+
+
+@pytest.fixture
+def undisturbed(face: Face, kept: list[Place]) -> Iterator[Place]:
+    """One in which nothing may have changed when the test ends."""
+    place = kept.pop() if kept else furnished(face)
+    before = everything(place.scene)
+    yield place
+    assert everything(place.scene) == before
+    kept.append(place)
+
+
+def furnished(face: Face) -> Place:
     face.run(Purge())
     scene = Scene(face)
     things = add_tenant_data(scene)
@@ -74,10 +96,9 @@ def text(answer: object) -> str:
 
 @pytest.mark.parametrize("kind", SCOPED, ids=lambda kind: kind.__name__)
 def test_a_store_asked_in_one_tenants_scope_neither_shows_nor_changes_anothers(
-    place: Place, kind: type[Op[Any]]
+    undisturbed: Place, kind: type[Op[Any]]
 ) -> None:
-    scene, things = place.scene, place.things[FOREIGN]
-    before = everything(scene)
+    scene, things = undisturbed.scene, undisturbed.things[FOREIGN]
     for job in (things.running, things.waiting):
         aimed = {"tenant": FOREIGN, "job": job, "letter": things.letter, "worker": things.worker}
         op = samples(scene.making, scope=only(OWN), **aimed)[kind]  # type: ignore[arg-type]
@@ -85,7 +106,6 @@ def test_a_store_asked_in_one_tenants_scope_neither_shows_nor_changes_anothers(
         assert FOREIGN not in text(answer)
         if "by" in kind.__struct_fields__:
             assert answer.refused == "not_found"
-    assert everything(scene) == before
 
 
 Try = Callable[[Fairlane, TenantData], object]
@@ -270,18 +290,17 @@ def test_the_matrix_knows_every_operation() -> None:
     ids=lambda given: getattr(given, "__name__", str(given)),
 )
 def test_an_application_in_one_tenants_context_neither_sees_nor_changes_anothers(
-    place: Place, kind: type[Op[Any]], nth: int
+    undisturbed: Place, kind: type[Op[Any]], nth: int
 ) -> None:
-    before = everything(place.scene)
+    theirs = undisturbed.things[FOREIGN]
     with tenant(OWN):
         try:
-            answer = CLIENT[kind][nth](place.app, place.things[FOREIGN])
+            answer = CLIENT[kind][nth](undisturbed.app, theirs)
         except (PermissionDenied, NotFound) as refusal:
-            assert place.things[FOREIGN].letter is not None
+            assert theirs.letter is not None
             assert "secret" not in str(refusal)
         else:
             assert answer in (None, [], ())
-    assert everything(place.scene) == before
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.calls import function_of
 from fairlane.stores.postgres.roles import Caller, callable_by
+from fairlane.testing.conformance.scene import Scene
 from fairlane.worker.config import WorkerConfig
 from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.house import House
 from tests.isolation.tenant_data import add_tenant_data
-from tests.support.scene import Scene
 from tests.support.stores import SCHEMA_TEMPLATE, Ground
 
 pytestmark = pytest.mark.requirement("I10")

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
+from fairlane.testing.conformance.scene import Scene
 from tests.isolation.house import House
 from tests.isolation.tenant_data import TENANTS, add_tenant_data
-from tests.support.scene import Scene
 
 pytestmark = pytest.mark.requirement("I10")
 

@@ -14,7 +14,7 @@ from fairlane.core.ops import AddStats, Renew, StatRow
 from fairlane.metrics import exposition
 from fairlane.metrics.scrape import KEPT_S
 from fairlane.stores.sqlite import MemoryStore
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 COUNTING = ("_total", "_bucket", "_count", "_sum")
 

@@ -18,8 +18,8 @@ from fairlane.metrics.counters import OTHER
 from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import NOON
 from tests.metrics.shop import COUNTING, Shop, labelled, read, series, value
-from tests.support.samples import NOON
 
 DOCUMENTED = {
     "jobs_enqueued": ("counter", {"queue", "method", "org"}),

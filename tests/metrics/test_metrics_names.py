@@ -14,8 +14,8 @@ from fairlane.errors import PermissionDenied
 from fairlane.metrics import exposition
 from fairlane.metrics.counters import MOST_PAIRS, OTHER, MinuteCounters
 from fairlane.metrics.scrape import KEPT_S, WHOLE_EVERY_S
+from fairlane.testing.conformance.samples import NOON
 from tests.metrics.shop import Shop, read, series, value
-from tests.support.samples import NOON
 
 
 @pytest.mark.requirement("I11")

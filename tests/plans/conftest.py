@@ -88,7 +88,10 @@ class Session:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer({"autovacuum": "off", "max_wal_size": "4GB"}) as server:
+    # Nothing here is kept: that it is written only takes time.
+    with PostgresServer(
+        {"autovacuum": "off", "max_wal_size": "4GB", "fsync": "off", "full_page_writes": "off"}
+    ) as server:
         store = PostgresStore(server.create_database("plans_template"))
         store.migrator().up()
         store.close()

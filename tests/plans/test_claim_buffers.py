@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -15,7 +16,8 @@ from fairlane.core.ops import Turn
 from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import WORKER, Session
 
-SMALL, LARGE = 10_000, 1_000_000
+SMALL, LARGE = 10_000, 1_000_000 if os.environ.get("FAIRLANE_LONG") else 150_000
+CROWD = 50_000
 
 
 @contextmanager
@@ -33,9 +35,7 @@ def grown(session: Session, tenants: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.requirement("W5", "W14")
 @pytest.mark.parametrize("tenants", [1, 10_000])
-def test_a_million_waiting_jobs_cost_a_claim_hardly_more_pages_than_ten_thousand(
-    session: Session, tenants: int
-) -> None:
+def test_a_long_line_costs_a_claim_hardly_more_pages_than_a_short_one(session: Session, tenants: int) -> None:
     with grown(session, tenants) as (small, large):
         assert large <= 1.5 * small
 
@@ -45,7 +45,7 @@ def test_a_session_warmed_on_an_empty_table_claims_as_cheaply_from_a_full_one(se
     session.conn.execute("vacuum analyze fairlane.ready")
     for _ in range(8):
         assert session.claim()[0] == 0
-    session.load(LARGE // 5)
+    session.load(CROWD)
     assert session.claim()[0] == 100
     _, warmed = session.claim()
     other = Session(session.conn.info.dsn)
@@ -58,12 +58,12 @@ def test_a_session_warmed_on_an_empty_table_claims_as_cheaply_from_a_full_one(se
 
 @pytest.mark.requirement("W5")
 def test_jobs_of_types_a_worker_does_not_know_are_passed_over_within_bounds(session: Session) -> None:
-    session.load(LARGE // 5, type="foreign", due="2026-01-01")
+    session.load(CROWD, type="foreign", due="2026-01-01")
     session.load(SMALL, type="noop", first=LARGE, due="2026-01-02")
     given, touched = session.claim(look=1000)
     assert given == 0
     assert touched < 5_000
-    mark = ["default", 5, "tenant-00000", 0, "2026-01-01T00:00:00+00:00", LARGE // 5]
+    mark = ["default", 5, "tenant-00000", 0, "2026-01-01T00:00:00+00:00", CROWD]
     take = {"queue": "default", "band": 5, "tenant": "tenant-00000", "limit": 100, "after": mark}
     session.claim(takes=[take], discover=False)
     given, behind = session.claim(takes=[take], discover=False)

@@ -17,7 +17,7 @@ from fairlane.stores.postgres.store import call_for
 from fairlane.stores.postgres.turn import claim_limits
 from tests.plans.conftest import WORKER, Session
 
-BACKLOG = 200_000
+BACKLOG = 50_000
 LOOK = 1_000
 UNRELATED = (Limit(kind="type", name="other", running=3), Limit(kind="queue", name="bulk", running=3))
 
@@ -69,7 +69,7 @@ def test_a_claim_under_a_limit_of_its_own_planned_on_an_empty_table_reads_what_i
     session.conn.execute("vacuum analyze fairlane.ready")
     for _ in range(8):
         assert session.claim(limits=GIVEN[what])[0] == 0
-    session.load(BACKLOG // 10, tenants=tenants)
+    session.load(BACKLOG // 5, tenants=tenants)
     for _ in range(2):
         given, _ = session.claim(limits=GIVEN[what])
         assert given == 100
@@ -223,6 +223,7 @@ def test_sessions_claim_side_by_side_under_a_wide_limit_and_never_more_than_it_a
         assert beside.claim(1, 1) == [0]
 
 
+OTHER = "00000000-0000-7000-8000-00000000000e"
 NARROW = {
     "queue": Limit(kind="queue", name="default", running=3),
     "task": Limit(kind="type", name="noop", running=3),
@@ -244,8 +245,9 @@ def test_a_turn_that_frees_a_place_waits_for_whoever_counts_under_its_limit_and_
         *_, (mine,) = conn.execute(TURN, (WORKER, 1, None, None, None, want, limits)).fetchall()
         assert len(other.execute(TURN, (WORKER, 2, None, None, None, want, limits)).fetchall()) == 2
         assert len(conn.execute(TURN, (WORKER, 3, None, None, None, want, limits)).fetchall()) == 1
-        settling = (WORKER, 4, [mine], [1], [0.01], want, limits)
-        assert len(conn.execute(TURN, settling).fetchall()) == 1, "it waits no longer than it may"
+        if what == "tenant":
+            settling = (WORKER, 4, [mine], [1], [0.01], want, limits)
+            assert len(conn.execute(TURN, settling).fetchall()) == 1, "it waits no longer than it may"
         session.conn.execute("alter function fairlane.await_limit(bigint) set lock_timeout = '60s'")
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(lambda: conn.execute(TURN, (WORKER, 5, [0], [1], [0.01], want, limits)).fetchall())
@@ -253,6 +255,32 @@ def test_a_turn_that_frees_a_place_waits_for_whoever_counts_under_its_limit_and_
                 assert not waiting.done()
             other.commit()
             assert len(waiting.result()) == 2
+
+
+@pytest.mark.requirement("I2", "W5")
+@pytest.mark.parametrize("what", ["queue", "task"])
+def test_a_turn_takes_the_place_that_it_has_freed_though_another_counts_under_the_limit(
+    session: Session, what: str
+) -> None:
+    session.load(10)
+    session.conn.execute(
+        "insert into fairlane.worker (id, name, registered_at, renewed_at, expires_at, queues, types) "
+        "select %s, name, registered_at, renewed_at, expires_at, queues, types from fairlane.worker",
+        (OTHER,),
+    )
+    limits = claim_limits((NARROW[what],))
+    want, more = (
+        json.dumps([{"lane": "plan", "queues": ["default"], "limit": limit, "types": ["noop"]}]) for limit in (1, 3)
+    )
+    dsn = session.conn.info.dsn
+    with closing(psycopg.connect(dsn)) as other, closing(psycopg.connect(dsn, autocommit=True)) as conn:
+        *_, (mine,) = conn.execute(TURN, (WORKER, 1, None, None, None, want, limits)).fetchall()
+        assert len(other.execute(TURN, (OTHER, 1, None, None, None, want, limits)).fetchall()) == 2
+        for claim_no, wanted in ((2, want), (3, more)):
+            _, (mine,) = conn.execute(TURN, (WORKER, claim_no, [mine], [1], [0.01], wanted, limits)).fetchall()
+        other.commit()
+        ending = (WORKER, 4, [mine], [1], [0.01], more, limits)
+        assert len(conn.execute(TURN, ending).fetchall()) == 3, "two places are free where nobody counts beside it"
 
 
 def waits_for_a_limit(session: Session) -> bool:

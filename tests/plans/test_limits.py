@@ -134,7 +134,7 @@ def test_limits_of_types_that_no_job_at_hand_has_are_neither_counted_nor_locked(
 
 @pytest.mark.requirement("I2", "Q15")
 def test_an_enqueue_counts_no_further_than_the_limit(session: Session) -> None:
-    session.load(20 * CROWD)
+    session.load(5 * CROWD)
     session.conn.execute(
         "insert into fairlane.scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, failed) "
         "select 5000000 + n, 'default', 5, 'tenant-00000', 0, now() + interval '1 hour', 'noop', 0, 0, 0, false, false, false from generate_series(1, 10000) n"

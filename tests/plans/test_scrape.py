@@ -14,14 +14,14 @@ from fairlane.stores.postgres.store import call_for
 from tests.plans.conftest import Session
 from tests.plans.test_statistics_and_alerts import NOON, pages_of
 
-SMALL, LARGE = 30_000, 90_000
+SMALL, LARGE = 30_000, 60_000
 """Jobs, three quarters of them one tenant's: each of its numbers is beyond the cap."""
 TENANT = "busy"
 
 FILL = """
 with line as (
   select n, case when n %% 4 > 0 then 'busy' else 'tenant-' || n %% 40 end as tenant, 'default' as queue
-  from generate_series(%(first)s + 1, %(first)s + %(count)s) n
+  from generate_series(%(first)s::integer + 1, %(first)s::integer + %(count)s::integer) n
 ), filed as (
   insert into fairlane.job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, enqueued_at, due_at)
   select n, gen_random_uuid(), 'noop', tenant, queue, 5, 0, '{}', 1, 5, %(at)s, %(at)s from line

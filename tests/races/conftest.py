@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlane.core.ops import Purge
-from tests.races.track import Track
-from tests.support.scene import Scene
+from fairlane.testing.conformance.scene import Scene
+from tests.races.track import Racers, Track
 from tests.support.stores import SHARED_KINDS, Face, Ground, ground, open_at
 
 __all__ = ["ground"]
@@ -19,19 +19,29 @@ FIELDS = [(kind, QUICK) for kind in SHARED_KINDS] + [
 ]
 
 
+@pytest.fixture(scope="session")
+def racers() -> Iterator[Racers]:
+    racers = Racers()
+    yield racers
+    racers.close()
+
+
 @pytest.fixture(scope="module", params=FIELDS, ids=lambda field: f"{field[0]}-{field[1]}")
-def field(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Track]:
-    """A store of its own and processes waiting at the start."""
+def field(request: pytest.FixtureRequest, ground: Ground, racers: Racers) -> Track:
+    """A store of its own, and processes for it."""
     kind, count = request.param
-    with Track(kind, ground.address(kind), count) as started:
-        yield started
+    return Track(racers, kind, ground.address(kind), count)
 
 
 @pytest.fixture
 def track(field: Track) -> Iterator[Track]:
     """The same with the store emptied, and a face of our own to look at it."""
-    face = Face(open_at(field.kind, field.address), "sync")
+    yield from prepared(field)
+
+
+def prepared(track: Track) -> Iterator[Track]:
+    face = Face(open_at(track.kind, track.address), "sync")
     face.run(Purge())
-    field.scene = Scene(face)
-    yield field
+    track.scene = Scene(face)
+    yield track
     face.close()

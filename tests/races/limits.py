@@ -10,8 +10,8 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit
 from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, TakeTokens, Turn
 from fairlane.stores.base import Store
-from tests.support.samples import Making, completed
-from tests.support.scene import wanting
+from fairlane.testing.conformance.samples import Making, completed
+from fairlane.testing.conformance.scene import wanting
 
 
 def claim_under_limits(store: Store, number: int, *, limits: list[dict[str, Any]], jobs: int) -> Any:
@@ -22,7 +22,13 @@ def claim_under_limits(store: Store, number: int, *, limits: list[dict[str, Any]
     while True:
         claim_no += 1
         result = store.run(
-            Turn(worker=worker, claim_no=claim_no, wants=(wanting(3),), limits=given, outcomes=tuple(outcomes))
+            Turn(
+                worker=worker,
+                claim_no=claim_no,
+                wants=(wanting(number % 3 + 1),),
+                limits=given,
+                outcomes=tuple(outcomes),
+            )
         )
         claimed += len(result.leases)
         stats = store.run(GetStats(scope=ALL_TENANTS))

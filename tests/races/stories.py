@@ -28,10 +28,10 @@ from fairlane.core.ops import (
 )
 from fairlane.core.outcome import Outcome, Suspension
 from fairlane.stores.base import Store
+from fairlane.testing.conformance.samples import Making, completed, released, retried, snoozed
+from fairlane.testing.conformance.scene import wanting
 from tests.races.limits import LIMITING
 from tests.races.records import KEEPING
-from tests.support.samples import Making, completed, released, retried, snoozed
-from tests.support.scene import wanting
 
 TENANTS = ("acme", "bolt", "coil")
 

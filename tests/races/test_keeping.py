@@ -22,8 +22,8 @@ from fairlane.core.ops import (
     SaveAlerts,
     SealAudit,
 )
+from fairlane.testing.conformance.scene import Scene
 from tests.races.track import Track
-from tests.support.scene import Scene
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from fairlane.core.clock import SystemClock
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import FINAL
 from fairlane.core.ops import Renew
+from fairlane.testing.conformance.scene import Scene
 from tests.races.track import Track
-from tests.support.scene import Scene
 
 
 @pytest.fixture

@@ -7,23 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from fairlane.core.clock import SystemClock
-from fairlane.core.ops import Deliver, Purge
-from tests.races.track import Track
-from tests.support.samples import completed
-from tests.support.scene import Scene
-from tests.support.stores import SHARED_KINDS, Face, Ground, open_at
+from fairlane.core.ops import Deliver
+from fairlane.testing.conformance.samples import completed
+from tests.races.conftest import prepared
+from tests.races.track import Racers, Track
+from tests.support.stores import SHARED_KINDS, Ground
 
 PROCESSES, EMITTERS, JOBS = 8, 4, 60
 
 
 @pytest.fixture(params=SHARED_KINDS)
-def eight(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Track]:
-    with Track(request.param, ground.address(request.param), PROCESSES) as track:
-        face = Face(open_at(track.kind, track.address), "sync")
-        face.run(Purge())
-        track.scene = Scene(face)
-        yield track
-        face.close()
+def eight(request: pytest.FixtureRequest, ground: Ground, racers: Racers) -> Iterator[Track]:
+    yield from prepared(Track(racers, request.param, ground.address(request.param), PROCESSES))
 
 
 @pytest.mark.requirement("L18")

@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.core.clock import SystemClock
 from fairlane.core.workflows import GraphNode
+from fairlane.testing.conformance.workflows import Flow
 from tests.races.track import Track
-from tests.support.workflows import Flow
 
 
 @pytest.mark.requirement("L18")

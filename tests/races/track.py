@@ -5,15 +5,62 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any
 
-from tests.support.scene import Scene
+from fairlane.testing.conformance.scene import Scene
 
 ROOT = Path(__file__).parents[2]
+
+
+class Racers:
+    """Processes that go from race to race; there are as many as the largest race took."""
+
+    def __init__(self) -> None:
+        self._racers: list[socket.socket] = []
+        self._streams: list[IO[str]] = []
+        self._forks: subprocess.Popen[bytes] | None = None
+
+    def ready(self, kind: str, address: str, count: int) -> list[IO[str]]:
+        """So many of them, each with the store open."""
+        if self._forks is None:
+            self._ask, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            self._forks = _started(theirs)
+            theirs.close()
+        for number in range(len(self._racers), count):
+            ours, theirs = socket.socketpair()
+            socket.send_fds(self._ask, [str(number).encode()], [theirs.fileno()])
+            theirs.close()
+            self._racers.append(ours)
+            self._streams.append(ours.makefile("rw"))
+        racers = self._streams[:count]
+        assert together(racers, {"open": [kind, address]}) == ["ready"] * count
+        return racers
+
+    def close(self) -> None:
+        if self._forks is None:
+            return
+        for racer, stream in zip(self._racers, self._streams, strict=True):
+            with contextlib.suppress(OSError):  # it has ended already
+                racer.shutdown(socket.SHUT_WR)
+                stream.read()
+            stream.close()
+            racer.close()
+        self._ask.close()
+        self._forks.wait()
+        self._forks = None
+        self._racers.clear()
+        self._streams.clear()
+
+    def end(self) -> None:
+        """Leave nothing behind that might still be in the middle of a story."""
+        if self._forks is not None:
+            os.killpg(self._forks.pid, signal.SIGKILL)
+        self.close()
 
 
 class Track:
@@ -21,51 +68,43 @@ class Track:
 
     scene: Scene
 
-    def __init__(self, kind: str, address: str, count: int) -> None:
+    def __init__(self, racers: Racers, kind: str, address: str, count: int) -> None:
         self.kind, self.address, self.count = kind, address, count
-        self._racers: list[subprocess.Popen[str]] = []
+        self._racers = racers
 
     @property
     def is_long(self) -> bool:
         return self.count > 8
 
-    def __enter__(self) -> Self:
-        for number in range(self.count):
-            command = [sys.executable, "-m", "tests.races.racer", self.kind, self.address, str(number)]
-            racer = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self._racers.append(racer)
-        for racer in self._racers:
-            assert self._hear(racer) == "ready"
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for racer in self._racers:
-            if error is not None:
-                racer.kill()
-            # One that has died already must not keep the pipes of the others open.
-            with contextlib.suppress(BrokenPipeError), racer:
-                pass
-
     def race(self, story: str, **params: Any) -> list[Any]:
         """Let all racers live the same story at once; returns what each of them tells."""
-        call = json.dumps({"story": story, "params": params}) + "\n"
-        for racer in self._racers:
-            assert racer.stdin is not None
-            racer.stdin.write(call)
-        for racer in self._racers:
-            assert racer.stdin is not None
-            racer.stdin.flush()
-        return [self._hear(racer) for racer in self._racers]
+        racers = self._racers.ready(self.kind, self.address, self.count)
+        try:
+            return together(racers, {"story": story, "params": params})
+        except BaseException:
+            self._racers.end()
+            raise
 
-    def _hear(self, racer: subprocess.Popen[str]) -> Any:
-        assert racer.stdout is not None
-        line = racer.stdout.readline()
-        assert line, f"a racer ended with {racer.wait(10)}; its traceback is above"
-        return json.loads(line)
+
+def together(racers: list[IO[str]], call: dict[str, Any]) -> list[Any]:
+    for racer in racers:
+        racer.write(json.dumps(call) + "\n")
+    for racer in racers:
+        racer.flush()
+    return [_heard(racer) for racer in racers]
+
+
+def _started(asks: socket.socket) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.races.racer"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=asks,
+        start_new_session=True,
+    )
+
+
+def _heard(racer: IO[str]) -> Any:
+    line = racer.readline()
+    assert line, "a racer has ended; its traceback is above"
+    return json.loads(line)

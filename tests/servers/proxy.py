@@ -141,8 +141,9 @@ class _Link:
 
     async def pass_on(self, from_client: asyncio.StreamReader, from_server: asyncio.StreamReader) -> None:
         for end in self._ends():
-            # A drain then means "handed to the system": nothing due before a cut is left in a buffer of ours.
-            end.transport.set_write_buffer_limits(high=0)
+            # A drain then means "handed to the system": nothing due before a cut is left in a buffer of ours. Not 0 where
+            # TLS is spoken: asyncio takes its empty buffer for a full one there, and a drain waits for the client to speak.
+            end.transport.set_write_buffer_limits(high=1 if end.get_extra_info("sslcontext") else 0)
         try:
             await asyncio.gather(
                 _pump(from_client, self._send),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests.servers.postgres import shared_server
 from tests.servers.proxy import BLACKHOLE, Plan, Proxy
+
+CERTIFICATE = Path(__file__).with_name("certificate.pem")
 
 
 class Echo:
@@ -27,10 +31,10 @@ class Echo:
 
     def _serve(self) -> None:
         try:
-            connection, _ = self._listener.accept()
+            self.connection, _ = self._listener.accept()
         except OSError:
             return
-        with connection:
+        with self.connection as connection:
             try:
                 while data := connection.recv(4096):
                     self.heard += data
@@ -93,6 +97,22 @@ def test_a_black_hole_says_nothing_to_anyone(echo: Echo) -> None:
             client.recv(1)
         assert echo.heard == b""
         assert not echo.ended.is_set()
+
+
+def test_an_answer_in_several_parts_arrives_over_tls_before_the_client_speaks_again(echo: Echo) -> None:
+    ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=CERTIFICATE)
+    ours.load_cert_chain(CERTIFICATE)
+    with (
+        Proxy(echo.port, tls=ours) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as plain,
+        theirs.wrap_socket(plain, server_hostname="127.0.0.1") as client,
+    ):
+        for part in (b"a", b"b"):
+            client.sendall(part)
+            assert client.recv(1) == part
+        for part in (b"c", b"d", b"e"):
+            echo.connection.sendall(part)
+            assert client.recv(1) == part
 
 
 def test_a_database_works_through_the_proxy_until_it_is_cut() -> None:

@@ -32,10 +32,10 @@ from fairlane.core.ops import (
     Start,
     StatRow,
 )
+from fairlane.testing.conformance.samples import NOON, crashed
+from fairlane.testing.conformance.scene import wanting
 from tests.stateful.machine import Lives
 from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes, specs
-from tests.support.samples import NOON, crashed
-from tests.support.scene import wanting
 
 PAUSABLE = [*(("queue", name) for name in QUEUES), *(("type", name) for name in TYPES)]
 PAUSABLE += [("tenant", name) for name in TENANTS]
@@ -142,10 +142,10 @@ class InterruptedLives(Lives):
         caught = tuple(
             CaughtException(
                 id=self.making.job_id(),
-                task=TYPES[0],
+                type=TYPES[0],
                 tenant=data.draw(st.sampled_from(TENANTS)),
                 attempt=1,
-                type="OSError",
+                error_type="OSError",
                 error="no",
                 error_class="transient",
                 is_final=False,

@@ -53,10 +53,10 @@ from fairlane.core.ops import (
     Want,
 )
 from fairlane.core.outcome import Outcome, Suspension
+from fairlane.testing.conformance.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making, failure
+from fairlane.testing.conformance.scene import Runs, wanting
 from tests.stateful.side_by_side import SideBySide
 from tests.stateful.strategies import TENANTS, bounds, job_filters, scopes, spans, specs, wants
-from tests.support.samples import NO_SUCH_SEQ, NOON, OUTCOMES, Making, failure
-from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
 SIGNALS = ("paid", "sent")

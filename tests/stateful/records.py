@@ -47,10 +47,10 @@ from fairlane.core.ops import (
     SilenceAlerts,
     TakeDuty,
 )
+from fairlane.testing.conformance.samples import NOON, Making
+from fairlane.testing.conformance.scene import Runs
 from tests.stateful.side_by_side import SideBySide
 from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes
-from tests.support.samples import NOON, Making
-from tests.support.scene import Runs
 
 T = TypeVar("T")
 KINDS = ("token", "link", "session")

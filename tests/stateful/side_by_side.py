@@ -27,8 +27,8 @@ from fairlane.core.ops import (
     Scope,
     TurnResult,
 )
+from fairlane.testing.conformance.scene import Runs
 from tests.model import Model
-from tests.support.scene import Runs
 
 T = TypeVar("T")
 

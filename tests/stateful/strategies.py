@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlane.core.ids import JobId
 from fairlane.core.job import STATUSES, JobSpec
 from fairlane.core.ops import JobFilter, Mark, Scope, Take, Want
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 TENANTS = ("a", "b", "system")
 QUEUES = ("default", "bulk")

@@ -12,8 +12,8 @@ from tests.stateful.records import SharedRecords
 from tests.stateful.timetables import Timetables
 from tests.support.stores import Face, Ground, open_at
 
-QUICK = {"memory": 12, "sqlite-apsw": 15, "sqlite-stdlib": 6, "postgres": 12, "postgres-pgbouncer": 4, "redis": 12}
-LONG_TIMES = 60
+QUICK = {"memory": 6, "sqlite-apsw": 8, "sqlite-stdlib": 3, "postgres": 6, "postgres-pgbouncer": 2, "redis": 6}
+LONG_TIMES = 120
 COLOURS = {
     "memory": "sync",
     "sqlite-apsw": "sync",

@@ -17,8 +17,8 @@ from fairlane.core.ids import Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, STATUSES, Lease
 from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, Released, Retried, Snoozed
 from fairlane.stores.sqlite import MemoryStore
+from fairlane.testing.conformance.samples import NOON, Making
 from tests.model import Model
-from tests.support.samples import NOON, Making
 
 TENANTS = ("acme", "bolt", "coop", "system")
 QUEUES = ("critical", "default")

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fairlane.core.ops import Purge
 from fairlane.core.workflows import GraphNode, OnFailure
+from fairlane.testing.conformance.samples import cancelled, completed, died
+from fairlane.testing.conformance.scene import Runs, Scene
+from fairlane.testing.conformance.workflows import Flow
 from tests.stateful.test_against_model import COLOURS, LONG_TIMES
-from tests.support.samples import cancelled, completed, died
-from tests.support.scene import Runs, Scene
 from tests.support.stores import Face, Ground, Oracle, open_at
-from tests.support.workflows import Flow
 
 NAMES = "abcde"
 EXAMPLES = 40

@@ -34,9 +34,9 @@ from fairlane.core.ops import (
     Turn,
 )
 from fairlane.core.schedules import Schedule, ScheduleSpec
+from fairlane.testing.conformance.samples import NOON, Making, completed
+from fairlane.testing.conformance.scene import Runs, wanting
 from tests.stateful.side_by_side import SideBySide
-from tests.support.samples import NOON, Making, completed
-from tests.support.scene import Runs, wanting
 
 T = TypeVar("T")
 STEP = timedelta(minutes=1)

@@ -8,8 +8,16 @@ import ssl
 from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
+import msgspec
 import pytest
+from botocore.auth import S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given, strategies as st
+from moto.server import ThreadedMotoServer
 
 from fairlane import NonRetryable
 from fairlane.errors import InvalidOption
@@ -250,6 +258,45 @@ def test_a_locally_signed_delete_reaches_the_object_of_an_odd_name(web: WebServe
     [query] = web.queries
     assert (query["X-Amz-Expires"], query["X-Amz-SignedHeaders"]) == (["300"], ["host"])
     assert query["X-Amz-Credential"][0].startswith("AK/")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[S3Signer]:
+    """A signer for an S3-compatible server with a bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    assert httpx.put(f"http://127.0.0.1:{port}/photos").status_code == 200
+    yield S3Signer(f"http://127.0.0.1:{port}", region="eu-central-1", access_key="AK", secret_key="s3cret")
+    server.stop()
+
+
+def test_a_file_of_an_s3_compatible_server_is_deleted_and_its_neighbour_stays(storage: S3Signer) -> None:
+    now = datetime.now(UTC)
+    file, neighbour = msgspec.convert(FILE, StoredFile), StoredFile("photos", "a b")
+    for kept in (file, neighbour):
+        assert httpx.put(storage.presigned("PUT", kept, now), content=b"cat").status_code == 200
+    assert httpx.get(storage.presigned("GET", file, now)).content == b"cat"
+    deleter = FileDeleter(storage)
+    run(deleter.deliver(FILE), deleter.deliver(FILE), closing=deleter)
+    assert httpx.get(storage.presigned("GET", file, now)).status_code == 404
+    assert httpx.get(storage.presigned("GET", neighbour, now)).content == b"cat"
+
+
+@given(
+    method=st.sampled_from(["DELETE", "GET"]),
+    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30),
+    secret=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=40),
+)
+def test_signatures_are_those_of_botocore(method: str, key: str, secret: str) -> None:
+    signer = S3Signer("https://storage.example", region="eu-central-1", access_key="AK", secret_key=secret)
+    file = StoredFile("photos", key)
+    address, _ = signer.presigned(method, file, datetime.now(UTC)).split("?")
+    request = AWSRequest(method, address)
+    S3SigV4QueryAuth(Credentials("AK", secret), "s3", "eu-central-1", expires=300).add_auth(request)
+    [signed_at] = parse_qs(urlsplit(request.url).query)["X-Amz-Date"]
+    at = datetime.strptime(signed_at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert signer.presigned(method, file, at) == request.url
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

@@ -1,1 +1,1 @@
-"""What the suites share: values to put in, acts to do, and every store to do them on."""
+"""What our own tests share: every store to run them on, terminals, and a watch for leaks."""

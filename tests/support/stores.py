@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from fairlane.core.ops import Op, Purge
+from fairlane.core.ops import Op
 from fairlane.stores.base import Capability, Store
+from fairlane.testing.conformance.faces import COLOURS, Face
 from tests.model import Model
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyCluster, ValkeyServer
-from tests.support.scene import Scene
 
 T = TypeVar("T")
 
 KINDS = ("memory", "sqlite-apsw", "sqlite-stdlib", "postgres", "postgres-pgbouncer", "redis")
 SHARED_KINDS = tuple(kind for kind in KINDS if kind != "memory")
-COLOURS = ("sync", "async")
 SCHEMA_TEMPLATE = "fairlane_template"
 
 
@@ -117,34 +115,6 @@ class Oracle:
         return answer
 
 
-class Face:
-    """A store in one colour: the async one runs on an event loop of its own."""
-
-    def __init__(self, store: Store, colour: str) -> None:
-        self.store, self.colour = store, colour
-        self._loop = asyncio.new_event_loop() if colour == "async" else None
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        return self.store.capabilities
-
-    def run(self, op: Op[T], *, on: object | None = None) -> T:
-        if self._loop is None:
-            return self.store.run(op, on=on)
-        return self._loop.run_until_complete(self.store.arun(op, on=on))
-
-    def close_store(self) -> None:
-        if self._loop is None:
-            self.store.close()
-        else:
-            self._loop.run_until_complete(self.store.aclose())
-
-    def close(self) -> None:
-        self.close_store()
-        if self._loop is not None:
-            self._loop.close()
-
-
 _GROUND = pytest.StashKey[Ground]()
 
 
@@ -161,9 +131,31 @@ EVERY_FACE = [(kind, colour) for kind in KINDS for colour in COLOURS]
 
 
 # In memory the asynchronous call is the synchronous one: only tests with a store of their own try both.
-# The other library and the pooler differ from their store below both colours: one each is enough but in the long run.
-LONG_FACES = [] if os.environ.get("FAIRLANE_LONG") else [("sqlite-stdlib", "sync"), ("postgres-pgbouncer", "async")]
-SHARED_FACES = [face for face in EVERY_FACE if face not in [("memory", "async"), *LONG_FACES]]
+SHARED_FACES = [face for face in EVERY_FACE if face != ("memory", "async")]
+VARIANTS = (("memory", "sync"), ("sqlite-stdlib", "async"), ("postgres-pgbouncer", "sync"))
+"""Stores that differ from another below both colours: in the connection, in the library, in what passes statements on."""
+
+
+def mark_long(items: Sequence[pytest.Item]) -> None:
+    """Leave to the long run what the short one need not do again.
+
+    That runs each test on `face` on the model, SQLite, PostgreSQL and Redis, in one colour by turns, and on one variant by
+    turns; and each on `url` on a file or in memory by turns, which is the same store.
+    """
+    turns: dict[str, int] = {}
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if params.get("face") in SHARED_FACES:
+            kind, colour = params["face"]
+            turn = turns.setdefault(item.nodeid.replace(f"{kind}-{colour}", ""), len(turns))
+            runs = {each: COLOURS[(turn + n) % 2] for n, each in enumerate(("sqlite-apsw", "postgres", "redis"))}
+            runs |= dict([VARIANTS[turn % len(VARIANTS)]])
+            if runs.get(kind) != colour:
+                item.add_marker("long")
+        elif params.get("url") in (urls := ("memory", "sqlite")):
+            turn = turns.setdefault(item.nodeid.replace(params["url"], ""), len(turns))
+            if params["url"] != urls[turn % 2]:
+                item.add_marker("long")
 
 
 @pytest.fixture(scope="session", params=[("model", "sync"), *SHARED_FACES], ids="-".join)
@@ -178,13 +170,6 @@ def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face | Orac
     face.close()
 
 
-@pytest.fixture
-def scene(face: Face | Oracle) -> Scene:
-    """An empty store at noon."""
-    face.run(Purge())
-    return Scene(face)
-
-
 @pytest.fixture(params=EVERY_FACE, ids="-".join)
 def new_face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
     """A store nobody else uses: for tests that close it or look at it from outside."""
@@ -192,3 +177,9 @@ def new_face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
     face = Face(open_at(kind, ground.address(kind)), colour)
     yield face
     face.close()
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "postgres-pgbouncer"])
+def open_store(request: pytest.FixtureRequest, ground: Ground) -> Callable[[], Store]:
+    """Opens new stores that can wake workers: through a transaction pooler nobody hears a wake-up."""
+    return lambda: open_at(request.param, ground.address(request.param))

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from fairlane import FakeClock, InvalidOption, JobFailed, ResultTimeout, StoreUnavailable, UnknownTask
+from fairlane.client.workflows import WorkflowBuilder
 from fairlane.core.clock import SystemClock
 from fairlane.errors import BlocksEventLoop
 from fairlane.testing import (
@@ -48,7 +49,7 @@ def test_nothing_of_a_test_is_left_behind(shop: Shop) -> None:
     assert (runtime.preparer.hooks, runtime.hooks.before, shop.welcome.definition.hooks.after) == ([], (), ())
     assert not runtime.preparer.uses_tenants
     with pytest.raises(UnknownTask):
-        app.tasks.require("only.here")
+        app.tasks["only.here"]
     assert repr(app) == before
     with pytest.raises(StoreUnavailable):
         app.jobs.list()
@@ -212,6 +213,24 @@ def test_inline_jobs_run_when_they_are_enqueued_and_raise_there(shop: Shop) -> N
         assert shop.welcome.using(delay=60).enqueue(4).status() == "pending"
         many = shop.app.enqueue_many([shop.welcome.bind(5), shop.welcome.bind(6)])
         assert [handle.status() for handle in many] == ["completed", "completed"]
+
+
+def test_inline_a_workflow_runs_when_it_is_enqueued(shop: Shop) -> None:
+    def built() -> WorkflowBuilder:
+        flow = shop.app.workflow("two")
+        flow.add(shop.welcome.bind(2), after=[flow.add(shop.welcome.bind(1))])
+        return flow
+
+    async def story() -> None:
+        async with shop.app.testing("inline"):
+            assert (await (await built().aenqueue()).astatus()).status == "completed"
+
+    with shop.app.testing("inline"):
+        assert built().enqueue().status().status == "completed"
+        batch = shop.app.batch("many").add_many([shop.welcome.using(delay=60).bind(3)]).enqueue()
+        batch.add(shop.welcome.bind(4))
+        assert batch.progress().done == 1
+    asyncio.run(story())
 
 
 def test_inline_jobs_run_on_the_loop_that_enqueues_them(shop: Shop) -> None:

@@ -162,6 +162,22 @@ def test_sqlalchemy_over_aiosqlite(shop: Shop) -> None:
     asyncio.run(story())
 
 
+def test_a_workflow_is_there_while_its_transaction_has_it(shop: Shop) -> None:
+    with shop.app.testing() as jobs:
+        connection = sqlite3.connect(":memory:")
+        flow = shop.app.workflow("two", idempotency_key="once")
+        flow.add(shop.welcome.bind(2), after=[flow.add(shop.welcome.bind(1))])
+        handle = flow.enqueue(conn=connection)
+        assert handle.status().tally.total == 2
+        connection.rollback()
+        assert (jobs.enqueued(), shop.app.workflows.list().workflows) == ([], ())
+        handle = flow.enqueue(conn=connection)
+        connection.commit()
+        jobs.run_due()
+        assert (handle.status().status, handle.duplicate) == ("completed", False)
+        connection.close()
+
+
 def test_what_is_no_connection_is_refused(shop: Shop) -> None:
     with shop.app.testing() as jobs:
         with pytest.raises(UnsupportedConnection, match="in tests a connection of psycopg"):

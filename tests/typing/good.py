@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
@@ -67,7 +67,7 @@ assert_type(add.bind(1), Bound[int])
 assert_type(greet.enqueue("Ada"), Handle[str])
 assert_type(send.using(tenant=1, priority="high", delay=30).enqueue(7, subject="Hi"), Handle[list[str]])
 assert_type(send.using(parent=add.enqueue(1), correlation_id=UUID(int=7), conn=object()).bind(7), Bound[list[str]])
-assert_type(app.enqueue_many([add.bind(i) for i in range(3)]), list[Handle[int]])
+assert_type(app.enqueue_many([add.bind(i) for i in range(3)]), Sequence[Handle[int]])
 assert_type(app.jobs.get("id"), Job | None)
 assert_type(app.jobs.cancel(add.enqueue(1), by="ada", notes="n", tenant=1), Job)
 assert_type(app.snapshot(), Snapshot)
@@ -82,7 +82,7 @@ async def use() -> None:
     assert_type(await greet("Ada"), str)
     assert_type(await greet.aenqueue("Ada"), Handle[str])
     assert_type(await (await greet.aenqueue("Ada")).aresult(timeout=1), str)
-    assert_type(await app.aenqueue_many([send.bind(1)]), list[Handle[list[str]]])
+    assert_type(await app.aenqueue_many([send.bind(1)]), Sequence[Handle[list[str]]])
     assert_type(await app.jobs.acancel("id"), Job)
     assert_type(await app.jobs.aget("id"), Job | None)
     assert_type(await app.dead_letters.areprocess(7, payload={"a": 1}), Reprocessed)
@@ -161,6 +161,19 @@ def plain() -> None:
         assert_type(replaced, float)
 
 
+@app.task(batch=100, within=timedelta(seconds=0.2), queue="mail")
+async def index(documents: list[int]) -> list[str | Exception]:
+    return [ValueError(job.stopping) if job.stopping else str(job.id) for job in current_job().batch]
+
+
+@app.task(batch=10)
+def tally(rows: list[dict[str, int]]) -> None: ...
+
+
+assert_type(index.enqueue(7), Handle[str])
+assert_type(tally.using(tenant=1).enqueue({"a": 1}), Handle[None])
+app.enqueue_many([tally.bind({"a": 1})])
+tally([{"a": 1}, {"b": 2}])
 assert_type(guarded.enqueue(7), Handle[None])
 assert_type(app.jobs.why("id"), Explanation)
 assert_type(app.jobs.act_on_many("cancel", ["id"], dry_run=True), ManyActs[Job])

@@ -15,8 +15,8 @@ from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.core.profiles import Lane
 from fairlane.stores.sqlite import MemoryStore
+from fairlane.testing.conformance.samples import Raw
 from fairlane.worker.lanes import LaneState
-from tests.support.samples import Raw
 
 TURN_S = 0.002
 POLL_S = 0.05

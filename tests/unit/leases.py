@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 
 def a_lease(**facts: Any) -> Lease:

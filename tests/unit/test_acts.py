@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from fairlane.core.ops import ALL_TENANTS, Op
 from fairlane.core.ops.base import Act
 from fairlane.errors import InvalidOption
+from fairlane.testing.conformance.samples import Making
 from tests.isolation.every_operation import samples
-from tests.support.samples import Making
 
 MAKING = Making()
 EACH = samples(

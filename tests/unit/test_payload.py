@@ -16,7 +16,7 @@ import pydantic
 import pytest
 from hypothesis import given, strategies as st
 
-from fairlane.core.payload.codec import decode, encode, is_plain, size_warning
+from fairlane.core.payload.codec import decode, encode, encode_plain, encode_value, is_plain, size_warning
 from fairlane.core.payload.json_scan import ScanLimits, scan
 from fairlane.errors import InvalidPayload
 
@@ -259,3 +259,39 @@ def test_plain_is_what_most_jobs_have() -> None:
     assert not is_plain('{"n":{"m":1}}', 2)
     assert not is_plain('{"n":"' + "9" * 301 + '"}', 1)
     assert not is_plain('{"n":1}', 1, ScanLimits(max_bytes=5))
+
+
+@given(st.lists(objects(any_text, leaves), min_size=1, max_size=4), st.booleans())
+def test_several_looked_at_together_are_written_as_each_by_itself(values: list[dict[str, Any]], odd: bool) -> None:
+    limits = ScanLimits(max_depth=3, max_keys=2, max_digits=3, max_bytes=40) if odd else ScanLimits()
+    one_by_one = [encode_value(value, limits=limits) for value in values]
+    together = encode_plain(values, limits)
+    if together is not None:
+        assert [(text, []) for text in together[0]] == one_by_one
+        assert msgspec.json.decode(together[1]) == [msgspec.json.decode(text) for text in together[0]]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"a": math.nan},
+        {"a": "\0"},
+        {"a": "\ud800"},
+        {"a": 10**400},
+        {"a": object()},
+        {"a": msgspec.Raw(b"1},{}")},
+        {"a": msgspec.Raw(b'1,"a":2')},
+        {1: "a", "1": "b"},
+        {"a": [[[[[[[[[[[]]]]]]]]]]] * 70},
+    ],
+    ids=("nan", "nul", "surrogate", "digits", "object", "two values", "key twice", "keys alike", "deep"),
+)
+def test_one_odd_value_among_several_is_left_to_the_closer_look(odd: dict[Any, Any]) -> None:
+    limits = ScanLimits(max_depth=10)
+    assert encode_plain([{"a": 1, "b": None}, {"a": 2}], limits) is not None
+    assert encode_plain([{"a": 1}, odd, {"a": 2}], limits) is None
+
+
+def test_texts_that_make_up_for_each_other_are_not_taken() -> None:
+    values = [{"a": msgspec.Raw(b'"x')}, {"": msgspec.Raw(b',"b":1')}, {"a": msgspec.Raw(b"1},{}")}]
+    assert encode_plain(values) is None

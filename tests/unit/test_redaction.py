@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from fairlane.core.payload import redaction
 from fairlane.core.payload.redaction import value_without_secrets, without_secrets
@@ -40,6 +40,8 @@ def test_what_only_sounds_like_one_stays(text: str) -> None:
     assert without_secrets(text) == text
 
 
+@example("Cookie: theme=dark; session={x}", INNOCENT[0], "cookies={{'sid': '{x}'}}", " ")
+@example("Set-Cookie: sid={x}; Path=/; HttpOnly", INNOCENT[0], "{{'password': b'{x}'}}", "; ")
 @given(
     st.sampled_from(LEAKS), st.sampled_from(INNOCENT), st.sampled_from(LEAKS), st.sampled_from(["\n", " ", "; ", " | "])
 )
@@ -112,8 +114,8 @@ PIECES = [
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_no_text_takes_long(piece: str) -> None:
-    """Quadratic work on 50 MB, or on a result that is examined whole, would not end within the test's time."""
-    assert len(without_secrets(piece * (50_000_000 // len(piece)))) > 1_000_000
+    """Quadratic work on 10 MB, or on a result that is examined whole, would not end within the test's time."""
+    assert len(without_secrets(piece * (10_000_000 // len(piece)))) > 1_000_000
     assert value_without_secrets(piece * (60_000 // len(piece)))
 
 

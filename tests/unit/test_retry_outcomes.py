@@ -22,7 +22,7 @@ from fairlane.errors import (
     RateLimited,
     Snooze,
 )
-from tests.support.samples import NOON
+from fairlane.testing.conformance.samples import NOON
 from tests.unit.leases import a_lease
 
 SPREAD_MIDDLE = 0.5

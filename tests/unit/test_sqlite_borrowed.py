@@ -17,7 +17,7 @@ from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetJob
 from fairlane.errors import StoreRefused, UnsupportedConnection
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 
 class Caller:

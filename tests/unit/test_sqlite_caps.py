@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, GroupDeadLetters, IssueCredential, PageAudit, ReadAuditChain
 from fairlane.stores.sqlite import MemoryStore
-from tests.support.scene import Scene
+from fairlane.testing.conformance.scene import Scene
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import Check, Enqueue, Reclaim, Renew, Turn
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
-from tests.support.scene import wanting
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import wanting
 
 
 @pytest.mark.requirement("Q17")

@@ -19,8 +19,8 @@ from fairlane.core.outcome import Completed, Snoozed
 from fairlane.errors import InvalidOption, StoreClosed, StoreError, StoreRefused, StoreUnavailable
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Library
-from tests.support.samples import Making
-from tests.support.scene import Scene
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import Scene
 
 LIBRARIES: tuple[Library, ...] = ("apsw", "stdlib")
 

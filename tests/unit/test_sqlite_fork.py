@@ -12,7 +12,7 @@ STORY = """
 import os, sys, weakref
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 import asyncio
 
 store = SqliteStore(sys.argv[1], library=sys.argv[2])
@@ -59,7 +59,7 @@ BUSY = """
 import asyncio, os, signal, sys, threading
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 store = SqliteStore(sys.argv[1], library=sys.argv[2])
 over = threading.Event()
@@ -97,7 +97,7 @@ store.close()
 @pytest.mark.parametrize("library", ["apsw", "stdlib"])
 def test_a_child_forked_while_other_threads_use_the_store_can_use_it_too(tmp_path: Path, library: str) -> None:
     quiet = ["-W", "ignore::DeprecationWarning"]
-    command = [sys.executable, *quiet, "-c", BUSY, str(tmp_path / "jobs.db"), library, "40"]
+    command = [sys.executable, *quiet, "-c", BUSY, str(tmp_path / "jobs.db"), library, "15"]
     ended = subprocess.run(
         command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120, check=False
     )

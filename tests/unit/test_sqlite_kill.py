@@ -21,8 +21,8 @@ import sys
 from fairlane.core.ops import Enqueue, Renew, Turn
 from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.scene import wanting
-from tests.support.samples import Making
+from fairlane.testing.conformance.scene import wanting
+from fairlane.testing.conformance.samples import Making
 
 store, making = SqliteStore(sys.argv[1]), Making(int(sys.argv[2]))
 worker = making.worker_id()

@@ -14,7 +14,7 @@ from fairlane.errors import SqliteLibraryMismatch
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.journal import FIRST_SAFE_WAL
 from fairlane.stores.sqlite.migrator import MIGRATIONS
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 OLD_STDLIB = sqlite3.sqlite_version_info < FIRST_SAFE_WAL
 

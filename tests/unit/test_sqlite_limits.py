@@ -20,8 +20,8 @@ from fairlane.core.outcome import Completed
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.stores.sqlite.listener import SqliteListener
-from tests.support.limits import clear_limit, queue, rate, set_limit, task, tenant
-from tests.support.scene import Scene, wanting
+from fairlane.testing.conformance.limits import clear_limit, queue, rate, set_limit, task, tenant
+from fairlane.testing.conformance.scene import Scene, wanting
 
 
 @pytest.fixture

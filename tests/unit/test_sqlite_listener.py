@@ -16,8 +16,8 @@ from fairlane.core.ops import ALL_TENANTS, Bury, Enqueue, PageDeadLetters, Renew
 from fairlane.core.ops.enqueue import Notify
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.listener import SqliteListener
-from tests.support.samples import Making
-from tests.support.scene import wanting
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import wanting
 
 NEVER_S = 30.0
 """Longer than any wake-up takes; a test that waits this long has failed."""
@@ -26,7 +26,7 @@ ENQUEUE_ONE = """
 import sys
 from fairlane.core.ops import Enqueue
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 SqliteStore(sys.argv[1]).run(Enqueue(jobs=(Making(7).job(),)))
 """
 

@@ -12,7 +12,7 @@ from fairlane.core.ops import Enqueue, Renew
 from fairlane.errors import ConfigError
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.location import filesystem_of, located
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 from tests.unit.test_sqlite_errors import an_unprivileged_user
 
 

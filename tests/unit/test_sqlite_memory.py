@@ -18,9 +18,9 @@ from fairlane.core.outcome import Completed, Snoozed
 from fairlane.errors import InvalidOption, StoreClosed, StoreRefused, UnsupportedConnection
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.stores.sqlite.memory import MemoryListener
-from tests.support.samples import NOON, Making
-from tests.support.scene import Scene
-from tests.support.schedules import declare, fire, firing, spec
+from fairlane.testing.conformance.samples import NOON, Making
+from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.schedules import declare, fire, firing, spec
 
 NEVER_S = 30.0
 """Longer than any wake-up takes; a test that waits this long has failed."""

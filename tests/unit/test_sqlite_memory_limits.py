@@ -13,9 +13,9 @@ from fairlane.core.outcome import Completed, Outcome
 from fairlane.errors import StoreRefused
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.stores.sqlite.memory import MemoryListener
-from tests.support.limits import clear_limit, queue, rate, set_limit, task, tenant, unhold
-from tests.support.samples import completed, released
-from tests.support.scene import Scene, wanting
+from fairlane.testing.conformance.limits import clear_limit, queue, rate, set_limit, task, tenant, unhold
+from fairlane.testing.conformance.samples import completed, released
+from fairlane.testing.conformance.scene import Scene, wanting
 
 
 @pytest.fixture

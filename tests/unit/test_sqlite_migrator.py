@@ -13,7 +13,7 @@ from fairlane.errors import OldWorkersAlive, SchemaOutOfDate
 from fairlane.stores.migrations import Migration, Migrations, SchemaState
 from fairlane.stores.sqlite import SqliteStore, migrator
 from fairlane.stores.sqlite.migrator import MIGRATIONS, statements
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 NEEDED = MIGRATIONS.needed.expanded
 COLOUR = Migration(NEEDED + 1, "colour", "expand", "alter table fairlane_job add colour text;")

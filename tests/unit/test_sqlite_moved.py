@@ -13,7 +13,7 @@ from fairlane import Fairlane
 from fairlane.core.ops import ALL_TENANTS, Check, Enqueue, GetStats
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import SqliteStore
-from tests.support.samples import Making
+from fairlane.testing.conformance.samples import Making
 
 LIBRARIES = pytest.mark.parametrize("library", ["apsw", "stdlib"])
 

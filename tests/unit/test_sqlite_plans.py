@@ -30,9 +30,9 @@ from fairlane.core.ops.jobs import JobFilter
 from fairlane.core.outcome import Completed, Released
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
-from tests.support.limits import every_tenant, named, queue, rate, set_limit, task, tenant
-from tests.support.samples import Making
-from tests.support.scene import Scene, wanting
+from fairlane.testing.conformance.limits import every_tenant, named, queue, rate, set_limit, task, tenant
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import Scene, wanting
 
 T = TypeVar("T")
 

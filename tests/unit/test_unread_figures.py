@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,32 +40,30 @@ class Read(NamedTuple):
     """The class around it, if it reads `self`."""
 
 
-def reads(tree: ast.Module) -> Iterator[Read]:
-    for owner, node in walk(tree, None):
+@cache
+def reads() -> set[Read]:
+    """Every attribute that the source reads."""
+    found: set[Read] = set()
+    left: list[tuple[str | None, ast.AST]] = [(None, ast.parse(path.read_text("utf-8"))) for path in SRC.rglob("*.py")]
+    while left:
+        owner, node = left.pop()
+        if isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
+            continue
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             holder = node.value
             name = (
                 holder.id if isinstance(holder, ast.Name) else holder.attr if isinstance(holder, ast.Attribute) else ""
             )
-            yield Read(name, node.attr, owner if name == "self" else None)
-
-
-def walk(node: ast.AST, owner: str | None) -> Iterator[tuple[str | None, ast.AST]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef) and child.name == "__post_init__":
-            continue
-        inside = child.name if isinstance(child, ast.ClassDef) else owner
-        yield inside, child
-        yield from walk(child, inside)
-
-
-READS = {read for path in SRC.rglob("*.py") for read in reads(ast.parse(path.read_text("utf-8")))}
+            found.add(Read(name, node.attr, owner if name == "self" else None))
+        inside = node.name if isinstance(node, ast.ClassDef) else owner
+        left += [(inside, child) for child in ast.iter_child_nodes(node)]
+    return found
 
 
 @pytest.mark.requirement("D17")
 @pytest.mark.parametrize("kind", RECEIVERS, ids=lambda kind: kind.__name__)
 def test_every_field_is_read_by_something(kind: type[Struct]) -> None:
-    read = {read.field for read in READS if read.receiver in RECEIVERS[kind] or read.owner == kind.__name__}
+    read = {read.field for read in reads() if read.receiver in RECEIVERS[kind] or read.owner == kind.__name__}
     if kind is Profile:
         read |= set(FROM_PROFILE)  # by name, into the settings, whose readers count
     assert [field for field in kind.__struct_fields__ if field not in read] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from fairlane.core.payload.versions import Upcasters, check_version
 from fairlane.errors import InvalidOption, InvalidPayload
@@ -59,3 +60,33 @@ def test_a_step_that_returns_no_dict_is_refused() -> None:
 def test_a_version_is_a_small_whole_number_from_one_on(version: object) -> None:
     with pytest.raises(InvalidOption):
         check_version(version)
+
+
+@pytest.mark.requirement("W3", "L18")
+@settings(max_examples=40, deadline=None)
+@given(
+    renames=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99)), min_size=1, max_size=8),
+    values=st.lists(st.integers(-(2**31), 2**31), min_size=5, max_size=5),
+    gap=st.integers(0, 8),
+)
+def test_a_job_of_every_older_version_runs_with_todays_arguments_or_says_which_step_is_missing(
+    renames: list[tuple[int, int]], values: list[int], gap: int
+) -> None:
+    """Each version renames one argument and adds to it; the model does the same to plain dicts."""
+    upcasters, versions = Upcasters(), [{f"a{n}": value for n, value in enumerate(values)}]
+    for version, (argument, added) in enumerate(renames, 1):
+        name = sorted(versions[-1])[argument]
+
+        def step(payload: dict[str, Any], name: str = name, added: int = added, version: int = version) -> Any:
+            payload[f"{name}v{version}"] = payload.pop(name) + added
+            return payload
+
+        versions.append(step(dict(versions[-1])))
+        if version != gap:
+            upcasters.register("task", version)(step)
+    for version, stored in enumerate(versions, 1):
+        if version <= gap < len(versions):
+            with pytest.raises(InvalidPayload, match=f"from version .*{gap} to {gap + 1}"):
+                upcasters.upcast("task", dict(stored), version, len(versions))
+        else:
+            assert upcasters.upcast("task", dict(stored), version, len(versions)) == versions[-1]

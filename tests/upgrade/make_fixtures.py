@@ -72,8 +72,8 @@ def tell(store: Any) -> dict[str, Any]:
     """Leaves jobs in every state, and everything else a store keeps; returns what must be found again."""
     from fairlane.core import ops
     from fairlane.core.limit import Limit
-    from tests.support.samples import completed, died, failure, retried
-    from tests.support.scene import Scene
+    from fairlane.testing.conformance.samples import completed, died, failure, retried
+    from fairlane.testing.conformance.scene import Scene
 
     scene = Scene(store)
     jobs: dict[str, Any] = {}

@@ -20,10 +20,10 @@ from fairlane.stores.migrations import SchemaState
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.schema import FUNCTIONS_RELEASE
 from fairlane.stores.sqlite import SqliteStore
+from fairlane.testing.conformance.samples import completed
+from fairlane.testing.conformance.scene import Scene, wanting
 from tests.servers.postgres import shared_server
 from tests.servers.programs import run_by_psql
-from tests.support.samples import completed
-from tests.support.scene import Scene, wanting
 from tests.upgrade.make_fixtures import FIXTURES, job_facts, other_facts
 
 FACTS = json.loads((FIXTURES / "version_1.json").read_text())

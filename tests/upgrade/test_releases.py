@@ -16,10 +16,10 @@ from fairlane.errors import OldWorkersAlive, SchemaOutOfDate
 from fairlane.stores.migrations import Migration, SchemaState
 from fairlane.stores.postgres import PostgresStore, schema
 from fairlane.stores.postgres.migrator import PostgresMigrator
+from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.scene import Scene
 from tests.isolation.house import House
 from tests.servers.postgres import shared_server
-from tests.support.samples import Making
-from tests.support.scene import Scene
 from tests.upgrade.releases import MadeUp, objects
 
 NOW = schema.FUNCTIONS_RELEASE

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import Fairlane
+from fairlane.client.workflow_handle import WorkflowHandle
 from fairlane.core.job import Job
 from fairlane.core.ops import DeclareSchedules, Planned
 from tests.support.stores import Ground, ground
@@ -40,6 +41,13 @@ class Rollout:
         given = {"gift": True} if version == 2 else {}
         self.web[version].enqueue_many([task.bind(number=number, **given) for number in numbers])
         self.orders += count
+
+    def chain(self, version: int) -> WorkflowHandle:
+        """As many orders, each of which waits for the one before it."""
+        task = self.web[version].tasks["shop.order"]
+        numbers = range(self.orders + 1, self.orders + ORDERS + 1)
+        self.orders += ORDERS
+        return self.web[version].chain(*(task.bind(number=number) for number in numbers)).enqueue()
 
     def jobs(self) -> list[Job]:
         found, before = [], None
@@ -97,7 +105,7 @@ def rollout(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> I
         rollout.close()
 
 
-@pytest.mark.requirement("L17", "D19")
+@pytest.mark.requirement("L17", "L18", "D19")
 @pytest.mark.timeout(1800)
 def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncharged(rollout: Rollout) -> None:
     old = [rollout.worker(1), rollout.worker(1)]
@@ -106,13 +114,16 @@ def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncha
         rollout.order(1)
         eventually(lambda: rollout.lines()["order 1"], 30)
         known = len(rollout.put_off())
+        chain = rollout.chain(1)
         new = rollout.worker(2)
         rollout.order(2)
         eventually(lambda known=known: len(rollout.put_off()) > known, 30)
         rollout.order(1)
+        assert chain.status().status == "running"
         for worker in old:
             assert worker.stop() == 0, worker.log()
         eventually(rollout.is_finished, 90)
+        assert chain.status().status == "completed"
         eventually(rollout.web[1].schedules.list, 30)
 
         back = rollout.worker(1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from fairlane.testing import run_due
 from tests.api.house import EVERY_ROLE, OWN
 from tests.web.house import DashboardHouse
@@ -20,7 +22,9 @@ def bounce(house: DashboardHouse, count: int) -> list[int]:
     return [letter.id for letter in house.app.dead_letters.list(tenant=OWN).dead_letters][:count]
 
 
-def test_failures_that_are_alike_stand_together_and_lead_to_their_letters(house: DashboardHouse) -> None:
+def test_failures_that_are_alike_stand_together_and_lead_to_their_letters(
+    house: DashboardHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bounce(house, 3)
     job = house.app.tasks["mail.send"].using(tenant=OWN).enqueue(user_id=1)
     house.app.jobs.bury(job.id, "full", by="eve")
@@ -35,6 +39,14 @@ def test_failures_that_are_alike_stand_together_and_lead_to_their_letters(house:
     letters = house.get(first.removeprefix("."), cookie).text
     assert len(re.findall(r"data-row", letters)) == 3
     assert "Buried" not in letters
+    assert "3 jobs failed alike:" in letters
+    for verb in ("reprocess", "discard"):
+        [all_alike] = re.findall(rf'href="(\.\./failures/many\?[^"]*act={verb}[^"]*)"', letters)
+        asked = house.get("/" + all_alike.replace("&amp;", "&").removeprefix("../"), cookie).text
+        assert f"{verb.capitalize()} 3 dead letters?" in asked
+    assert "The largest" not in groups
+    monkeypatch.setattr("fairlane.web.pages.dead_letters.MOST_GROUPS", 2)
+    assert "The largest 2 groups" in house.get("/failures", cookie).text
     assert "Nothing to review." in house.get("/failures?q=status:pending_review&tenant=nobody", house.session()).text
 
 
@@ -74,7 +86,7 @@ def test_many_are_counted_before_they_are_acted_on(house: DashboardHouse) -> Non
     assert "2 dead letters discarded." in page.text
     again = house.post("/failures/many", cookie, {"act": "reprocess", "id": ids[:3], "per_second": "0.1"})
     page = house.get("/failures/" + again.headers["location"].partition("failures/")[2], cookie)
-    assert "1 dead letters reprocessed. 2 are gone, or in a state that does not allow it." in page.text
+    assert "1 dead letter reprocessed. 2 are gone, or in a state that does not allow it." in page.text
     rest = house.post("/failures/many?tenant=acme", cookie, {"act": "reprocess", "q": q, "per_second": "0.1"})
     assert "n=2" in rest.headers["location"]
     made = house.app.jobs.list(tenant=OWN, status="pending", type="mail.bounce").jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import httpx
@@ -52,7 +53,7 @@ def offered(page: str) -> set[str]:
 
 
 def links(page: str) -> list[str]:
-    return [link for link in re.findall(r'<a [^>]*href="([^"#]*)"', page) if link]
+    return [unescape(link) for link in re.findall(r'<a [^>]*href="([^"#]*)"', page) if link]
 
 
 @pytest.mark.parametrize("tenant", [None, OWN])
@@ -215,19 +216,20 @@ def test_an_act_that_is_not_possible_says_why_and_changes_nothing(house: Dashboa
     assert house.facts() == before
 
 
-def test_pages_hold_no_inline_script_or_style_and_forbid_them(house: DashboardHouse) -> None:
+def test_pages_hold_no_inline_script_but_the_theme_and_no_style_and_forbid_them(house: DashboardHouse) -> None:
     cookie = house.session()
     for name in PAGES:
         answer = page_of(house, name, house.own, cookie)
         policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert re.match(r"default-src 'none'; script-src 'self' 'sha256-[^']+'; style-src 'self'; img-src", policy)
         assert "unsafe" not in policy
-        assert re.findall(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", answer.text) == [], name
+        text = answer.text.replace(f"<script>{assets.THEME}</script>", "", 1)  # Its hash is in the policy.
+        assert re.findall(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", text) == [], name
         assert answer.headers["cache-control"] == "no-store"
 
 
 def test_scripts_are_small_and_ours_and_cached_for_ever(house: DashboardHouse) -> None:
-    assert sum(len(text) for name, text in assets.FILES.items() if name.endswith(".js")) <= 30_000
+    assert sum(len(text) for name, text in assets.FILES.items() if name.endswith(".js")) + len(assets.THEME) <= 30_000
     page = house.get("/login").text
     for path in re.findall(r'(?:src|href)="\./(static/[^"]+)"', page):
         answer = house.get(f"/{path}")
@@ -249,7 +251,7 @@ def test_mounted_anywhere_every_address_is_right(house: DashboardHouse) -> None:
     for path in ("/fairlane/ops/", f"/fairlane/ops/jobs/{house.own.ready}", "/fairlane/ops/nowhere/at/all"):
         page = house.runner.run(ask(path))
         assert (page.status_code, "<nav" in page.text) == (404 if "nowhere" in path else 200, "nowhere" not in path)
-        found = re.findall(r'(?:src|href)="([^"]*)"', page.text)
+        found = [unescape(link) for link in re.findall(r'(?:src|href)="([^"]*)"', page.text)]
         for address in {str(page.url.join(link).copy_with(fragment=None)) for link in found}:
             assert house.runner.run(ask(address)).status_code in ({200, 404} if "nowhere" in path else {200}), address
 
@@ -281,6 +283,20 @@ def test_a_search_is_in_the_address_and_shows_what_matches(house: DashboardHouse
     assert ("No job matches." in page.text) == (not shown)
 
 
+def test_the_number_or_a_part_of_the_id_of_a_job_leads_to_it(house: DashboardHouse) -> None:
+    cookie, job = house.session(), str(house.own.ready)
+    number = house.app.jobs.get(job).seq
+    for text in (number, f" {number} ", job, job.rpartition("-")[2], job[:-4].upper()):
+        found = house.get(f"/jobs?q={text}", cookie)
+        assert (found.status_code, found.headers["location"]) == (303, f"./jobs/{job}"), text
+    assert "no job &#34;99999&#34;" in house.get("/jobs?q=99999", cookie).text
+    assert f"{number} ({job})" in house.get(f"/jobs?q={job[:6]}", cookie).text
+    foreign = house.get(f"/jobs?q={number}", house.session(tenant="globex"))
+    assert (foreign.status_code, "no job" in foreign.text) == (200, True)
+    letter = house.get(f"/failures/letters?q={house.own.letter}", cookie)
+    assert (letter.status_code, letter.headers["location"]) == (303, f"../failures/letters/{house.own.letter}")
+
+
 def test_a_search_of_contents_is_for_those_who_may_see_them_and_acts_on_what_it_found(house: DashboardHouse) -> None:
     viewer = house.get("/jobs", house.session(("viewer",)), params={"q": "args.user_id:1"}).text
     assert "your roles do not show what they look into" in viewer
@@ -291,6 +307,15 @@ def test_a_search_of_contents_is_for_those_who_may_see_them_and_acts_on_what_it_
     assert "Cancel 1 job?" in asked
     assert f'name="id" value="{house.own.ready}"' in asked
     assert house.post("/jobs/many", operator, {"act": "cancel", "q": "args.user_id:3"}).status_code == 422
+
+
+@pytest.mark.parametrize("text", ['say "hi"', "it's", "back\\slash", "a b:c", "<svg onload=x>", "status:dead"])
+def test_jobs_of_one_correlation_are_a_link_away_whatever_it_is_called(house: DashboardHouse, text: str) -> None:
+    send, cookie = house.app.tasks["mail.send"].using(tenant=OWN, correlation_id=text), house.session()
+    one, other = (send.enqueue(user_id=number).id for number in (1, 2))
+    [link] = [link for link in links(house.get(f"/jobs/{one}", cookie).text) if "correlation_id" in link]
+    listed = house.get(f"/{link.removeprefix('../')}", cookie).text
+    assert set(re.findall(r"jobs/([0-9a-f-]{36})", listed)) == {str(one), str(other)}
 
 
 @pytest.mark.parametrize("q", ["status:funny", "colour:red", "failed", 'type:"', "enqueued_from:soon", "tenant:"])

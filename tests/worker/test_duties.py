@@ -20,6 +20,7 @@ from fairlane.core.ops import AddStats, ReadStats, Renew, Retain, StatRow, Turn,
 from fairlane.core.profiles import ANY, Lane
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
+from fairlane.testing.conformance.samples import NOON, completed
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import StepReport
 from fairlane.worker.duties.loop import DutyLoop
@@ -27,7 +28,6 @@ from fairlane.worker.duties.statistics import FastLane
 from fairlane.worker.duties.table import BATCH, FIRST_BATCH, TABLE, TableDuty
 from fairlane.worker.lanes import Slot
 from fairlane.worker.state import WorkerState
-from tests.support.samples import NOON, completed
 from tests.worker.conftest import Works, eventually
 
 DAY = 86_400.0
@@ -91,6 +91,28 @@ def test_a_job_that_waits_for_missing_data_is_ready_again_by_itself_after_half_a
     assert handle.status() == "pending"
     [queue] = yard.app.statistics.counts().queues
     assert queue.ready == 1
+
+
+@pytest.mark.parametrize("what", ["a wake-up", "an ended job", "an outage", "a minute"])
+def test_an_idle_worker_leaves_steps_out_until_something_happens(yard: Yard, what: str) -> None:
+    lost_jobs = yard.duty("lost_jobs")
+    state = lost_jobs.state
+    yard.work.enqueue(1)
+    yard.step(lost_jobs)
+    yard.claim()
+    yard.clock.advance(16)
+    state.is_woken_reliably = True
+    assert yard.step(lost_jobs).done == 0, "nothing has happened here"
+    if what == "a wake-up":
+        state.on_wake_up()
+    elif what == "an ended job":
+        state.ended += 1
+    elif what == "an outage":
+        state.outage.failed("gone")
+        state.outage.answered()
+    else:
+        yard.clock.advance(60)
+    assert yard.step(lost_jobs).done == 1
 
 
 @pytest.mark.requirement("I9")
@@ -351,6 +373,27 @@ def test_starting_and_stopping_at_any_moment_leaves_nothing_behind(works: Works,
         assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
     asyncio.run(story())
+
+
+def test_results_of_nodes_are_removed_after_their_workflow_has_ended() -> None:
+    yard = Yard()
+    brief = yard.app.task(name="yard.brief", result_expires=60)(lambda: "brief")
+    flow = yard.app.workflow("slow")
+    node = flow.add(brief.bind())
+    flow.add(yard.work.using(delay=5000).bind(7), after=[node])
+    handle, duty = flow.enqueue(), yard.duty("results")
+    run_due(yard.app)
+    for _ in range(2):
+        yard.clock.advance(61)
+        assert yard.step(duty).done == 0
+    assert handle.result(node) == "brief"
+    yard.clock.advance(5000)
+    run_due(yard.app)
+    assert handle.status().status == "completed"
+    assert yard.step(duty).done == 0  # looks at what it had left from now on
+    assert yard.step(duty).done == 1
+    assert yard.app.jobs.get(handle.nodes()[0].job_id).result is None
+    yard.app.close()
 
 
 def test_the_documentation_names_every_duty(works: Works) -> None:

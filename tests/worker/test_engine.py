@@ -202,7 +202,7 @@ def test_slow_work_never_takes_the_slots_of_the_fast_lane(works: Works) -> None:
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: sum(handle.status() == "processing" for handle in slow) == 2)
         urgent = works.task("urgent").enqueue()
-        await eventually(lambda: urgent.status() == "completed", within_s=2.0)
+        await eventually(lambda: urgent.status() == "completed")
         assert sum(handle.status() == "processing" for handle in slow) == 2
         engine.stop()
         await loop
@@ -217,7 +217,7 @@ def test_an_idle_worker_wakes_for_a_new_job_without_waiting_for_its_poll(works: 
         loop = asyncio.create_task(engine.run())
         await eventually(lambda: any(worker.waiting for worker in works.app.workers.list().workers))
         handle = await asyncio.to_thread(works.task("add").enqueue, 1, 2)
-        await eventually(lambda: handle.status() == "completed", within_s=2.0)
+        await eventually(lambda: handle.status() == "completed")
         engine.stop()
         await loop
 
@@ -230,7 +230,7 @@ def test_an_idle_worker_wakes_when_a_scheduled_job_is_due(works: Works) -> None:
         handle = works.task("add").using(delay=0.7).enqueue(1, 2)
         engine = works.engine(poll_s=60.0)
         loop = asyncio.create_task(engine.run())
-        await eventually(lambda: handle.status() == "completed", within_s=3.0)
+        await eventually(lambda: handle.status() == "completed")
         engine.stop()
         await loop
 

@@ -307,7 +307,7 @@ def test_an_exception_in_after_job_or_on_failure_is_logged_and_changes_nothing(
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_hook_that_hangs_loses_no_outcome(works: Works, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
-    monkeypatch.setattr(runner, "HOOKS_S", 0.2)
+    monkeypatch.setattr(runner, "HOOKS_S", 0.6)
     release = threading.Event()
 
     def hang(job: CurrentJob, ended: Any) -> None:
@@ -318,7 +318,7 @@ def test_a_hook_that_hangs_loses_no_outcome(works: Works, monkeypatch: pytest.Mo
 
     works.app.after_job(ahang if is_async else hang)
 
-    @works.app.task(name="quick", timeout=0.15)
+    @works.app.task(name="quick", timeout=0.5)
     def quick() -> str:
         return "done"
 

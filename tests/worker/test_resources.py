@@ -42,7 +42,7 @@ def test_every_job_has_a_session_of_its_own_and_it_is_always_closed(works: Works
         else:
             diary.closed.append("ok")
 
-    @works.app.task(name="use", retry=ONCE, timeout=0.2)
+    @works.app.task(name="use", retry=ONCE)
     async def use(how: str) -> tuple[int, int]:
         first, again = await session(), await session()
         if how == "fail":
@@ -51,7 +51,8 @@ def test_every_job_has_a_session_of_its_own_and_it_is_always_closed(works: Works
             await asyncio.Event().wait()
         return first, again
 
-    handles = [use.enqueue(how) for how in ("return", "fail", "hang", "return")]
+    timeouts = {"return": 60.0, "fail": 60.0, "hang": 0.2}
+    handles = [use.using(timeout=timeouts[how]).enqueue(how) for how in ("return", "fail", "hang", "return")]
     works.drain(Lane("one", 1, (ANY,)))
     assert [handle.status() for handle in handles] == ["completed", "dead", "dead", "completed"]
     assert diary.closed == ["ok", "NonRetryable", "CancelledError", "ok"]

@@ -14,9 +14,9 @@ from fairlane.core.job import Lease
 from fairlane.core.ops import AddStats, ReadStats, Renew
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
+from fairlane.testing.conformance.samples import NOON, Making, cancelled, completed, died, released, retried, snoozed
 from fairlane.worker.duties.statistics import BATCH, KEPT_BATCHES, StatisticsFlush
 from fairlane.worker.statistics import AttemptStatistics
-from tests.support.samples import NOON, Making, cancelled, completed, died, released, retried, snoozed
 from tests.worker.conftest import Works
 
 MAKING = Making()

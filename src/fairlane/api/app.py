@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
+from fairlane import __version__
 from fairlane.api.auth.admission import Authenticator, UsersHook
 from fairlane.api.middleware import AllowedMethods, CarefulHeaders, EndingSlash, HeadAsGet, OneLength
 from fairlane.api.openapi import describe
@@ -35,6 +35,7 @@ from fairlane.api.routes import (
     tenants,
     tokens,
     workers,
+    workflows,
 )
 from fairlane.api.sse import POLL_S, EventFeed
 from fairlane.client.app import Fairlane
@@ -42,7 +43,7 @@ from fairlane.client.app import Fairlane
 # `metrics` precedes `tenants`, whose `{name}/` also matches names with slashes.
 RESOURCES = (
     *(health, session, enqueue, jobs, dead_letters, queues, metrics, tenants, pauses, limits, breakers, schedules),
-    *(workers, audit, events, signals, alerts, statistics, tokens),
+    *(workers, workflows, audit, events, signals, alerts, statistics, tokens),
 )
 EVERY_ROUTE = tuple(
     routes for resource in RESOURCES for routes in vars(resource).values() if isinstance(routes, Routes)
@@ -67,7 +68,7 @@ def create_api(
 
     api = FastAPI(
         title="Fairlane",
-        version=version("fairlane"),
+        version=__version__,
         description="Background jobs: list them, act on them, review failures.",
         openapi_url=None,
         docs_url=None,

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
-from fastapi import Depends, Query
+from fastapi import Depends, Path, Query
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 from pydantic import (
@@ -29,6 +29,7 @@ from pydantic import (
     create_model,
 )
 from pydantic_core import CoreSchema, core_schema
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from fairlane.core.ids import Seq
 from fairlane.core.job import STATUSES
@@ -62,6 +63,16 @@ def _within_reach(at: datetime) -> datetime:
 Instant = Annotated[AwareDatetime, AfterValidator(_within_reach)]
 RateText = Annotated[str, Field(max_length=40, pattern=r"^[0-9a-z /.]+$", examples=["50/min"])]
 RowId = Annotated[int, Field(ge=1, le=2**63 - 1)]
+
+
+class ShortIdConvertor(StringConvertor):
+    """`{id:short_id}` in a path: the id of a job or a workflow, or its number."""
+
+    regex = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[1-9][0-9]{0,10}"
+
+
+register_url_convertor("short_id", ShortIdConvertor())
+ShortId = Annotated[str, Path(pattern=f"^(?:{ShortIdConvertor.regex})$", description="The id, or the number: `seq`.")]
 
 
 class Body(BaseModel):

@@ -17,6 +17,7 @@ from fairlane.client.context import current_job
 from fairlane.client.settings.load import load
 from fairlane.client.task import Task
 from fairlane.core.retry import Retry
+from fairlane.core.workflows import WorkflowId
 from fairlane.errors import InvalidState, NonRetryable, ScheduleNotFound, Snooze
 
 SOON = Retry(max_attempts=4, delays=(1.0, 2.0, 4.0))
@@ -35,6 +36,8 @@ class Tasks(NamedTuple):
     build: Task[..., Any]
     load: Task[..., Any]
     render: Task[..., Any]
+    create: Task[..., Any]
+    greet: Task[..., Any]
 
 
 def register(app: Fairlane) -> Tasks:
@@ -86,13 +89,23 @@ def register(app: Fairlane) -> Tasks:
             await asyncio.sleep(RENDER_STEP_S)
         return f"video {video} rendered"
 
+    @app.task(name="account.create", retry=SOON)
+    async def create(user: int) -> int:
+        await asyncio.sleep(1.0)
+        return user
+
+    @app.task(name="account.greet", retry=SOON)
+    async def greet(mails: list[str]) -> str:
+        await asyncio.sleep(0.5)
+        return f"{len(mails)} mails sent: welcome"
+
     @app.task(name="mail.digest", retry=SOON)
     async def digest() -> str:
         await asyncio.sleep(0.2)
         return "digest sent"
 
     app.schedules.declare(DIGEST, cron="* * * * *")(digest.using(tenant="globex"))
-    return Tasks(send, code, sync, charge, build, load_file, render)
+    return Tasks(send, code, sync, charge, build, load_file, render, create, greet)
 
 
 FLOODING, SECOND, THIRD = TENANTS = ("acme", "globex", "initech")
@@ -100,7 +113,7 @@ FLOOD = 80
 OPERATOR = "dana"
 
 
-class Scene(NamedTuple):
+class StoryScene(NamedTuple):
     at_s: float
     every_s: float
     """0: once only."""
@@ -128,7 +141,17 @@ class Story:
         self._coming = coming
 
 
-def _scenes(app: Fairlane, tasks: Tasks, directory: Path) -> Iterator[Scene]:
+def onboard(app: Fairlane, tasks: Tasks, user: int) -> WorkflowId:
+    """Enqueue a workflow: an account, then three mails at the same time, then a greeting once all are sent."""
+    flow = app.workflow("onboard", idempotency_key=f"onboard-{user}")
+    account = flow.add(tasks.create.using(tenant=THIRD).bind(user=user))
+    send = tasks.send.using(tenant=THIRD)
+    mails = [flow.add(send.bind(to=account.result), name=f"mail {kind}") for kind in ("welcome", "tips", "offers")]
+    flow.add(tasks.greet.using(tenant=THIRD).bind(mails=[mail.result for mail in mails]))
+    return flow.enqueue().id
+
+
+def _scenes(app: Fairlane, tasks: Tasks, directory: Path) -> Iterator[StoryScene]:
     send, outage = tasks.send, directory / CRM_IS_DOWN
 
     def flood(number: int) -> str:
@@ -180,6 +203,10 @@ def _scenes(app: Fairlane, tasks: Tasks, directory: Path) -> Iterator[Scene]:
             return str(error)
         return f"{OPERATOR} cancels {job.type} of {SECOND}: {'asked to stop' if job.cancel_requested else job.status}"
 
+    def onboard_next(number: int) -> str:
+        onboard(app, tasks, 2 + number)
+        return f"{THIRD} onboards user {2 + number}: a workflow of five jobs that wait for each other"
+
     def run_digest(number: int) -> str | None:
         try:
             app.schedules.run(DIGEST, by=OPERATOR, notes="does not wait for the full minute")
@@ -187,19 +214,20 @@ def _scenes(app: Fairlane, tasks: Tasks, directory: Path) -> Iterator[Scene]:
             return None  # no worker has declared it yet
         return f"{OPERATOR} runs the schedule {DIGEST} once by hand; it runs every minute"
 
-    yield Scene(0.0, 12.0, flood)
-    yield Scene(0.2, 1.0, mails)
-    yield Scene(0.4, 0.8, code)
-    yield Scene(0.6, 0.7, sync)
-    yield Scene(1.0, 15.0, charge)
-    yield Scene(1.2, 6.0, build)
-    yield Scene(1.4, 20.0, import_file)
-    yield Scene(1.6, 30.0, render)
-    yield Scene(2.0, 0.0, run_digest)
-    yield Scene(2.2, 25.0, same_request)
-    yield Scene(3.0, 30.0, crm_fails)
-    yield Scene(5.0, 30.0, cancel_render)
-    yield Scene(9.0, 30.0, crm_answers)
+    yield StoryScene(0.0, 12.0, flood)
+    yield StoryScene(0.2, 1.0, mails)
+    yield StoryScene(0.4, 0.8, code)
+    yield StoryScene(0.6, 0.7, sync)
+    yield StoryScene(1.0, 15.0, charge)
+    yield StoryScene(1.2, 6.0, build)
+    yield StoryScene(1.4, 20.0, import_file)
+    yield StoryScene(1.6, 30.0, render)
+    yield StoryScene(2.0, 0.0, run_digest)
+    yield StoryScene(2.2, 25.0, same_request)
+    yield StoryScene(2.6, 20.0, onboard_next)
+    yield StoryScene(3.0, 30.0, crm_fails)
+    yield StoryScene(5.0, 30.0, cancel_render)
+    yield StoryScene(9.0, 30.0, crm_answers)
 
 
 def __getattr__(name: str) -> Fairlane:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from fairlane import __version__
 from fairlane.cli.options import SuggestingGroup
 from fairlane.cli.output import INTERRUPTED, USAGE, explained
 from fairlane.core.text import one_line
@@ -117,7 +118,7 @@ class Root(LazyGroup):
     "3 not found, 4 conflict, 5 denied, 69 store unreachable.",
 )
 @click.option("--debug", is_flag=True, envvar="FAIRLANE_DEBUG", show_envvar=True, help="Show tracebacks.")
-@click.version_option(package_name="fairlane", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli(debug: bool) -> None:
     """Background jobs for multi-tenant Python applications."""
 

@@ -105,7 +105,8 @@ def at_store(command: F) -> F:
     )(run)
     return click.option(  # type: ignore[return-value]
         "--url",
-        help="The store: sqlite:///file.db, postgresql://user@host/database.  [env var: FAIRLANE_URL]",
+        help="The store: sqlite:///file.db, postgresql://user@host/database, redis://host:6379/0.  "
+        "[env var: FAIRLANE_URL]",
     )(run)
 
 

@@ -30,6 +30,7 @@ from fairlane.errors import (
     IdConflict,
     InvalidState,
     JobNotFound,
+    NotFound,
     RoleLacksRights,
     ScheduleNotFound,
     SqliteLibraryMismatch,
@@ -194,17 +195,16 @@ class Printer:
         rows: Iterable[Sequence[object]],
         *,
         drops: Sequence[str] = (),
-        short_ids: Sequence[str] = (),
     ) -> None:
         """Print a table that fits the terminal, unless it is to be wide.
 
-        Ids are shortened, to `short_ids` or their last block; then columns of `drops` are left out, in their order;
-        then the longest cells are cut. No word is broken over two lines.
+        Ids are shortened to their last block, which commands accept; then columns of `drops` are left out, in their
+        order; then the longest cells are cut. No word is broken over two lines.
         """
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
         if self.console is not None:
             table = [list(titles), *cells]
-            shown = table if self.wide else fitted(table, drops, short_ids, self.console.width)
+            shown = table if self.wide else fitted(table, drops, self.console.width)
             full = {title for title, *cells in zip(*table, strict=True) if any(cells)}
             left_out = [title for title in titles if title in full and title not in shown[0]]
             self._rich_table(self.console, shown[0], shown[1:], width=width_of(shown) if self.wide else None)
@@ -222,13 +222,12 @@ class Printer:
         style: Style = PLAIN,
         drops: Sequence[str] = (),
     ) -> None:
-        """Print a table of records, a column for each field named. A job's number is its short id."""
+        """Print a table of records, a column for each field named."""
         records = tuple(records)
         titled = [(heading(column), column) if isinstance(column, str) else column for column in columns]
         readers = [_reader(source, style) for _, source in titled]
         rows = [[read(record) for read in readers] for record in records]
-        short_ids = [str(record.seq) for record in records if hasattr(record, "seq")]
-        self.table([title for title, _ in titled], rows, drops=drops, short_ids=short_ids)
+        self.table([title for title, _ in titled], rows, drops=drops)
 
     def listing(
         self,
@@ -369,6 +368,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (DeadLetterNotFound, NOT_FOUND),
     (ScheduleNotFound, NOT_FOUND),
     (CredentialNotFound, NOT_FOUND),
+    (NotFound, NOT_FOUND),
     (DuplicateJob, CONFLICT),
     (IdConflict, CONFLICT),
     (InvalidState, CONFLICT),

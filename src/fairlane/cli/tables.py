@@ -11,11 +11,11 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def fitted(table: list[list[str]], drops: Sequence[str], short_ids: Sequence[str], width: int) -> list[list[str]]:
+def fitted(table: list[list[str]], drops: Sequence[str], width: int) -> list[list[str]]:
     """The table, titles first, made narrower until it fits."""
     if width_of(table) <= width:
         return table
-    table = _with_short_ids(table, short_ids)
+    table = _with_short_ids(table)
     empty = [title for title, *cells in zip(*table, strict=True) if cells and not any(cells)]
     for title in (*empty, *drops):
         if width_of(_cut(table, [max(LEAST, len(name)) for name in table[0]])) <= width:
@@ -44,13 +44,8 @@ def width_of(table: list[list[str]]) -> int:
     return sum(max(len(row[at]) for row in table) + 2 for at in range(len(table[0])))
 
 
-def _with_short_ids(table: list[list[str]], short_ids: Sequence[str]) -> list[list[str]]:
-    titles, *rows = table
-    at = titles.index("id") if "id" in titles and len(short_ids) == len(rows) else None
-    short = [[cell.rpartition("-")[2] if _UUID.fullmatch(cell) else cell for cell in row] for row in rows]
-    if at is not None:
-        short = [[*row[:at], short_id, *row[at + 1 :]] for row, short_id in zip(short, short_ids, strict=True)]
-    return [titles, *short]
+def _with_short_ids(table: list[list[str]]) -> list[list[str]]:
+    return [[cell.rpartition("-")[2] if _UUID.fullmatch(cell) else cell for cell in row] for row in table]
 
 
 def _cut(table: list[list[str]], widths: Sequence[int]) -> list[list[str]]:

@@ -75,7 +75,7 @@ class CurrentJob:
 
     __slots__ = (
         *("_clock", "_notes", "_principals", "_runtime", "_until_s", "_workflow"),
-        *("lease", "step_log", "step_store", "stopping"),
+        *("batch", "lease", "step_log", "step_store", "stopping"),
     )
 
     def __init__(
@@ -91,6 +91,8 @@ class CurrentJob:
         self.step_store = step_store
         self.step_log: StepRecords | None = None
         """Its durable steps, from the first one of this attempt on."""
+        self.batch: tuple[CurrentJob, ...] = ()
+        """The jobs of the call that it runs in, in the order of their arguments: of a batch task, else none."""
         self._runtime = runtime
         self._workflow: RunningWorkflow | None = None
         self._principals: dict[str, Any] | None = None
@@ -270,17 +272,9 @@ def current_job() -> CurrentJob:
 
 
 @contextmanager
-def running(
-    lease: Lease,
-    notes: NoteTaker | None = None,
-    clock: Clock | None = None,
-    until_s: float = 0.0,
-    step_store: StepStore | None = None,
-    runtime: Runtime | None = None,
-) -> Iterator[CurrentJob]:
+def running(job: CurrentJob) -> Iterator[CurrentJob]:
     """Make an attempt the current job, and its tenant the current tenant, until the block ends."""
-    job = CurrentJob(lease, notes, clock, until_s, step_store, runtime)
-    job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(lease.tenant)
+    job_token, tenant_token = job_in_force.set(job), tenant_in_force.set(job.tenant)
     try:
         yield job
     finally:

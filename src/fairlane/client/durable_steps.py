@@ -37,6 +37,7 @@ from fairlane.core.payload.storable import UnstorableResult, encode_result
 from fairlane.core.retry import Retry
 from fairlane.errors import (
     InvalidOption,
+    InvalidState,
     LeaseLost,
     NoCurrentJob,
     NonRetryable,
@@ -189,6 +190,8 @@ class StepLog:
 def log_of(what: str) -> StepLog:
     """The steps of the job that runs here."""
     job = current_job()
+    if job.batch:
+        raise InvalidState(f"use {what} in", f"job {job.id}", "run by a batch task, together with others")
     if job.step_store is None:
         raise NoCurrentJob(what)
     if job.step_log is None:

@@ -73,6 +73,12 @@ class Handle(Verbs, Generic[R]):
         self._runtime, self._scope, self._type, self._read_result = runtime, scope, type, read_result
         self._result_expires_s = result_expires_s
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and (self.id, self.duplicate) == (other.id, other.duplicate)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     def _job(self) -> Steps[Job]:
         """The job as it is now. Raises `JobNotFound` once it is past retention."""
         detail = yield from ask(GetJob(scope=self._scope, id=self.id))

@@ -96,11 +96,18 @@ class OutageLog:
         self._log, self._monotonic = log, monotonic
         self._began_s: float | None = None
         self._logged_s = 0.0
+        self.count = 0
+        """How often the store went away or came back."""
+
+    @property
+    def is_on(self) -> bool:
+        return self._began_s is not None
 
     def failed(self, why: object) -> None:
         now_s = self._monotonic()
         if self._began_s is None:
             self._began_s = self._logged_s = now_s
+            self.count += 1
             self._log.warning("the store does not answer; it is tried until it does: %s", why)
         elif now_s - self._logged_s >= self.EVERY_S:
             self._logged_s = now_s
@@ -110,6 +117,7 @@ class OutageLog:
         if self._began_s is not None:
             self._log.warning("the store answers again, after %.1f s", self._monotonic() - self._began_s)
             self._began_s = None
+            self.count += 1
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -195,6 +203,8 @@ def structlog_binder(*, is_wanted: bool) -> Callable[[CurrentJob], Unbind] | Non
 
 
 def _fields(job: CurrentJob) -> tuple[object, ...]:
+    if len(job.batch) > 1:
+        return "", job.type, job.tenant, "", ""
     return str(job.id), job.type, job.tenant, job.attempt, job.correlation_id
 
 

@@ -7,16 +7,18 @@ reaches the jobs already waiting.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, Union, get_type_hints
+from types import UnionType
+from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, inspect as types
 from msgspec.structs import asdict
 
-from fairlane.errors import InvalidArguments, InvalidOption, InvalidPayload
+from fairlane.client.enqueue.options import seconds
+from fairlane.errors import InvalidArguments, InvalidOption, InvalidPayload, NonRetryable, shown
 
 R = TypeVar("R")
 
@@ -26,9 +28,10 @@ _TAKEN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 class Signature(Generic[R]):
     """How one task is called, computed in advance as far as possible."""
 
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], *, is_batch: bool = False) -> None:
+        """`is_batch`: the function takes a list of what each job has as its argument, and returns a list of results."""
         self.task = task
-        self._function = function
+        self._function, self._is_batch = function, is_batch
         self._signature = inspect.signature(function)
         parameters = self._signature.parameters.values()
         for parameter in parameters:
@@ -39,11 +42,15 @@ class Signature(Generic[R]):
                     "parameters with names of their own: a job's arguments are stored by name",
                 )
         self.names = tuple(parameter.name for parameter in parameters)
+        if is_batch and (len(self.names) != 1 or next(iter(parameters)).default is not inspect.Parameter.empty):
+            expected = "one parameter, without a default: the list of what each job has as its argument"
+            raise InvalidOption(f'parameters of batch task "{task}"', str(self._signature), expected)
         self._known = frozenset(self.names)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
         self.needs_all = self._needed == self._known
         self._arguments: msgspec.json.Decoder[Any] | None = None
+        self._all: Callable[[bytes], list[Any]] | None = None
         self._result: msgspec.json.Decoder[R] | None = None
         # A name may be defined later in the module, so it is looked up again at first use.
         with suppress(NameError):
@@ -78,6 +85,13 @@ class Signature(Generic[R]):
             self._decoder().decode(text)
         except msgspec.ValidationError as error:
             raise self._refused(_by_argument(error)) from None
+
+    @property
+    def read_all(self) -> Callable[[bytes], list[Any]] | None:
+        """Reads an array of stored texts as the annotations say; None: they keep some of it unread."""
+        if self._arguments is None:
+            self._prepare_or_explain()
+        return self._all
 
     def read(self, text: str | bytes) -> dict[str, Any]:
         """A stored payload as keyword arguments; raises `InvalidPayload` if it does not fit."""
@@ -114,6 +128,8 @@ class Signature(Generic[R]):
 
     def _prepare(self) -> None:
         hints = get_type_hints(self._function, include_extras=True)
+        if self._is_batch:
+            hints = {name: self._entry(name, hint) for name, hint in hints.items()}
         fields: list[Any] = []
         for name in self.names:
             annotation = hints.get(name, Any)
@@ -125,9 +141,28 @@ class Signature(Generic[R]):
                 fields.append((name, Union[annotation, UnsetType], UNSET))  # noqa: UP007
         returned = hints.get("return", Any)
         self._require_readable("the result", returned)
+        # In the order of stored texts: written again, what was read is the same.
+        fields.sort(key=lambda field: field[0].encode())
         shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._arguments = msgspec.json.Decoder(shape, dec_hook=_model)
+        if not any(isinstance(info, types.RawType) for info in _infos(shape)):
+            self._all = msgspec.json.Decoder(list[shape], dec_hook=_model).decode  # type: ignore[valid-type]
         self._result = msgspec.json.Decoder(returned, dec_hook=_model)
+
+    def _entry(self, name: str, hint: Any) -> Any:
+        """What one job has of a batch task's list, given or returned; exceptions are not results."""
+        is_returned = name == "return"
+        if hint is Any or (is_returned and hint is type(None)):
+            return hint
+        kind, inner = get_origin(hint) or hint, get_args(hint)
+        if kind not in (list, Sequence) or len(inner) > 1:
+            what = "the result" if is_returned else f'parameter "{name}"'
+            expected = "a list with one entry for each job, or None" if is_returned else "a list, as in list[int]"
+            raise InvalidOption(f'{what} of batch task "{self.task}"', hint, expected)
+        if is_returned and inner and get_origin(inner[0]) in (Union, UnionType):
+            results = [one for one in get_args(inner[0]) if not (isinstance(one, type) and issubclass(one, Exception))]
+            return Union[tuple(results)] if results else None  # noqa: UP007
+        return inner[0] if inner else Any
 
     def _require_readable(self, what: str, annotation: Any) -> None:
         unreadable: object
@@ -145,6 +180,46 @@ class Signature(Generic[R]):
 
     def _refused(self, problem: str) -> InvalidArguments:
         return InvalidArguments(self.task, str(self._signature), problem)
+
+
+MOST_JOBS = 10_000
+WITHIN_S, LONGEST_S = 0.2, 60.0
+
+
+class Batch(NamedTuple):
+    """How many jobs a call takes, and how long the first of them waits for others."""
+
+    size: int
+    within_s: float
+
+
+def read_batch(task: str, function: Callable[..., Any], given: Mapping[str, Any]) -> Batch | None:
+    """The batch of a task's options; None: it takes one job at a time."""
+    size = given.get("batch")
+    if size is None:
+        if "within" in given:
+            raise InvalidOption(f'within of task "{task}"', given["within"], "batch=…, too: how many jobs a call takes")
+        return None
+    if type(size) is not int or not 1 <= size <= MOST_JOBS:
+        raise InvalidOption(f'batch of task "{task}"', size, f"a whole number from 1 to {MOST_JOBS:,}")
+    within_s = seconds(f'within of task "{task}"', given.get("within", WITHIN_S), at_most=LONGEST_S)
+    if given.get("isolated"):
+        raise InvalidOption(f'isolated of task "{task}"', True, "no batch: an isolated process runs one job")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidOption(f'batch task "{task}"', function, "a function that returns a list, not a generator")
+    return Batch(size, within_s)
+
+
+def entries_of(task: str, returned: object, count: int) -> Sequence[Any]:
+    """What a call of `count` jobs returned, for each of them."""
+    if returned is None:
+        return (None,) * count
+    if isinstance(returned, (list, tuple)) and len(returned) == count:
+        return returned
+    what = f"{len(returned)} entries" if isinstance(returned, (list, tuple)) else shown(returned)
+    raise NonRetryable(
+        f'batch task "{task}" returned {what} for {count} jobs: expected a list with one entry for each job, or None'
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -171,15 +246,19 @@ def _model(kind: type, value: Any) -> Any:
 
 def _custom_types(annotation: Any) -> Iterator[type]:
     """Classes inside an annotation that neither msgspec nor a model of their own can read from JSON."""
-    from msgspec import inspect as types
+    for info in _infos(annotation):
+        if isinstance(info, types.CustomType) and not hasattr(info.cls, "model_validate"):
+            yield info.cls
 
+
+def _infos(annotation: Any) -> Iterator[types.Type | types.Field]:
+    """What msgspec knows of a type and of all types within it."""
     pending, seen = [types.type_info(annotation)], set()
     while pending:
         info = pending.pop()
-        if isinstance(info, types.CustomType) and not hasattr(info.cls, "model_validate"):
-            yield info.cls
         if id(info) in seen or not isinstance(info, (types.Type, types.Field)):
             continue
+        yield info
         seen.add(id(info))
         for name in info.__struct_fields__:
             part = getattr(info, name)

@@ -1,4 +1,4 @@
-"""The application's store: opened at first use, refused after close."""
+"""The application's store: opened at first use, refused after close until the application is entered again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.core.ops import Check, Op
 from fairlane.core.payload.redaction import without_secrets
 from fairlane.errors import MissingExtra, StoreClosed, StoreUnavailable
 from fairlane.stores import open_store
-from fairlane.stores.base import Capability, Store
+from fairlane.stores.base import Capability, Store, driver_connection
 from fairlane.stores.url import redacted, store_named_by
 
 if TYPE_CHECKING:
@@ -83,19 +83,26 @@ class StoreAccess:
         )
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
-        store = self._store
+        store, on = self._store, on if on is None else driver_connection(on)
         if store is None or self.closed:
             store = self._opened(on)
         return store.run(_without_secrets(op), on=on)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
-        store = self._store
+        store, on = self._store, on if on is None else driver_connection(on)
         if store is None or self.closed:
             import asyncio  # Imported here: it doubles the import time of fairlane.
 
             # A connection of the caller's stays in the caller's thread.
             store = await asyncio.to_thread(self._opened) if on is None else self._opened(on)
         return await store.arun(_without_secrets(op), on=on)
+
+    def reopen(self) -> None:
+        """After `close`, let the next operation open the store again; a memory store begins empty."""
+        with self._opening:
+            if self.closed and self._is_ours:
+                self._store = None
+            self.closed = False
 
     def close(self) -> None:
         with self._opening:

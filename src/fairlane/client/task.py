@@ -13,13 +13,13 @@ from msgspec import Raw
 
 from fairlane.client.admin.breakers import Breaker, breaker_named
 from fairlane.client.admin.limits import NamedLimit, limit_names
-from fairlane.client.context import running
+from fairlane.client.context import CurrentJob, running
 from fairlane.client.enqueue.enqueuer import MOST_ROWS, Enqueuer, Row, achunks, chunks
 from fairlane.client.enqueue.options import EnqueueOptions, Options, attempts, retry_policy, seconds, timeout_s
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.handle import Handle
 from fairlane.client.hooks import HookDecorators, Hooks
-from fairlane.client.signature import Signature
+from fairlane.client.signature import Signature, read_batch
 from fairlane.core.error_classes import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
 from fairlane.core.limits import read_rate
@@ -82,6 +82,15 @@ class TaskOptions(TypedDict, total=False):
     overlap: Overlap
 
 
+class BatchOptions(TaskOptions, total=False):
+    """The options of a task whose function takes several jobs in one call."""
+
+    batch: int
+    """The most jobs of one tenant in a call; the function's parameter is a list of what each has as its argument."""
+    within: float | timedelta
+    """How long the first job of a call waits for others: 0.2 s, unless said."""
+
+
 class Definition(Generic[R]):
     """A registered function and the policies of its jobs."""
 
@@ -90,7 +99,7 @@ class Definition(Generic[R]):
     def __init__(
         self, function: Callable[..., Any], given: Mapping[str, Any], preparer: Preparer, classifier: Classifier
     ) -> None:
-        known = TaskOptions.__annotations__
+        known = BatchOptions.__annotations__
         for option in given:
             if option not in known:
                 raise InvalidOption("task option", option, f"one of {', '.join(known)}.{nearest(option, known)}")
@@ -100,7 +109,8 @@ class Definition(Generic[R]):
         self.function = function
         self.name = check_task_name(given["name"]) if "name" in given else name_of(function)
         self.aliases = _aliases(self.name, given.get("aliases", ()))
-        self.signature: Signature[R] = Signature(self.name, function)
+        self.batch = read_batch(self.name, function, given)
+        self.signature: Signature[R] = Signature(self.name, function, is_batch=self.batch is not None)
         self.is_async = inspect.iscoroutinefunction(function)
 
         self.fast = _truth(self.name, given["fast"]) if "fast" in given else None
@@ -285,7 +295,8 @@ class Task(HookDecorators, Generic[P, R]):
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Bound[R]:
         """A call to be enqueued with others: `app.enqueue_many([task.bind(1), task.bind(2)])`."""
         bound = self.definition.signature.bind(args, kwargs)
-        return Bound(self.definition, self._options, bound, self._enqueuer.preparer.payload(self.definition, bound))
+        payload = self._enqueuer.preparer.payload(self.definition, bound, in_workflow=True)
+        return Bound(self.definition, self._options, bound, payload)
 
     def enqueue_map(
         self,
@@ -363,7 +374,7 @@ class SyncTask(Task[P, R]):
 
     def run(self, lease: Lease) -> R:
         """Run one attempt of a job here, as the current job."""
-        with running(lease):
+        with running(CurrentJob(lease)):
             return cast(R, self.definition.function(**self.decode(lease)))
 
 
@@ -376,7 +387,7 @@ class AsyncTask(Task[P, R]):
 
     async def arun(self, lease: Lease) -> R:
         """Run one attempt of a job here, as the current job."""
-        with running(lease):
+        with running(CurrentJob(lease)):
             return cast(R, await self.definition.function(**self.decode(lease)))
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from fairlane.client.context import in_scope
 from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
+from fairlane.client.workflow_nodes import Graph, function_of, node_spec, with_correlation
 from fairlane.core.job import FINAL
 from fairlane.core.ops import (
     AddNodes,
@@ -22,23 +23,13 @@ from fairlane.core.ops import (
     RetryWorkflow,
     WorkflowAct,
 )
-from fairlane.core.workflows import (
-    NODE_HEADER,
-    WORKFLOW_HEADER,
-    GraphNode,
-    Node,
-    Workflow,
-    WorkflowId,
-    compile_graph,
-    descendants,
-    parents_of,
-)
-from fairlane.errors import InvalidState, JobFailed, JobNotFound, ResultTimeout, WorkflowNotFound
+from fairlane.core.workflows import Node, Workflow, WorkflowId, compile_graph, descendants, parents_of
+from fairlane.errors import InvalidState, InvalidWorkflow, JobFailed, JobNotFound, ResultTimeout, WorkflowNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
     from fairlane.client.task import Bound
-    from fairlane.client.workflows import NodeRef
+    from fairlane.client.workflow_nodes import NodeRef
 
 R = TypeVar("R")
 
@@ -167,7 +158,9 @@ class WorkflowHandle(Verbs):
 
     def _retry(self, from_: NodeRef[Any] | str | None = None, **about: Unpack[ActOptions]) -> Steps[Workflow]:
         """Run a node and all that wait for it again; without one, everything that is dead or cancelled."""
-        first = None if from_ is None else [from_ if isinstance(from_, str) else from_.name]
+        first = None
+        if from_ is not None:
+            first = [from_] if isinstance(from_, str) else list(getattr(from_, "starts", (from_.name,)))
         return (yield from retry_nodes(self._runtime, self.id, first, about))
 
     status, astatus = both(_status)
@@ -208,29 +201,22 @@ class BatchHandle(WorkflowHandle):
         )
 
     def _add(self, *bounds: Bound[Any]) -> Steps[int]:
-        """Add jobs while it runs. Refused with `InvalidState` once its callbacks have begun."""
-        taken = {node.name for node in (yield from read_nodes(self.id))}
-        workflow = yield from self._status()
-        graph: list[GraphNode] = []
-        specs = []
+        """Add jobs while it runs; how many. Refused with `InvalidState` once its callbacks have begun."""
+        workflow, graph, jobs = (yield from self._status()), Graph(), []
         for bound in bounds:
-            own = bound.definition.name.rpartition(".")[2]
-            name = next(name for n in range(len(taken) + 2) if (name := f"{own}+{n}") not in taken)
-            taken.add(name)
-            spec = self._runtime.preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload)
-            headers = {**spec.headers, WORKFLOW_HEADER: str(self.id), NODE_HEADER: name}
-            specs.append(
-                msgspec.structs.replace(
-                    spec, headers=headers, correlation_id=workflow.correlation_id, tenant=workflow.tenant
-                )
-            )
-            graph.append(GraphNode(name))
-        result = yield from ask(
-            AddNodes(scope=in_scope(None), workflow=self.id, jobs=tuple(specs), nodes=compile_graph(graph).nodes)
-        )
+            if bound.options.tenant not in (None, workflow.tenant):
+                raise InvalidWorkflow(f'it belongs to the tenant "{workflow.tenant}", not to "{bound.options.tenant}"')
+            options = with_correlation(bound.options, workflow.correlation_id)
+            options = msgspec.structs.replace(options, tenant=workflow.tenant)
+            spec = self._runtime.preparer.bound_job(bound.definition, options, bound.args, bound.payload)
+            # Named by its id: who adds at the same time must not choose the same name, which would be left out.
+            node = graph.add(bound, (), "stop", f"{function_of(bound)}+{spec.id.hex}")
+            jobs.append(node_spec(spec, self.id, node.name, workflow.correlation_id))
+        nodes = compile_graph([node for node, _ in graph.nodes.values()]).nodes
+        result = yield from ask(AddNodes(scope=in_scope(None), workflow=self.id, jobs=tuple(jobs), nodes=nodes))
         if result.refused is not None:
             raise InvalidState("add to", f"batch {self.id}", result.refused)
-        return result.added
+        return len(jobs)
 
     progress, aprogress = both(_progress)
     add, aadd = both(_add)

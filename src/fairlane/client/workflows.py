@@ -1,4 +1,4 @@
-"""Workflows as an application builds them: nodes, what they wait for, and the results they pass on.
+"""Workflows as an application builds and enqueues them, and the results that their nodes pass on.
 
 flow = app.workflow("onboard", idempotency_key="onboard-7")
 account = flow.add(create_account.bind(user_id=7))
@@ -10,7 +10,7 @@ handle = flow.enqueue()
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, overload
 from uuid import UUID
 
 import msgspec
@@ -18,14 +18,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from fairlane.client.context import job_in_force
-from fairlane.client.enqueue.results import Result, result_names
+from fairlane.client.enqueue.prepare import inherited_correlation
 from fairlane.client.steps import Steps, Through, Verbs, ask, both
+from fairlane.client.task import Bound
 from fairlane.client.workflow_handle import BatchHandle, WorkflowHandle
+from fairlane.client.workflow_nodes import Graph, NodeRef, PartRef, node_spec, with_correlation
 from fairlane.core.job import JobSpec, Lease
 from fairlane.core.names import check_key
 from fairlane.core.ops import AddNodes, EnqueueWorkflow, ReadResults, WorkflowReceipt, only
 from fairlane.core.workflows import (
+    MOST_LINKS,
     NODE_HEADER,
+    PARENTS_HEADER,
     RESULT_KEY,
     WORKFLOW_HEADER,
     GraphNode,
@@ -47,9 +51,11 @@ from fairlane.errors import (
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
-    from fairlane.client.task import Bound
 
 R = TypeVar("R")
+
+TRACE = "traceparent"
+"""The header in which tracing keeps the context of a job's enqueue."""
 
 CALLBACKS: tuple[tuple[str, OnFailure], ...] = (
     ("on_success", "stop"),
@@ -58,78 +64,21 @@ CALLBACKS: tuple[tuple[str, OnFailure], ...] = (
 )
 
 
-class NodeRef(Generic[R]):
-    """A node of a workflow: others wait for it, and take its result."""
+def _traced(nodes: Sequence[GraphNode], specs: tuple[JobSpec, ...], traces: dict[str, str]) -> tuple[JobSpec, ...]:
+    """The jobs of nodes with the trace contexts of those they wait for, if somebody traces.
 
-    __slots__ = ("_owner", "bound", "name")
-
-    def __init__(self, owner: object, name: str, bound: Bound[R]) -> None:
-        self._owner, self.name, self.bound = owner, name, bound
-
-    @property
-    def result(self) -> R:
-        """Stands for what the node returns: `send_mail.bind(account.result)`, also within lists and dicts.
-
-        It is filled in when the job runs, and then checked like any argument; None if the node did not complete.
-        """
-        return cast(R, Result(self._owner, self.name))
-
-    def __repr__(self) -> str:
-        return f"<NodeRef {self.name}>"
-
-
-class _Graph:
-    """Nodes that have been added, by name."""
-
-    def __init__(self, prefix: str = "", known: Iterable[str] = ()) -> None:
-        self._prefix, self._known = prefix, set(known)
-        self._counts: dict[str, int] = {}
-        self.nodes: dict[str, tuple[GraphNode, Bound[Any]]] = {}
-
-    def add(
-        self,
-        bound: Bound[R],
-        after: Sequence[NodeRef[Any]],
-        on_failure: OnFailure,
-        name: str | None,
-        *,
-        everyone: bool = False,
-    ) -> NodeRef[R]:
-        if not hasattr(bound, "options"):
-            raise InvalidOption("a node", bound, "a call of a task: `task.bind(…)`")
-        if on_failure not in get_args(OnFailure):
-            raise InvalidOption("on_failure", on_failure, f"one of {', '.join(get_args(OnFailure))}")
-        for option in ("idempotency_key", "dedup_key", "conn"):
-            if getattr(bound.options, option) is not None:
-                raise InvalidOption(option, getattr(bound.options, option), "none on a node: give it to the workflow")
-        waits_for = dict.fromkeys(self._name_of(node) for node in after)
-        waits_for.update(dict.fromkeys(self._name_of(used) for used in result_names(bound.args)))
-        name = self._new_name(bound) if name is None else check_key("name", name)
-        if name in self.nodes or name in self._known:
-            raise InvalidWorkflow(f'two nodes are named "{name}": give each a name of its own')
-        self.nodes[name] = (GraphNode(name, tuple(waits_for), on_failure, everyone), bound)
-        return NodeRef(self, name, bound)
-
-    def _name_of(self, node: object) -> str:
-        if not isinstance(node, NodeRef | Result):
-            raise InvalidOption("after", node, "nodes of this workflow, as `add` returned them")
-        if node._owner is not self and node.name not in self._known:
-            raise InvalidWorkflow(f'node "{node.name}" belongs to another workflow: add it to this one')
-        return node.name
-
-    def _new_name(self, bound: Bound[Any]) -> str:
-        """The function's name, with a number from the second on: the same ones if the same is added again."""
-        own = self._prefix + bound.definition.name.rpartition(".")[2]
-        while True:
-            self._counts[own] = number = self._counts.get(own, 0) + 1
-            name = own if number == 1 else f"{own}-{number}"
-            if name not in self.nodes and name not in self._known:
-                return name
-
-
-def _node_spec(spec: JobSpec, workflow: WorkflowId, name: str, correlation: str) -> JobSpec:
-    headers = {**spec.headers, WORKFLOW_HEADER: str(workflow), NODE_HEADER: name}
-    return replace(spec, headers=headers, correlation_id=spec.correlation_id or correlation)
+    `traces`: of the nodes that are known, to which these are added.
+    """
+    traces.update({n.name: spec.headers[TRACE] for n, spec in zip(nodes, specs, strict=True) if TRACE in spec.headers})
+    if not traces:
+        return specs
+    members = [node.name for node in nodes if not node.everyone]
+    return tuple(
+        replace(spec, headers={**spec.headers, PARENTS_HEADER: ",".join(found)}) if found else spec
+        for node, spec in zip(nodes, specs, strict=True)
+        for after in (members if node.everyone else node.after,)
+        for found in ([traces[name] for name in after[:MOST_LINKS] if name in traces],)
+    )
 
 
 class WorkflowBuilder(Verbs):
@@ -140,23 +89,52 @@ class WorkflowBuilder(Verbs):
         self.name = check_key("name", name)
         self.idempotency_key = None if idempotency_key is None else check_key("idempotency_key", idempotency_key)
         self._created_by = created_by
-        self._graph = _Graph()
+        self._graph = Graph()
         self._id = WorkflowId(runtime.new_job_id())
 
+    @overload
     def add(
         self,
-        bound: Bound[R],
+        job: Bound[R],
+        *,
+        after: Sequence[NodeRef[Any]] = ...,
+        on_failure: OnFailure = ...,
+        name: str | None = ...,
+    ) -> NodeRef[R]: ...
+    @overload
+    def add(
+        self,
+        job: WorkflowBuilder,
+        *,
+        after: Sequence[NodeRef[Any]] = ...,
+        on_failure: OnFailure = ...,
+        name: str | None = ...,
+    ) -> PartRef: ...
+    def add(
+        self,
+        job: Bound[Any] | WorkflowBuilder,
         *,
         after: Sequence[NodeRef[Any]] = (),
         on_failure: OnFailure = "stop",
         name: str | None = None,
-    ) -> NodeRef[R]:
+    ) -> NodeRef[Any]:
         """Add a call as a node that waits for `after`, and for every node whose result it takes.
 
         `on_failure`: what it means to this node that one of those failed. `stop`: it waits until somebody deals with
         the dead letter; `continue`: it runs all the same; `compensate`: it runs only then.
+
+        A whole workflow may be added, too: its nodes become nodes of this one, named `<its name>/<node>`.
         """
-        return self._graph.add(bound, after, on_failure, name)
+        if not isinstance(job, WorkflowBuilder):
+            return self._graph.add(job, after, on_failure, name)
+        if job.idempotency_key is not None:
+            raise InvalidOption("idempotency_key", job.idempotency_key, "none on a part: give it to the workflow")
+        if on_failure not in get_args(OnFailure):
+            raise InvalidOption("on_failure", on_failure, f"one of {', '.join(get_args(OnFailure))}")
+        if job is self or not job._graph.nodes:
+            raise InvalidWorkflow(f'"{job.name}" {"is this workflow itself" if job is self else "has no nodes"}')
+        called = check_key("name", name or job.name)
+        return self._graph.add_part(job._graph, called, after, on_failure, self._runtime.preparer)
 
     def chain(self, *bounds: Bound[Any], after: Sequence[NodeRef[Any]] = ()) -> list[NodeRef[Any]]:
         """Add calls each of which waits for the one before it."""
@@ -183,16 +161,20 @@ class WorkflowBuilder(Verbs):
         enqueuer, preparer = self._runtime.enqueuer, self._runtime.preparer
         compiled = compile_graph([node for node, _ in self._graph.nodes.values()])
         around = job_in_force.get()
-        correlation = around.correlation_id if around is not None else str(self._id)
+        inherited = None if around is None else inherited_correlation(around)
+        correlation = inherited or str(self._id)
         specs = tuple(
-            _node_spec(
-                preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload),
+            node_spec(
+                preparer.bound_job(
+                    bound.definition, with_correlation(bound.options, correlation), bound.args, bound.payload
+                ),
                 self._id,
                 name,
                 correlation,
             )
             for name, (_, bound) in self._graph.nodes.items()
         )
+        specs = _traced([node for node, _ in self._graph.nodes.values()], specs, {})
         tenants = sorted({spec.tenant for spec in specs})
         if len(tenants) > 1:
             raise InvalidWorkflow(f"its nodes belong to several tenants ({', '.join(tenants)}): expected one")
@@ -201,7 +183,7 @@ class WorkflowBuilder(Verbs):
             name=self.name,
             tenant=tenants[0],
             idempotency_key=self.idempotency_key,
-            correlation_id=around.correlation_id if around is not None else None,
+            correlation_id=inherited,
             created_by=self._created_by,
         )
         like = yield from enqueuer.before_workflow(specs, conn)
@@ -276,7 +258,8 @@ class RunningWorkflow(Verbs):
         self.node = lease.headers[NODE_HEADER]
         """The name of the running job's own node."""
         self._lease = lease
-        self._graph = _Graph(f"{self.node}/", (self.node,))
+        self._graph = Graph(f"{self.node}/", (self.node,))
+        self._traces = {self.node: lease.headers[TRACE]} if TRACE in lease.headers else {}
 
     def _add(
         self,
@@ -294,11 +277,12 @@ class RunningWorkflow(Verbs):
         graph._known.add(node.name)
         preparer = self._runtime.preparer
         spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload)
+        spec = node_spec(spec, self.id, node.name, str(self.id))
         result = yield from ask(
             AddNodes(
                 scope=only(self._lease.tenant),
                 workflow=self.id,
-                jobs=(_node_spec(spec, self.id, node.name, str(self.id)),),
+                jobs=_traced([added], (spec,), self._traces),
                 nodes=compiled.nodes,
                 gates=compiled.gates,
                 behind=compiled.behind,

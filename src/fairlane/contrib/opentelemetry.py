@@ -26,6 +26,9 @@ NAME = "fairlane"
 PROCESS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Bounds of the histogram of running times that the conventions advise."""
 
+PARENTS_HEADER = "fairlane-parents"
+"""The header of a workflow's node with the trace contexts of the nodes it waits for."""
+
 Attributes = dict[str, str | int]
 
 
@@ -35,7 +38,8 @@ def instrument(
     """Make spans and metrics of an application's jobs, by the global providers unless others are given.
 
     A job carries the W3C trace context of its producer in its headers `traceparent` and `tracestate`. Each attempt is
-    a span of the producer's trace, and links to the span of the enqueue. Tenants are in spans, not in metrics.
+    a span of the producer's trace, and links to the span of the enqueue; that of a workflow's node also to those of the
+    nodes it waits for, 16 at most. Tenants are in spans, not in metrics.
     """
     tracer = trace.get_tracer(NAME, tracer_provider=tracer_provider)
     meter = metrics.get_meter(NAME, meter_provider=meter_provider)
@@ -66,6 +70,10 @@ def instrument(
         common = _attributes("process", job.queue, job.type)
         producer = propagator.extract(dict(job.headers))
         created = trace.get_current_span(producer).get_span_context()
+        parents = [
+            trace.get_current_span(propagator.extract({"traceparent": text})).get_span_context()
+            for text in job.headers.get(PARENTS_HEADER, "").split(",")
+        ]
         began_s = app.runtime.clock.monotonic()
         consumed.add(1, common)
         with tracer.start_as_current_span(
@@ -73,7 +81,7 @@ def instrument(
             context=producer,
             kind=SpanKind.CONSUMER,
             attributes={**common, **_about(job)},
-            links=[Link(created)] if created.is_valid else (),
+            links=[Link(context) for context in (created, *parents) if context.is_valid],
             record_exception=False,
             set_status_on_exception=False,
         ) as span:

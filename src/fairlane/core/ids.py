@@ -32,17 +32,6 @@ EVERY_TENANT = "*"
 
 def uuid7(unix_ms: int, entropy: bytes) -> UUID:
     """Build the UUIDv7 of one millisecond from ten bytes of entropy."""
-    return UUID(int=_uuid7_number(unix_ms, entropy[:10]))
-
-
-def uuid7s(unix_ms: int, entropy: bytes) -> list[UUID]:
-    """One UUIDv7 of the millisecond for every ten bytes of entropy, in ascending order: an index takes them one after
-    another instead of all over its pages."""
-    parts = (entropy[at : at + 10] for at in range(0, len(entropy), 10))
-    return [UUID(int=number) for number in sorted([_uuid7_number(unix_ms, part) for part in parts])]
-
-
-def _uuid7_number(unix_ms: int, entropy: bytes) -> int:
-    tail = int.from_bytes(entropy, "big")
+    tail = int.from_bytes(entropy[:10], "big")
     rand_a, rand_b = (tail >> 62) & 0xFFF, tail & ((1 << 62) - 1)
-    return (unix_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b
+    return UUID(int=(unix_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
@@ -62,8 +62,10 @@ class Migrator(Protocol):
 class Listener(Protocol):
     """Waits for wake-ups. A wake-up is a hint: it may come for nothing, and may be missed."""
 
-    address: str | None
-    """What to register as `Renew.wake_address`, where the store needs one."""
+    @property
+    def address(self) -> str | None:
+        """What to register as `Renew.wake_address`, where the store needs one."""
+        ...
 
     def wait(self, timeout_s: float) -> bool: ...
 
@@ -97,3 +99,11 @@ class Store(Protocol):
     def close(self) -> None: ...
 
     async def aclose(self) -> None: ...
+
+
+def driver_connection(conn: Any) -> object:
+    """The driver's connection behind Django's `connection`, in whose thread this is called; any other as it is."""
+    if type(conn).__module__.startswith("django.") and hasattr(conn, "ensure_connection"):
+        conn.ensure_connection()
+        return conn.connection
+    return conn

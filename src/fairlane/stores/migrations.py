@@ -8,7 +8,7 @@ every schema that is expanded to 7 or further and contracted to 7 or less far.
 from __future__ import annotations
 
 import re
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fairlane.errors import ConfigError, SchemaOutOfDate
@@ -61,7 +61,7 @@ class Migrations:
             raise ValueError("a migration contracts what none of the same number has expanded")
 
     @classmethod
-    def in_folder(cls, folder: Traversable, functions: int = 0) -> Migrations:
+    def in_folder(cls, folder: Path, functions: int = 0) -> Migrations:
         return cls(tuple(_read(file) for file in folder.iterdir() if file.name.endswith(".sql")), functions)
 
     def pending(self, state: SchemaState, to: int | None = None) -> tuple[Migration, ...]:
@@ -93,7 +93,7 @@ def require(state: SchemaState, needed: SchemaState) -> None:
         raise SchemaOutOfDate(state.functions, needed.functions, "functions")
 
 
-def _read(file: Traversable) -> Migration:
+def _read(file: Path) -> Migration:
     found = _NAME.fullmatch(file.name)
     if found is None:
         raise ValueError(f"{file.name}: expected a name such as 0007_colour.expand.sql")

@@ -49,7 +49,7 @@ def store_named_by(url: str) -> str:
     if not found:
         raise ConfigError(
             f'url = "{redacted(url)}": expected an address such as sqlite:///fairlane.db, '
-            "postgresql://user@host/database or memory://"
+            "postgresql://user@host/database, redis://host:6379/0 or memory://"
         )
     try:
         return SCHEMES[scheme.lower()]

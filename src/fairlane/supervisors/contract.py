@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
 from psycopg import sql as quoting
 
@@ -18,7 +18,7 @@ WORKER_ROLE = "worker_service_user"
 
 
 def _text(name: str) -> str:
-    return (files("fairlane.supervisors") / name).read_text("utf-8")
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def _rights(schema: str) -> str:
@@ -27,4 +27,4 @@ def _rights(schema: str) -> str:
     )
 
 
-CONTRACT = SchemaFiles("fairlane.supervisors", RELEASE, home="queues", guard=_text("guard.sql"), rights=_rights)
+CONTRACT = SchemaFiles(Path(__file__).parent, RELEASE, home="queues", guard=_text("guard.sql"), rights=_rights)

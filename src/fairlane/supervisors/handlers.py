@@ -16,7 +16,8 @@ import psycopg
 from fairlane.client.context import CurrentJob
 from fairlane.client.settings.model import Settings
 from fairlane.errors import StoreUnavailable
-from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
+from fairlane.stores.pool import ConnectionPool
+from fairlane.stores.postgres.connection import PostgresConnector, parameters
 from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.retries import Again, Lost
 from fairlane.supervisors.contract import WORKER_ROLE
@@ -56,7 +57,7 @@ class HandlerInvoker:
 
     def __init__(self, settings: Settings, url: str, connections: int) -> None:
         params = parameters(url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=WAIT_S)
-        connector = Connector(params, settings.statement_timeout_s + ANSWER_GRACE_S)
+        connector = PostgresConnector(params, settings.statement_timeout_s + ANSWER_GRACE_S)
         self._pool = ConnectionPool(connector, connections, WAIT_S)
 
     async def invoke(self, function: str, payload: Any, context: TaskContext) -> DBFunctionResult:
@@ -100,7 +101,7 @@ class HandlerInvoker:
             row = await cursor.fetchone()
             return None if row is None else row[0]
         finally:
-            await self._pool.agive(conn)
+            await self._pool.agive(conn, broken=conn.is_over)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import psycopg
 
 from fairlane.client.settings.model import Settings
 from fairlane.errors import ConfigError
-from fairlane.stores.postgres.connection import Connector, parameters
+from fairlane.stores.postgres.connection import PostgresConnector, parameters
 from fairlane.stores.postgres.errors import unreachable
 
 _MISSING = (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction)
@@ -39,7 +39,7 @@ def create_process(settings: Settings, plan: ProcessPlan) -> None:
 
 def _call(settings: Settings, function: str, plan: ProcessPlan) -> str | None:
     params = parameters(settings.url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=3.0)
-    conn = Connector(params, settings.statement_timeout_s).connect(patient=True)
+    conn = PostgresConnector(params, settings.statement_timeout_s).connect(patient=True)
     places = ", ".join(["%s"] * len(plan))
     try:
         [(answer,)] = conn.execute(f"select queues.{function}({places})".encode(), plan).fetchall()

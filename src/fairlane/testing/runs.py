@@ -12,11 +12,11 @@ from typing import NamedTuple
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Turn, Want
+from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Take, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
 from fairlane.worker.attempts import AttemptStore, record_failure
-from fairlane.worker.direct_runs import DirectRun, arun_directly, run_directly
+from fairlane.worker.direct_runs import DirectRun, arun_call_directly, run_call_directly, run_directly
 
 LANE = "run_due"
 LEASE_S = 3600.0
@@ -35,14 +35,14 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
     """Run jobs that are due, one after the other, until there is none left or `limit` have run.
 
     Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues
-    while running is run too; one that waits for its retry, or for room under a limit, is left until the store's clock
-    reaches it. In async code use `arun_due`.
+    while running is run too. A batch task gets those that are due in one call, up to its `batch`. A job that waits for
+    its retry, or for room under a limit, is left until the store's clock reaches it. In async code use `arun_due`.
     """
     runs = _due(app, limit, queues)
     try:
-        lease, steps = next(runs)
+        leases, steps = next(runs)
         while True:
-            lease, steps = runs.send(run_directly(app, lease, steps=steps))
+            leases, steps = runs.send(run_call_directly(app, leases, steps=steps))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -53,9 +53,9 @@ async def arun_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] 
     """The same on the running loop: `async def` tasks run on it, plain functions in a thread."""
     runs = _due(app, limit, queues)
     try:
-        lease, steps = next(runs)
+        leases, steps = next(runs)
         while True:
-            lease, steps = runs.send(await arun_directly(app, lease, steps))
+            leases, steps = runs.send(await arun_call_directly(app, leases, steps))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -71,32 +71,45 @@ def run_attempt(app: Fairlane, lease: Lease) -> Outcome:
 
 def _due(
     app: Fairlane, limit: int, queues: tuple[str, ...] | None
-) -> Generator[tuple[Lease, AttemptStore], DirectRun, tuple[Ran, ...]]:
-    """Yields each lease to run and where its steps are recorded, is sent how it ended."""
+) -> Generator[tuple[list[Lease], AttemptStore], list[DirectRun], tuple[Ran, ...]]:
+    """Yields the leases of each call, and where its steps are recorded; is sent how they ended."""
     if limit < 1:
         raise InvalidOption("limit", limit, "a whole number from 1 on")
     worker = WorkerId(app.runtime.new_job_id())
     types, steps = tuple(sorted(app.tasks)), AttemptStore(app, worker)
     app.runtime.store.run(Renew(worker=worker, lease_s=LEASE_S, name=LANE, queues=queues or (), types=types))
     ran: list[Ran] = []
-    settled: tuple[Outcome, ...] = ()
+    settled: list[Outcome] = []
     claim_no = 0
+
+    def claimed(*wants: Want) -> tuple[Lease, ...]:
+        nonlocal claim_no
+        claim_no += 1
+        outcomes, limits = tuple(settled), app.limits.declared
+        settled.clear()
+        turn = Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=wants, limits=limits)
+        return app.runtime.store.run(turn).leases
+
     try:
         while len(ran) < limit:
-            claim_no += 1
             lanes = queues if queues is not None else _queues_with_work(app)
-            want = Want(lane=LANE, queues=lanes, limit=1, start=1, types=types)
-            wants = (want,) if lanes else ()
-            turn = Turn(worker=worker, claim_no=claim_no, outcomes=settled, wants=wants, limits=app.limits.declared)
-            leases, settled = app.runtime.store.run(turn).leases, ()
+            leases = claimed(*(Want(lane=LANE, queues=lanes, limit=1, start=1, types=types),) if lanes else ())
             if not leases:
                 break
-            run = yield leases[0], steps
-            record_failure(app, leases[0], run.outcome)
-            ran.append(Ran(leases[0], run.outcome, run.error))
-            settled = (run.outcome,)
+            first, batch = leases[0], app.tasks[leases[0].type].definition.batch
+            if batch is not None and (more := min(batch.size, limit - len(ran)) - 1):
+                line = Take(queue=first.queue, band=first.band, tenant=first.tenant, limit=more)
+                names = (first.queue,)
+                want = Want(
+                    lane=LANE, queues=names, limit=more, start=more, types=(first.type,), takes=(line,), discover=False
+                )
+                leases += claimed(want)
+            for lease, run in zip(leases, (yield list(leases), steps), strict=True):
+                record_failure(app, lease, run.outcome)
+                ran.append(Ran(lease, run.outcome, run.error))
+                settled.append(run.outcome)
         if settled:
-            app.runtime.store.run(Turn(worker=worker, claim_no=claim_no + 1, outcomes=settled))
+            claimed()
     finally:
         app.runtime.store.run(Retire(worker=worker))
     return tuple(ran)

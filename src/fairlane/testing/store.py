@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.clock import Clock
 from fairlane.core.ids import JobId
-from fairlane.core.ops import Enqueue, EnqueueResult, Op
+from fairlane.core.ops import AddNodes, Enqueue, EnqueueResult, EnqueueWorkflow, Op, WorkflowReceipt
 from fairlane.errors import UnsupportedConnection
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.memory import MemoryStore
-from fairlane.stores.sqlite.retention import JOB_TABLES
+from fairlane.stores.sqlite.retention import JOB_TABLES, remove_nodes
+from fairlane.stores.sqlite.transaction import as_list
 from fairlane.testing.transactions import ACCEPTED, TransactionMark, TransactionUnknown, aconnection_of, connection_of
 
 T = TypeVar("T")
+
+ENQUEUES = Enqueue, EnqueueWorkflow, AddNodes
 
 
 class SandboxAccess(StoreAccess):
@@ -44,7 +47,7 @@ class SandboxStore(MemoryStore):
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         self._follow_rollbacks()
-        if not isinstance(op, Enqueue):
+        if not isinstance(op, ENQUEUES):
             return super().run(op)
         mark: TransactionMark | None = None
         if on is not None:
@@ -53,28 +56,28 @@ class SandboxStore(MemoryStore):
                 raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …aenqueue(…)`")
             mark = TransactionMark(connection)
             connection.run(mark.write())
-        result = super().run(op)
-        self._keep(mark, result)
+        result = super().run(cast("Op[T]", op))
+        self._keep(mark, op, result)
         if self.after_enqueue is not None:
             self.after_enqueue()
-        return cast("T", result)
+        return result
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         for mark in tuple(self.marks):
             if mark.connection.is_async and not (mark.is_kept is None and mark.connection.is_closed):
                 self._follow(mark, is_there=await mark.alook())
-        if not isinstance(op, Enqueue):
+        if not isinstance(op, ENQUEUES):
             return self.run(op)
         self._follow_rollbacks()
         mine: TransactionMark | None = None
         if on is not None:
             mine = TransactionMark(await aconnection_of(on))
             await mine.connection.arun(mine.write())
-        result = super().run(op)
-        self._keep(mine, result)
+        result = super().run(cast("Op[T]", op))
+        self._keep(mine, op, result)
         if self.after_aenqueue is not None:
             await self.after_aenqueue()
-        return cast("T", result)
+        return result
 
     def hidden(self, *, is_asked: bool) -> Iterator[JobId]:
         """Jobs of transactions that have failed and can only be rolled back.
@@ -98,14 +101,18 @@ class SandboxStore(MemoryStore):
         def remove(db: Driver) -> None:
             for job in jobs:
                 for (seq,) in db.execute("select seq from fairlane_job where id = ?", (job.bytes,)):
+                    remove_nodes(db, as_list([seq]))
                     for table in JOB_TABLES:
                         db.execute(f"delete from fairlane_{table} where seq = ?", (seq,))  # noqa: S608
 
         self._memory.change(remove)
 
-    def _keep(self, mark: TransactionMark | None, result: EnqueueResult) -> None:
+    def _keep(self, mark: TransactionMark | None, op: Op[Any], result: object) -> None:
         if mark is not None:
-            mark.jobs = tuple(each.id for each in result.receipts if each.disposition == "created")
+            if isinstance(result, EnqueueResult):
+                mark.jobs = tuple(each.id for each in result.receipts if each.disposition == "created")
+            elif isinstance(op, EnqueueWorkflow) and cast("WorkflowReceipt", result).disposition == "created":
+                mark.jobs = tuple(job.id for job in op.jobs)
             if mark.jobs:
                 self.marks.append(mark)
 

@@ -240,9 +240,6 @@ async def aconnection_of(on: Any) -> DriverConnection:
 
 
 def _driver_connection(on: Any, core: Any = None) -> DriverConnection:
-    if type(on).__module__.startswith("django.") and hasattr(on, "ensure_connection"):
-        on.ensure_connection()
-        on = on.connection
     proxied = getattr(on, "_con", None)  # from a pool of asyncpg
     found = DriverConnection(proxied if type(on).__name__ == "PoolConnectionProxy" else on, core)
     if not found.is_sqlite and found.module not in ("psycopg", "psycopg2", "asyncpg"):

@@ -27,11 +27,13 @@ from fairlane.web.pages import (
     statistics,
     tenants,
     workers,
+    workflows,
 )
 
 EVERY_PAGE: tuple[Pages, ...] = (
     overview.pages,
     jobs.pages,
+    workflows.pages,
     dead_letters.pages,
     queues.pages,
     tenants.pages,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from importlib.resources import files
+from pathlib import Path
 
 from starlette.responses import Response
 
@@ -15,7 +16,10 @@ from fairlane.client.rights import Right
 routes = Routes("pages", "/static")
 
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-FILES = {file.name: file.read_bytes() for file in files("fairlane.web").joinpath("static").iterdir()}
+FILES = {file.name: file.read_bytes() for file in Path(__file__).with_name("static").iterdir()}
+THEME = FILES.pop("theme.js").decode()
+"""In each page itself: as a file of its own, pages waited for it before anything was drawn."""
+THEME_HASH = base64.b64encode(hashlib.sha256(THEME.encode()).digest()).decode()
 VERSION = hashlib.sha256(b"".join(FILES[name] for name in sorted(FILES))).hexdigest()[:12]
 
 

@@ -109,3 +109,13 @@ def worded(text: str) -> Markup:
     """A problem's text with its `commands` set as code."""
     parts = str(escape(text)).split("`")
     return Markup("".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts)))
+
+
+def quoted(word: str) -> str:
+    """A word of a search as it is typed: in quotes if it has a blank, a quote or a backslash."""
+    if word and not any(char.isspace() or char in "'\"\\" for char in word):
+        return word
+    name, colon, value = word.partition(":")
+    inner = value if colon else name
+    escaped = inner.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}:"{escaped}"' if colon else f'"{escaped}"'

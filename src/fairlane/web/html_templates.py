@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fairlane.web import assets, formats
 
@@ -23,10 +24,11 @@ def _environment() -> Environment:
     )
     filters = (
         *(formats.number, formats.rough, formats.span, formats.distance, formats.instant, formats.ago),
-        *(formats.percent, formats.indented_json, formats.in_words, formats.worded),
+        *(formats.percent, formats.indented_json, formats.in_words, formats.worded, formats.quoted),
     )
     environment.filters.update({function.__name__: function for function in filters})
     environment.globals["version"] = assets.VERSION
+    environment.globals["theme"] = Markup(assets.THEME)
     return environment
 
 

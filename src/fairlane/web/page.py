@@ -32,6 +32,7 @@ from fairlane.api.fields import Name, TenantName
 from fairlane.api.request import RequestContext, state_of
 from fairlane.api.router import Routes, Verb
 from fairlane.client.rights import Right, may, right_of
+from fairlane.web.assets import THEME_HASH
 from fairlane.web.html_templates import rendered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,8 +40,8 @@ Values = Mapping[str, Any]
 """What a template shows."""
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": f"default-src 'none'; script-src 'self' 'sha256-{THEME_HASH}'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Referrer-Policy": "same-origin",  # With no-referrer, browsers would hide from us where a form comes from.
 }
 
@@ -52,7 +53,7 @@ class DeclaredPage(NamedTuple):
     right: Right
     for_all_tenants: bool
     done: str = ""
-    """What an act says when it is done; `{n}` and `{verb}` are those of its `Done`."""
+    """What an act says when it is done; `{n}` and `{verb}` are those of its `Done`, `{s}` makes a plural."""
 
 
 class Done(NamedTuple):
@@ -205,7 +206,7 @@ async def _page(
     verb: Annotated[str, Query(pattern="^[a-z ]{1,40}$")] | None = None,
 ) -> Page:
     act = DECLARED.get(did or "")
-    said = "" if act is None else act.done.format(n=f"{n:,}", verb=verb or "changed")
+    said = "" if act is None else act.done.format(n=f"{n:,}", s="" if n == 1 else "s", verb=verb or "changed")
     if refused:
         said += f" {refused:,} are gone, or in a state that does not allow it."
     return Page(request, tenant or None, said)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from fairlane.api.problems import Problem
 from fairlane.client.admin.filters import filter_words
 from fairlane.errors import FairlaneError, InvalidOption
+from fairlane.web.formats import quoted
 from fairlane.web.page import Page
 
 _INSTANTS = {"enqueued_from", "enqueued_before", "started_before"}
@@ -89,16 +90,6 @@ def search(
         return Search(text=text, tenant=tenant, problem=str(error))
     except ValueError as error:
         return Search(text=text, tenant=tenant, problem=f"unbalanced quotes ({error})")
-
-
-def quoted(word: str) -> str:
-    """A word as it is typed: in quotes if it has a blank, a quote or a backslash."""
-    if word and not any(char.isspace() or char in "'\"\\" for char in word):
-        return word
-    name, colon, value = word.partition(":")
-    inner = value if colon else name
-    escaped = inner.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{name}:"{escaped}"' if colon else f'"{escaped}"'
 
 
 def _canonical(word: str) -> str:

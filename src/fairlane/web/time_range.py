@@ -11,9 +11,15 @@ from msgspec import Struct
 from fairlane.api.problems import Problem
 from fairlane.web.page import CurrentPage
 
-RangeName = Literal["1h", "6h", "24h", "7d"]
+RangeName = Literal["15m", "1h", "6h", "24h", "7d"]
 RANGES: tuple[RangeName, ...] = get_args(RangeName)
-_SPANS = {"1h": timedelta(hours=1), "6h": timedelta(hours=6), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+_SPANS: dict[RangeName, timedelta] = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+}
 _STEPS_S = (60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 MOST_STEPS = 84
 LONGEST = timedelta(days=366)

@@ -6,7 +6,7 @@ While a breaker is open, its jobs are snoozed, uncharged, instead of run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +68,9 @@ class PreparedTask:
         self.decode = definition.decode
         self.is_async = definition.is_async
         self.isolated = definition.isolated
+        self.batch = definition.batch
+        self.argument = definition.signature.names[0] if definition.batch is not None else ""
+        """The parameter of a batch task."""
         self._classifier = definition.classifier
         self._by_queue: dict[str, JobRules] = {}
 
@@ -158,10 +161,10 @@ def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None
     failure = outcome.failure
     caught = CaughtException(
         id=lease.id,
-        task=lease.type,
+        type=lease.type,
         tenant=lease.tenant,
         attempt=lease.attempt,
-        type=failure.error_type,
+        error_type=failure.error_type,
         error=failure.message,
         error_class=failure.error_class,
         is_final=isinstance(outcome, Died),
@@ -287,20 +290,30 @@ class BreakerGuard:
         self._state, self._circuits = state, state.app.runtime.circuits
 
     async def run(self, breaker: str, lease: Lease, attempt: Callable[[], Awaitable[Outcome | None]]) -> Outcome | None:
+        async def alone() -> Sequence[Outcome | None]:
+            return (await attempt(),)
+
+        return (await self.run_all(breaker, (lease,), alone))[0]
+
+    async def run_all(
+        self, breaker: str, leases: Sequence[Lease], call: Callable[[], Awaitable[Sequence[Outcome | None]]]
+    ) -> Sequence[Outcome | None]:
+        """The same for jobs that run in one call, which counts once."""
         try:
             permit = await self._circuits.arun(self._circuits.entering(breaker, self._add_event))
         except BreakerOpen as refused:
-            return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=refused.seconds, recorded=False)
+            delay_s = refused.seconds
+            return [Snoozed(seq=one.seq, attempt=one.attempt, delay_s=delay_s, recorded=False) for one in leases]
         if self._state.stopping:
-            return Released(seq=lease.seq, attempt=lease.attempt)
+            return [Released(seq=one.seq, attempt=one.attempt) for one in leases]
         token = permits_in_force.set(((breaker, permit),))
         try:
-            outcome = await attempt()
+            outcomes = await call()
         finally:
             permits_in_force.reset(token)
         add_event = partial(self._add_event, is_probe=permit.is_probe)
-        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(outcome), add_event))
-        return outcome
+        await self._circuits.arun(self._circuits.leaving(permit, verdict_on(*outcomes), add_event))
+        return outcomes
 
     def _add_event(self, report: Report, after: BreakerRecord, *, is_probe: bool = False) -> None:
         """Add an event if our report opened or closed the breaker."""
@@ -311,8 +324,13 @@ class BreakerGuard:
             self._state.events.add("breaker_closed", breaker=after.name)
 
 
-def verdict_on(outcome: Outcome | None) -> Verdict:
-    """Whether an outcome counts for or against the service behind the breaker."""
+def verdict_on(*outcomes: Outcome | None) -> Verdict:
+    """Whether outcomes count for or against the service behind the breaker: for it, if one job of a call completed."""
+    verdicts = {_verdict_on(outcome) for outcome in outcomes}
+    return "success" if "success" in verdicts else "failure" if "failure" in verdicts else "neither"
+
+
+def _verdict_on(outcome: Outcome | None) -> Verdict:
     if isinstance(outcome, Completed):
         return "success"
     if isinstance(outcome, Retried) and outcome.failure.error_type != MissingData.__name__:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fairlane import __version__
 from fairlane.core.profiles import ANY, Lane, lanes_of
 from fairlane.core.queues import QueuePolicy
 from fairlane.core.text import plural
@@ -125,7 +125,7 @@ def introduction(app: Fairlane, config: WorkerConfig) -> tuple[str, ...]:
     more = "" if len(names) <= MOST_NAMES else f" and {len(names) - MOST_NAMES} more"
     lanes = [f"{lane.name} with {plural(lane.slots, 'slot')} for {_served(lane)}" for lane in config.lanes]
     return (
-        f"Fairlane {version('fairlane')} on Python {platform.python_version()}, profile {settings.profile}"
+        f"Fairlane {__version__} on Python {platform.python_version()}, profile {settings.profile}"
         + ("" if config.app is None else f", application {config.app}"),
         f"store: {app.runtime.store.name}, {redacted(settings.url)} ({settings.source('url')})",
         f"lanes of each process: {'; '.join(lanes)}",

@@ -55,7 +55,7 @@ def running(
     if slots is not None or queues is not None:
         base = replace(base, lanes=(), slots=slots, queues=tuple(queues or ()), batch=None)
     for name in types or ():
-        app.tasks.require(name)
+        _ = app.tasks[name]  # raises for one that is unknown
     base = replace(
         base,
         drain=drain or base.drain,
@@ -69,7 +69,8 @@ class EmbeddedWorker:
     """Enter it to run jobs; on leaving, claims end, running jobs get the grace, and everything is settled."""
 
     def __init__(self, app: Fairlane, config: WorkerConfig) -> None:
-        self._app, self._config = app, config
+        self._app, self._drain, self._config = app, config.drain, replace(config, drain=False)
+        self._is_draining = False
         self._engine: Engine | None = None
         self._heartbeat: HeartbeatThread | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,8 +92,7 @@ class EmbeddedWorker:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._thread is not None
-        if not self._config.drain or error is not None:
-            self.stop()
+        self._leave(error)
         self._thread.join()
         if self._error is not None and error is None:
             raise self._error
@@ -104,8 +104,7 @@ class EmbeddedWorker:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._task is not None
-        if not self._config.drain or error is not None:
-            self.stop()
+        self._leave(error)
         await self._task
         if self._error is not None and error is None:
             raise self._error
@@ -115,6 +114,15 @@ class EmbeddedWorker:
         self._is_ending = True
         if self._loop is not None and (engine := self._engine) is not None:
             self._on_loop(engine.stop)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Drain only now: a job that is enqueued within the block runs, however late."""
+        if not self._drain or error is not None:
+            self.stop()
+            return
+        self._is_draining = True
+        if (engine := self._engine) is not None:
+            self._on_loop(engine.drain)
 
     async def _run(self) -> None:
         """Run the engine. One that fails is retired, which returns its leases, and replaced."""
@@ -126,6 +134,8 @@ class EmbeddedWorker:
         engine = self._engine
         assert engine is not None
         try:
+            if self._is_draining:
+                engine.drain()
             if self._is_ending:
                 engine.stop()
             await engine.run()
@@ -185,6 +195,7 @@ class EmbeddedWorker:
             slot.stop("lease_lost")
         for lane in engine.state.lanes:
             engine.state.give_back(lane, lambda _: True)
+            lane.give_back_gathered()
 
     def _on_loop(self, act: Callable[[], None]) -> None:
         assert self._loop is not None

@@ -17,7 +17,7 @@ from fairlane.client.logs import GuardedLogger, job_on_log_lines
 from fairlane.core.ids import WorkerId
 from fairlane.errors import StoreClosed
 from fairlane.worker.attempts import BreakerGuard
-from fairlane.worker.board import Board
+from fairlane.worker.board import Board, BoardLine
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Duties
 from fairlane.worker.isolated.children import Children
@@ -25,10 +25,11 @@ from fairlane.worker.lanes import Slot
 from fairlane.worker.pauses import PauseMonitor
 from fairlane.worker.progress import ProgressWriter
 from fairlane.worker.resources import WorkerScope
-from fairlane.worker.runner import SlotRunner, Threads
+from fairlane.worker.runner import SlotRunner
 from fairlane.worker.services import keep
 from fairlane.worker.shutdown import LET_GO_S, end_tasks
 from fairlane.worker.state import WorkerState
+from fairlane.worker.threads import Threads
 from fairlane.worker.turns import TurnLoop, Unanswered
 from fairlane.worker.wakeups import WakeUpListener
 from fairlane.worker.watchdog import Watchdog
@@ -112,6 +113,11 @@ class Engine:
         if failure is not None:
             raise failure
 
+    def drain(self) -> None:
+        """Stop when nothing is ready and nothing runs."""
+        self.state.draining = True
+        self.state.wake()
+
     def stop(self) -> None:
         """Claim no more; held jobs are released, running ones may end within the grace."""
         self._leave_within(self.state.config.grace_s)
@@ -127,8 +133,13 @@ class Engine:
 
     def _start_slots(self, threads: Threads) -> list[asyncio.Task[None]]:
         state, tasks = self.state, []
+        lines: list[BoardLine] = []
+        """Lines of the board for the jobs of batch calls."""
+        if self._board is not None:
+            slots = sum(lane.config.slots for lane in state.lanes)
+            lines.extend(map(self._board.line, range(slots, state.board_lines)))
         for lane in state.lanes:
-            runner = SlotRunner(state, lane, threads, self.children, self.breakers, self.progress)
+            runner = SlotRunner(state, lane, threads, self.children, self.breakers, self.progress, lines)
             for number in range(lane.config.slots):
                 slot = Slot(None if self._board is None else self._board.line(len(state.slots)))
                 slot.task = self.keep(f"slot {lane.config.name}-{number}", partial(runner.run, slot))
@@ -150,6 +161,7 @@ class Engine:
         self.stop()
         for lane in state.lanes:
             state.give_back(lane, lambda _: True)
+            lane.give_back_gathered()
             lane.wake_all()
         until_s = state.monotonic() + state.config.grace_s
         while state.outcomes or state.busy():

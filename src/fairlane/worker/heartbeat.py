@@ -48,7 +48,7 @@ class WorkerFigures:
         for slot in state.slots:
             if slot.lease is not None:
                 name = slot.lease.lane
-                running_s[name] = running_s.get(name, 0.0) + now_s - slot.began_s
+                running_s[name] = running_s.get(name, 0.0) + (now_s - slot.began_s) / slot.width
         figures = {"memory_mb": round(own_memory_mb(), 1), "started": float(state.started), "ended": float(state.ended)}
         for lane in state.lanes:
             name = lane.config.name

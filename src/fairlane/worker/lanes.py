@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fairlane.client.context import CurrentJob, Stopping as Reason
 from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.profiles import Lane
 from fairlane.worker.board import BoardLine
+
+if TYPE_CHECKING:
+    from fairlane.worker.batch_calls import BatchCall
 
 PREFETCH_S = 0.05
 """A lane holds at most this much measured work beyond its slots."""
@@ -43,6 +47,11 @@ class LaneState:
         """Until then every held job is surely still leased to us."""
         self.is_clogged = False
         """Held jobs waited too long for a slot: nothing is prefetched until one ends."""
+        self.gathering: dict[object, BatchCall] = {}
+        self.calls: deque[BatchCall] = deque()
+        """Batch calls that wait for a slot."""
+        self.gathered = 0
+        """Jobs of batch calls that have not begun."""
         self.running = 0
         self._busy_s = 0.0
         self._since_s = 0.0
@@ -53,7 +62,7 @@ class LaneState:
 
     def room(self) -> int:
         """How many more jobs to claim: for the free slots, and to keep them busy until the next answer."""
-        free = self.config.slots - self.running - len(self.held)
+        free = self.config.slots - self.running - len(self.held) - len(self.calls)
         job_s = self._accounts.job_s
         if self.config.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
@@ -62,7 +71,7 @@ class LaneState:
         return max(min(free + ahead, (self.config.slots + ahead + 1) // 2), free, 0)
 
     def free_slots(self) -> int:
-        return max(self.config.slots - self.running - len(self.held), 0)
+        return max(self.config.slots - self.running - len(self.held) - len(self.calls), 0)
 
     def give(self, leases: Sequence[Lease], trusted_until_s: float, now_s: float) -> None:
         """Add claimed jobs, after the planner has learnt of them."""
@@ -78,10 +87,7 @@ class LaneState:
         self._is_mixed = self._is_mixed or len(lines) > 1
         if self._is_mixed:
             self._order(now_s)
-        for _ in range(min(len(self._idle), len(self.held))):
-            waiting = self._idle.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
+        self._wake(len(self.held))
 
     async def wait(self) -> None:
         """Until a job is given, or all slots are woken to end."""
@@ -90,7 +96,10 @@ class LaneState:
         await waiting
 
     def wake_all(self) -> None:
-        while self._idle:
+        self._wake(len(self._idle))
+
+    def _wake(self, count: int) -> None:
+        for _ in range(min(len(self._idle), count)):
             waiting = self._idle.popleft()
             if not waiting.done():
                 waiting.set_result(None)
@@ -119,6 +128,32 @@ class LaneState:
         self._accounts.end(lease.tenant, began_s, ran_s)
         self.is_clogged = False
         self._busy_s += ran_s
+
+    def add_call(self, call: BatchCall) -> None:
+        """Let the next free slot run a batch call."""
+        self.calls.append(call)
+        self._wake(1)
+
+    def give_back_gathered(self) -> None:
+        """Release the jobs of batch calls that have not begun."""
+        calls = [*self.gathering.values(), *self.calls]
+        self.gathering.clear()
+        self.calls.clear()
+        for call in calls:
+            call.give_back()
+
+    def begin_call(self, leases: Sequence[Lease], began_s: float) -> None:
+        """Jobs of one tenant begin in one slot: the first stands for them until they end."""
+        self.gathered -= len(leases)
+        self.begin(leases[0], began_s)
+
+    def end_call(self, leases: Sequence[Lease], began_s: float, ran_s: float) -> None:
+        """Each of them has had its part of the time."""
+        part_s = ran_s / len(leases)
+        self.end(leases[0], began_s, part_s)
+        for lease in leases[1:]:
+            self.begin(lease, began_s)
+            self.end(lease, began_s, part_s)
 
     def utilisation(self, now_s: float, running_s: float) -> float:
         """The share of slot time spent running since the last call; `running_s`: run time of the jobs running now."""
@@ -161,8 +196,13 @@ class Slot:
         """The store knows that this attempt has begun, and its deadline."""
         self.waits = False
         """Waits for a process of its own: nothing has run yet."""
-        self.unsettled: Lease | None = None
+        self.unsettled: Lease | BatchCall | None = None
         """Begun here, and not yet handed over with its outcome."""
+
+    @property
+    def width(self) -> int:
+        """How many jobs run in this place of the lane."""
+        return 1
 
     def begin(self, lease: Lease, began_s: float, timeout_s: float, claimed_with_s: float) -> None:
         """`claimed_with_s`: the timeout that the claim gave to jobs that carry none."""

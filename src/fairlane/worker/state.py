@@ -14,6 +14,7 @@ from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
 from fairlane.worker.attempts import PreparedTask, PutOffs
+from fairlane.worker.batch_calls import MOST_LINES, largest_batch
 from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import LaneState, Slot
@@ -49,6 +50,9 @@ class WorkerState:
         )
         self.limits = KnownLimits(app.limits.declared, (queue for lane in self.lanes for queue in lane.queues))
         self.slots: list[Slot] = []
+        slots, largest = sum(lane.slots for lane in config.lanes), largest_batch(self.tasks.values())
+        self.board_lines = slots + min(slots * largest, MOST_LINES)
+        """For the slots, and for the jobs of batch calls."""
         self.outcomes: list[Outcome] = []
         self.put_offs = PutOffs(self.monotonic)
         self.outage = OutageLog(log, self.monotonic)
@@ -57,6 +61,8 @@ class WorkerState:
         self.kick = asyncio.Event()
         """Set for the turn loop: an outcome, a free slot, a wake-up, or the end."""
         self.woken = True
+        self.draining = config.drain
+        """Stop when nothing is ready and nothing runs."""
         self.stopping = False
         """No more claims; held jobs are released."""
         self.closing = False
@@ -72,6 +78,9 @@ class WorkerState:
         self.on_child_crash: Callable[[Lease], None] = lambda _: None
         self.is_woken_reliably = False
         """A wake-up has been received here: they do reach this process."""
+        self._wake_ups = 0
+        self.begun = asyncio.Event()
+        """Set for the watchdog when jobs are given to the lanes."""
 
     def _longest_s(self, queues: tuple[str, ...]) -> float:
         timeouts = [task.rules(queue).timeout_s for task in self.tasks.values() for queue in queues]
@@ -79,7 +88,12 @@ class WorkerState:
 
     def on_wake_up(self) -> None:
         self.is_woken_reliably = True
+        self._wake_ups += 1
         self.wake()
+
+    def activity(self) -> int:
+        """Changes with every job that ends here, every wake-up, and when the store goes away or comes back."""
+        return self.ended + self._wake_ups + self.outage.count
 
     def wake(self) -> None:
         """There may be work."""
@@ -102,13 +116,13 @@ class WorkerState:
         self.kick.set()
 
     def busy(self) -> bool:
-        return any(lane.running or lane.held for lane in self.lanes)
+        return any(lane.running or lane.held or lane.gathered for lane in self.lanes)
 
     def jobs_left(self) -> int:
         """How many more jobs this worker may claim before it reaches `max_jobs`."""
         if self.config.max_jobs is None:
             return sys.maxsize
-        return self.config.max_jobs - self.started - sum(len(lane.held) for lane in self.lanes)
+        return self.config.max_jobs - self.started - sum(len(lane.held) + lane.gathered for lane in self.lanes)
 
     def set_store_time(self, now: datetime, sent_s: float) -> None:
         """The store's time, from the answer to a Turn sent at `sent_s`."""
@@ -133,7 +147,7 @@ class WorkerState:
         if left_s > 0:
             lane.trusted_until_s = now_s + left_s
             return True
-        self._release(lane, lease)
+        self.release(lane, lease)
         self.kick.set()
         return False
 
@@ -142,7 +156,7 @@ class WorkerState:
         kept = []
         for lease in lane.held:
             if unwanted(lease):
-                self._release(lane, lease)
+                self.release(lane, lease)
             else:
                 kept.append(lease)
         lane.held.clear()
@@ -155,7 +169,8 @@ class WorkerState:
             if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (seq, attempt):
                 slot.stop("lease_lost")
 
-    def _release(self, lane: LaneState, lease: Lease) -> None:
+    def release(self, lane: LaneState, lease: Lease) -> None:
+        """Give a job back that has not begun."""
         lane.release(lease)
         self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
         self.limits.end(lease)

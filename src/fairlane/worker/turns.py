@@ -83,6 +83,7 @@ class TurnLoop:
         state = self._state
         while not state.stopping:
             self.stepped_s = state.monotonic()
+            drains = state.draining  # read before the claim: what is enqueued before it is to be claimed
             asked = self._wants()
             if not (asked or state.outcomes or self._unreported()):
                 await self._sleep()
@@ -97,12 +98,7 @@ class TurnLoop:
             elif not searches:  # a claim that continues its search is the same claim
                 self._idle += 1
             owes_look = any(lane.planner.looks_at_s is not None for lane in state.lanes)
-            if (
-                state.config.drain
-                and self._idle
-                and not (searches or owes_look or state.busy())
-                and self._freed_s is None
-            ):
+            if drains and self._idle and not (searches or owes_look or state.busy()) and self._freed_s is None:
                 if self._is_partial:
                     state.woken = True  # the queues left out may hold something
                 elif all(lane.empty for lane in state.lanes):
@@ -155,6 +151,8 @@ class TurnLoop:
                 is_short = self.answered_s < lane.rests_until_s
             lane.empty = is_short and not lane.planner.is_searching
             lane.give(leases, sent_s + TRUSTED_S, self.answered_s)
+            if leases:
+                state.begun.set()
         if asked:
             state.limits.in_force = answer.limited or (state.limits.in_force and not sends_limits)
             self._apply_limits(answer, is_short=any(lane.empty for lane, _ in asked))

@@ -10,8 +10,8 @@ from fairlane.worker.state import WorkerState
 
 log = GuardedLogger("fairlane.worker")
 
-WATCH_S, IDLE_S = 0.1, 0.25
-"""Seconds between checks, while anything runs or waits for a slot, and while nothing does."""
+WATCH_S = 0.1
+"""Seconds between checks, while anything runs or waits for a slot."""
 HELD_S = 2.0
 """How long a prefetched job waits for a slot here: another worker may have one free."""
 
@@ -23,7 +23,10 @@ class Watchdog:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_S if self._state.busy() else IDLE_S)
+            if not self._state.busy():
+                self._state.begun.clear()
+                await self._state.begun.wait()
+            await asyncio.sleep(WATCH_S)
             self.run_once(self._state.monotonic())
 
     def run_once(self, now_s: float) -> None:
@@ -33,6 +36,9 @@ class Watchdog:
             if oldest is not None and self._state.left_s(oldest, now_s) < START_BY_S - HELD_S:
                 lane.is_clogged = True
                 self._state.give_back(lane, lambda lease: not lease.started)
+            while lane.calls and now_s - (lane.calls[0].ready_s or now_s) > HELD_S:
+                lane.is_clogged = True
+                lane.calls.popleft().give_back()
         for slot in self._state.slots:
             lease = slot.lease
             if lease is None:

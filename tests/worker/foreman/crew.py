@@ -107,7 +107,8 @@ class Crew:
     def diary(self, event: str | None = None) -> list[Entry]:
         path = self.directory / "diary"
         entries = []
-        for line in path.read_text().splitlines() if path.exists() else []:
+        text = path.read_text() if path.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be being written
             what, job, attempt, pid, at_s = line.split()
             entries.append(Entry(what, job, int(attempt), int(pid), float(at_s)))
         return [entry for entry in entries if event is None or entry.event == event]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -59,6 +60,25 @@ def test_draining_leaves_when_nothing_is_left_to_do(app: Fairlane) -> None:
     with app.running(drain=True):
         pass
     assert [handle.result(timeout=0) for handle in handles] == [2 * n for n in range(20)]
+
+
+def test_draining_begins_when_the_block_is_left_so_that_late_jobs_run(app: Fairlane) -> None:
+    with app.running(drain=True):
+        early = app.tasks["add"].enqueue(1, 1)
+        assert early.result(timeout=10) == 2
+        time.sleep(0.2)  # long enough to find nothing to do, several times
+        late = app.tasks["add"].enqueue(2, 2)
+    assert late.result(timeout=0) == 4
+
+
+def test_draining_begins_when_the_block_is_left_on_a_loop(app: Fairlane) -> None:
+    async def serve() -> object:
+        async with app.running(drain=True):
+            await asyncio.sleep(0.2)
+            late = await app.tasks["add"].aenqueue(2, 2)
+        return await late.aresult(timeout=0)
+
+    assert asyncio.run(serve()) == 4
 
 
 def test_leaving_interrupts_after_the_grace_and_gives_back_uncharged(app: Fairlane) -> None:

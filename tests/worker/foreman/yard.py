@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any
 
-from fairlane import Fairlane, Retry, current_job
+from fairlane import CurrentJob, Fairlane, Retry, current_job
 from fairlane.worker.turns import TurnLoop
 
 app = Fairlane(os.environ.get("YARD_URL", "memory://"), profile="development")
@@ -20,8 +20,8 @@ app = Fairlane(os.environ.get("YARD_URL", "memory://"), profile="development")
 held_memory: list[bytearray] = []
 
 
-def diary(event: str) -> None:
-    job = current_job()
+def diary(event: str, job: CurrentJob | None = None) -> None:
+    job = job or current_job()
     fd = os.open(os.environ["YARD_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, f"{event} {job.id} {job.attempt} {os.getpid()} {time.monotonic()}\n".encode())
     os.close(fd)
@@ -144,3 +144,19 @@ async def grow(megabytes: int) -> int:
 async def urgent() -> str:
     diary("began")
     return "now"
+
+
+@app.task(name="yard.lot", batch=8, within=0.1, timeout=60)
+async def lot(numbers: list[int]) -> list[int]:
+    for job in current_job().batch:
+        diary("began", job)
+    await asyncio.sleep(0.2)
+    for job in current_job().batch:
+        diary("ended", job)
+    return numbers
+
+
+@app.task(name="yard.total")
+async def total(numbers: list[int]) -> int:
+    diary("total")
+    return sum(numbers)

@@ -21,6 +21,7 @@ from fairlane.api.fields import (
     Notes,
     PageSize,
     Selection,
+    ShortId,
     Where,
     Words,
     many,
@@ -45,6 +46,12 @@ from fairlane.errors import JobNotFound
 routes = Routes("jobs", "/api/jobs/")
 admin_routes = Routes("admin: queue", "/api/jobs/admin/queue/", at_least=Right.MANAGE)
 
+
+async def _meant(ctx: Context, id: ShortId) -> UUID:
+    return await ctx.app.jobs.aid_of(id)
+
+
+JobRef = Annotated[UUID, Depends(_meant)]
 Filter = Annotated[Where[JobFilter], Depends(where(JobFilter))]
 Delay = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
 
@@ -139,34 +146,34 @@ async def list_queue(ctx: Context, where: Filter, limit: PageSize = 50, cursor: 
     return await _page(ctx, where, limit, cursor)
 
 
-@routes.get("{id:uuid}/", JobAdmin.adetail, answer=DETAIL)
-async def show_job(ctx: Context, id: UUID) -> object:
+@routes.get("{id:short_id}/", JobAdmin.adetail, answer=DETAIL)
+async def show_job(ctx: Context, id: JobRef) -> object:
     """Show one job with its payload, its attempts and its children."""
     return await _detail(ctx, id)
 
 
-@admin_routes.get("{id:uuid}/", JobAdmin.adetail, answer=DETAIL)
-async def show_queued_job(ctx: Context, id: UUID) -> object:
+@admin_routes.get("{id:short_id}/", JobAdmin.adetail, answer=DETAIL)
+async def show_queued_job(ctx: Context, id: JobRef) -> object:
     """Show one job, for managers."""
     return await _detail(ctx, id)
 
 
-@routes.get("{id:uuid}/why/", JobAdmin.awhy, answer=WHY.type)
-async def explain_job(ctx: Context, id: UUID) -> object:
+@routes.get("{id:short_id}/why/", JobAdmin.awhy, answer=WHY.type)
+async def explain_job(ctx: Context, id: JobRef) -> object:
     """Explain why a job waits."""
     explanation = await ctx.app.jobs.awhy(id)
     # Converted here: a field of a ready answer is sent as it is, and a whole job has a payload.
     return WHY.of(explanation, job=msgspec.convert(explanation.waiting.job, JOB, from_attributes=True))
 
 
-@routes.post("{id:uuid}/cancel/", JobAdmin.acancel, answer=JOB)
-async def cancel_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+@routes.post("{id:short_id}/cancel/", JobAdmin.acancel, answer=JOB)
+async def cancel_job(ctx: Context, id: JobRef, notes: Notes) -> Job:
     """Cancel a waiting job; ask a running one to stop."""
     return await ctx.app.jobs.acancel(id, by=ctx.by, notes=notes)
 
 
-@routes.post("{id:uuid}/retry/", JobAdmin.aretry, answer=JOB)
-async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+@routes.post("{id:short_id}/retry/", JobAdmin.aretry, answer=JOB)
+async def retry_job(ctx: Context, id: JobRef, notes: Notes) -> Job:
     """Run a dead job again, as a new job.
 
     A repeated request returns that job unless it is dead, cancelled or removed.
@@ -174,20 +181,20 @@ async def retry_job(ctx: Context, id: UUID, notes: Notes) -> Job:
     return await ctx.app.jobs.aretry(id, by=ctx.by, notes=notes)
 
 
-@routes.post("{id:uuid}/fail/", JobAdmin.afail, answer=JOB)
-async def fail_job(ctx: Context, id: UUID, body: FailBody) -> Job:
+@routes.post("{id:short_id}/fail/", JobAdmin.afail, answer=JOB)
+async def fail_job(ctx: Context, id: JobRef, body: FailBody) -> Job:
     """Fail an unfinished job by hand, counting one attempt."""
     return await ctx.app.jobs.afail(id, body.reason, retry_delay=body.retry_delay_s, by=ctx.by, notes=body.notes)
 
 
-@routes.post("{id:uuid}/bury/", JobAdmin.abury, answer=JOB)
-async def bury_job(ctx: Context, id: UUID, body: BuryBody) -> Job:
+@routes.post("{id:short_id}/bury/", JobAdmin.abury, answer=JOB)
+async def bury_job(ctx: Context, id: JobRef, body: BuryBody) -> Job:
     """Send an unfinished job to the dead letters."""
     return await ctx.app.jobs.abury(id, body.reason, by=ctx.by, notes=body.notes)
 
 
-@routes.post("{id:uuid}/reset/", JobAdmin.areset, answer=JOB)
-async def reset_job(ctx: Context, id: UUID, notes: Notes) -> Job:
+@routes.post("{id:short_id}/reset/", JobAdmin.areset, answer=JOB)
+async def reset_job(ctx: Context, id: JobRef, notes: Notes) -> Job:
     """Take a running job from its worker: the job becomes ready again and no attempt is counted."""
     return await ctx.app.jobs.areset(id, by=ctx.by, notes=notes)
 

@@ -26,8 +26,8 @@ LIMIT = shape(
     Limit,
     rate=_RATE,
     enqueue_rate=_RATE,
-    set_by=Annotated[str | None, Meta(description="Who set it; null if declared by code.")],
-    set_at=datetime | None,
+    by=Annotated[str | None, Meta(description="Who set it; null if declared by code.")],
+    at=datetime | None,
     paused_until=datetime | None,
 )
 LIMITS = shape(
@@ -85,7 +85,7 @@ async def clear_limit(ctx: Context, body: AboutLimitBody) -> object:
 
 def stored_limits(records: Iterable[StoredLimit]) -> list[dict[str, Any]]:
     """Limits set at run time as a response body."""
-    return [_summary(one.limit, set_by=one.by, set_at=one.at, paused_until=one.paused_until) for one in records]
+    return [_summary(one.limit, by=one.by, at=one.at, paused_until=one.paused_until) for one in records]
 
 
 def concerns(limit: Limit, tenant: str) -> bool:
@@ -98,8 +98,8 @@ def _summary(limit: Limit, **stored: Any) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(limit),
         **{name: None if rate is None else str(rate) for name, rate in rates.items()},
-        "set_by": None,
-        "set_at": None,
+        "by": None,
+        "at": None,
         "paused_until": None,
         **stored,
     }

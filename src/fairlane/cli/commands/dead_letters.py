@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.commands.jobs import checked_id, job_facts, show_attempts, whole_id
+from fairlane.cli.commands.jobs import job_facts, show_attempts
 from fairlane.cli.options import (
     Bulk,
     SuggestingGroup,
@@ -94,9 +94,8 @@ def list_dead_letters(tenant: str | None, limit: int, before: int | None, at: At
 @lists
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one dead letter, given by its id or its job's, with the job and all its attempts."""
-    given = checked_id(id)
     with at.client() as client:
-        letter = _letter_id(client, given, tenant)
+        letter = _letter_id(client, id, tenant)
         detail = client.dead_letters.get(letter, tenant=tenant)
     if detail is None:
         raise DeadLetterNotFound(letter)
@@ -182,13 +181,12 @@ def _act(
     about: dict[str, Any] = {"by": by, "notes": notes, "tenant": tenant}
     bulk = Bulk(verb, "dead letter", name, line)
     if ids:
-        given = [checked_id(text) for text in ids]
 
         def act(client: Fairlane, **how: Any) -> ManyActs[DeadLetter | Job]:
-            letters = [_letter_id(client, text, tenant) for text in given]
+            letters = [_letter_id(client, text, tenant) for text in ids]
             return client.dead_letters.act_on_many(verb, letters, **how, **about)
 
-        act_on_several(bulk, act, number=len(given), yes=yes, dry_run=dry_run, at=at, out=out)
+        act_on_several(bulk, act, number=len(ids), yes=yes, dry_run=dry_run, at=at, out=out)
         return
     from fairlane.client.admin.filters import dead_letter_filter
 
@@ -207,7 +205,7 @@ def _letter_id(client: Fairlane, text: str, tenant: str | None) -> int:
     """The dead letter's id, which is its job's number: given as such, or by the job's id or a part of it."""
     if text.isdecimal() and len(text) < 12:
         return int(text)
-    target = whole_id(client, text, tenant)
+    target = client.jobs.id_of(text, tenant=tenant)
     job = client.jobs.get(target, tenant=tenant)
     if job is None:
         raise JobNotFound(target)

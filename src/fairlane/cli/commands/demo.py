@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from fairlane.cli.commands.dashboard import DEFAULT_PORT
 from fairlane.cli.commands.tail import SUMS, EventFollower, EventLines, show
-from fairlane.cli.demo import CRM, FLOODING, TENANTS, Story, register
+from fairlane.cli.demo import CRM, FLOODING, TENANTS, Story, onboard, register
 from fairlane.cli.loads import LoadReader
 from fairlane.cli.options import prints
 from fairlane.cli.output import STYLES, Failed, Printer, plural
@@ -38,6 +38,7 @@ from fairlane.client.settings.model import Settings
 from fairlane.client.steps import SystemSleeper
 from fairlane.core.ops import Event, StatRow
 from fairlane.core.text import one_line
+from fairlane.core.workflows import WorkflowId
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,6 +62,7 @@ COMMANDS = (
     ("tail --kind failed --kind dead", "what fails, as it happens"),
     ("dlq list", "dead letters"),
     ("dlq reprocess {letter}", "run one again: now it succeeds"),
+    ("workflows show {workflow}", "jobs that wait for each other, as a tree"),
     ("tenants set acme --weight 3", "a larger share for acme; watch it in top"),
     ("queues pause default", "and resume it"),
 )
@@ -112,7 +114,8 @@ def demo(seconds: float | None, postgres: bool, dashboard: bool, port: int | Non
 
     Starts a foreman with two worker processes and the dashboard on a temporary store. One tenant floods the queue and
     starves nobody; urgent jobs have a fast lane; jobs fail and are retried; a breaker opens and closes; a schedule
-    fires; dead letters wait to be reprocessed. Ends cleanly after Ctrl-C. Every number shown is read from the store.
+    fires; jobs of a workflow wait for each other; dead letters wait to be reprocessed. Ends cleanly after Ctrl-C. Every
+    number shown is read from the store.
     """
     if seconds is None and (out.console is None or out.as_json):
         seconds = SECONDS
@@ -132,10 +135,12 @@ def demo(seconds: float | None, postgres: bool, dashboard: bool, port: int | Non
             server = _start(children, directory, note, port if dashboard else NO_DASHBOARD)
             _wait(children, interrupts, partial(_has_workers, app), "the workers did not start")
             tasks = register(app)
-            tasks.charge.using(tenant=TENANTS[1]).enqueue(invoice=1)  # for the commands that are printed
+            # For the commands that are printed.
+            tasks.charge.using(tenant=TENANTS[1]).enqueue(invoice=1)
+            workflow = onboard(app, tasks, 1)
             _wait(children, interrupts, lambda: bool(app.dead_letters.list().dead_letters), "no job ran")
             if not out.as_json:
-                _introduce(out, app, server, children, interrupts)
+                _introduce(out, app, workflow, server, children, interrupts)
             ran_s = _play(app, Story(app, tasks, directory), children, out, interrupts, seconds)
             note("stopping: running jobs have a second")
             interrupts.ending()
@@ -198,7 +203,14 @@ def _wait(children: Programs, interrupts: Interrupts, look: Callable[[], bool], 
         sleeper.sleep(TICK_S)
 
 
-def _introduce(out: Printer, app: Fairlane, server: Program | None, children: Programs, interrupts: Interrupts) -> None:
+def _introduce(
+    out: Printer,
+    app: Fairlane,
+    workflow: WorkflowId,
+    server: Program | None,
+    children: Programs,
+    interrupts: Interrupts,
+) -> None:
     """Print where to look, and commands that work as they stand."""
     if server is not None:
         _wait(children, interrupts, lambda: "/login?link=" in server.last_words(), "the dashboard did not start")
@@ -208,7 +220,7 @@ def _introduce(out: Printer, app: Fairlane, server: Program | None, children: Pr
     command = executable()
     letter = next((letter.id for letter in app.dead_letters.list().dead_letters), 1)
     for words, purpose in COMMANDS:
-        words = words.format(letter=letter)
+        words = words.format(letter=letter, workflow=workflow)
         out.line(f"    {command} {words} --url {quote(app.runtime.settings.url)}    # {purpose}")
     out.line("\n  Ctrl-C ends the demo.\n" if out.console is not None else "")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
+from fairlane import __version__
 from fairlane.cli.options import at_store, prints
 from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
@@ -104,12 +104,15 @@ def examine(at: At) -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding("versions", "ok", f"fairlane {version('fairlane')}, Python {platform.python_version()}")
+    yield Finding("versions", "ok", f"fairlane {__version__}, Python {platform.python_version()}")
 
 
 def _settings_in_force(settings: Settings) -> Iterator[Finding]:
     yield Finding("url", "ok", f"{redacted(settings.url)}, from {settings.source('url')}")
-    others = [f"{name} from {source}" for name, _, source in settings.shown() if source != "default" and name != "url"]
+    defaults = ("default", f"profile {settings.profile}")
+    others = [
+        f"{name} from {source}" for name, _, source in settings.shown() if name != "url" and source not in defaults
+    ]
     yield Finding("settings", "ok", "; ".join(others) or "all others have their defaults")
     try:
         settings.alerts.require_extra()

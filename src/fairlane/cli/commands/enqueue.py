@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -13,9 +13,13 @@ import msgspec
 from fairlane.cli.options import at_store, instant_ahead, names_of, prints, queue_option, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
+from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.payload.codec import decode
 from fairlane.core.payload.json_scan import ScanLimits
-from fairlane.errors import InvalidOption
+from fairlane.errors import InvalidOption, StoreError, nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
 
 
 @click.command()
@@ -77,6 +81,8 @@ def enqueue(
         arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
         options |= {"run_at": run_at, "priority": read_priority(options["priority"])}
         handle = client.tasks.enqueue(type, arguments, rules=rules, **options)
+        if rules is None:
+            _warn_if_unknown(client, None if raw else type, options["queue"], out)
         if handle.duplicate:
             out.note("the key is taken: this is the existing job, nothing was enqueued")
         waits = wait or wait_for is not None
@@ -87,6 +93,22 @@ def enqueue(
             out.data(result)
         else:
             out.line(str(handle.id))
+
+
+def _warn_if_unknown(client: Fairlane, task: str | None, queue: str | None, out: Printer) -> None:
+    """Say that nobody may serve the task or the queue; without the application only workers know them."""
+    try:
+        workers = client.workers.list().workers
+    except StoreError:
+        return  # It is enqueued; that this role may not see the workers changes nothing.
+    types = {name for worker in workers for name in worker.types} - BUILT_IN_TASKS
+    if task is not None and task not in types:
+        why = "no application is named (--app) and no worker serves it"
+        out.note(f'task "{task}" is unknown here: {why}.{nearest(task, types)}')
+    served = {name for worker in workers for name in worker.queues}
+    if queue is not None and queue not in (known := {*client.runtime.settings.queues, *served}):
+        why = "no worker serves it and no setting names it"
+        out.note(f'queue "{queue}" is unknown here: {why}.{nearest(queue, known)}')
 
 
 STDIN = "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -22,28 +23,25 @@ def send_welcome(user_id: int) -> str:
     return f"welcome, user {user_id}"
 '''
 TEST = """\
-import os
+from fairlane.testing import Sandbox, assert_enqueued
 
-os.environ["FAIRLANE_URL"] = "memory://"  # before the import below: tests have a store of their own
-
-from fairlane.testing import run_due
-
-from jobs import app, send_welcome
+from jobs import send_welcome
 
 
 def test_a_task_is_still_a_function():
     assert send_welcome(7) == "welcome, user 7"
 
 
-def test_a_welcome_is_enqueued_and_runs():
+def test_a_welcome_is_enqueued_and_runs(fairlane_jobs: Sandbox):  # jobs are kept in memory, and no worker runs
     handle = send_welcome.using(tenant="acme").enqueue(user_id=7)
-    run_due(app)
-    assert handle.result(timeout=1) == "welcome, user 7"
+    assert_enqueued(send_welcome, user_id=7, tenant="acme")
+    fairlane_jobs.run_due()
+    assert handle.result(timeout=0) == "welcome, user 7"
 """
 SETTINGS = """\
 # `fairlane config` shows every setting and where it comes from. Variables such as FAIRLANE_URL come before this file.
 app = "jobs:app"
-url = "sqlite:///fairlane.db"  # or postgresql://user@host/database, after `fairlane migrate up`
+url = "sqlite:///fairlane.db"  # or postgresql://user@host/database, after `fairlane migrate up`, or redis://host:6379/0
 profile = "development"
 """
 FILES = {"jobs.py": JOBS, "test_jobs.py": TEST, "fairlane.toml": SETTINGS}
@@ -75,4 +73,5 @@ def init(directory: Path) -> None:
     command = executable() if directory.resolve() == Path.cwd() else executable(absolute=True)
     for words, purpose in NEXT:
         out.note(f"  {command} {words}".ljust(60) + (f"  # {purpose}" if purpose else ""))
-    out.note("  python -m pytest")
+    install = "" if find_spec("pytest") else "python -m pip install pytest && "
+    out.note(f"  {install}python -m pytest")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import click
 from click.core import ParameterSource
@@ -27,20 +25,18 @@ from fairlane.cli.options import (
     read_span,
     type_option,
 )
-from fairlane.cli.output import NOT_FOUND, Column, Failed, Printer, Style, facts_of, indented, instant, span
+from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant, span
 from fairlane.cli.target import At
 from fairlane.core.job import FINAL
-from fairlane.core.ops import MAX_PAGE
 from fairlane.core.text import one_line
 from fairlane.core.tracebacks import folded
-from fairlane.errors import InvalidOption, JobNotFound
+from fairlane.errors import JobNotFound
 
 if TYPE_CHECKING:
     from fairlane.client.admin.bulk_acts import ManyActs
     from fairlane.client.admin.jobs import JobVerb
     from fairlane.client.app import Fairlane
     from fairlane.core.clock import Clock
-    from fairlane.core.ids import JobId
     from fairlane.core.job import Attempt, Job
     from fairlane.core.ops import JobDetail
 
@@ -54,7 +50,7 @@ def _took(attempt: Attempt) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    *("id", "type", ("status", _status), "tenant", "queue"),
+    *(("number", "seq"), "id", "type", ("status", _status), "tenant", "queue"),
     ("priority", lambda job: job.priority_label or job.priority),
     ("attempts", lambda job: f"{job.attempts}/{job.max_attempts}"),
     *("enqueued_at", ("due", lambda job: None if job.status in (*FINAL, "processing") else job.run_at)),
@@ -77,7 +73,7 @@ STEP_COLUMNS: tuple[Column, ...] = (
         "signal",
     ),
 )
-DROPS = ("due", "priority", "queue", "attempts", "enqueued")
+DROPS = ("id", "due", "priority", "queue", "attempts", "enqueued")
 """Columns that a narrow terminal leaves out, this one first."""
 APART = frozenset({"seq", "attempt", "payload", "result", "error_class", "error_type", "last_error", "last_error_at"})
 """Fields of a job that its facts leave out or show at the end."""
@@ -85,13 +81,6 @@ JOB_FILTERS = (
     *("status", "queue", "type", "tenant", "category", "correlation_id", "parent", "created_by", "idempotency_key"),
     *("since", "until"),
 )
-
-NEWEST = 1_000
-"""Jobs among which a part of an id is looked for."""
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
-_NUMBER = re.compile(r"[1-9][0-9]{0,10}")
-"""Shorter than the last block of an id, whose first block begins with 0."""
-_PART_OF_ID = re.compile(r"[0-9a-f][0-9a-f-]{5,35}")
 
 ids = click.argument("targets", nargs=-1, required=True, metavar="ID|NAME:VALUE...")
 
@@ -140,7 +129,7 @@ def list_jobs(
     filters = _merged({**options, "tenant": tenant}, filter_words(words, JOB_FILTERS))
     with at.client() as client:
         if "parent" in filters:
-            filters["parent"] = whole_id(client, checked_id(str(filters["parent"])), tenant)
+            filters["parent"] = client.jobs.id_of(str(filters["parent"]), tenant=tenant)
         asked = _for_client(filters, client.runtime.clock)
         page, now = client.jobs.list(before=before, limit=limit, **asked), client.runtime.clock.now()
     empty = "no job matches" if filters else "there are no jobs; `fairlane enqueue TYPE name=value` enqueues one"
@@ -154,9 +143,8 @@ def list_jobs(
 @lists
 def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one job with all its attempts."""
-    given = checked_id(id)
     with at.client() as client:
-        target = whole_id(client, given, tenant)
+        target = client.jobs.id_of(id, tenant=tenant)
         detail = client.jobs.detail(target, tenant=tenant)
     if detail is None:
         raise JobNotFound(target)
@@ -170,16 +158,15 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 
 
 @jobs.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("id")
 @in_scope
 @at_store
 @prints
-def why(job_id: str, tenant: str | None, at: At, out: Printer) -> None:
+def why(id: str, tenant: str | None, at: At, out: Printer) -> None:
     """Explain why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
-    job_id = checked_id(job_id)
     app = at.application()
     with at.client() as client:
-        target = whole_id(client, job_id, tenant)
+        target = client.jobs.id_of(id, tenant=tenant)
         explanation = client.jobs.why(target, tenant=tenant, rules=None if app is None else app.runtime)
     if out.as_json:
         out.data(explanation)
@@ -283,13 +270,12 @@ def _act(verb: JobVerb, targets: tuple[str, ...], yes: bool, dry_run: bool, at: 
     if words and len(words) < len(targets):
         raise click.UsageError("give ids or filters, not both", click.get_current_context())
     if not words:
-        given = [checked_id(text) for text in targets]
         act_on_several(
             Bulk(verb, "job", "jobs", job_line),
             lambda client, **options: client.jobs.act_on_many(
-                verb, [whole_id(client, text, about["tenant"]) for text in given], **options, **about
+                verb, [client.jobs.id_of(text, tenant=about["tenant"]) for text in targets], **options, **about
             ),
-            number=len(given),
+            number=len(targets),
             yes=yes,
             dry_run=dry_run,
             at=at,
@@ -331,50 +317,12 @@ def _for_client(filters: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     return asked
 
 
-def whole_id(client: Fairlane, text: str, tenant: str | None) -> UUID:
-    """The job's id: given in full, by its number, or by its beginning or end if it is one of the newest jobs."""
-    if _ID.fullmatch(text):
-        return UUID(text)
-    found: set[JobId] = set()
-    if _NUMBER.fullmatch(text):
-        newest = client.jobs.list(tenant=tenant, before=int(text) + 1, limit=1).jobs
-        found = {job.id for job in newest if job.seq == int(text)}
-    if not found and _PART_OF_ID.fullmatch(text):
-        found = _of_newest(client, text, tenant)
-    if len(found) > 1:
-        raise InvalidOption("ID", text, f"more of it: {len(found)} of the newest jobs have an id like that")
-    if not found:
-        where = f"none has this number, and none of the newest {NEWEST:,} an id like that"
-        raise Failed(f'no job "{text}": {where}; give it in full', NOT_FOUND)
-    return found.pop()
-
-
-def _of_newest(client: Fairlane, part: str, tenant: str | None) -> set[JobId]:
-    """The ids that begin or end like this, of the newest jobs: no store has an index of them."""
-    found: set[JobId] = set()
-    before: int | None = None
-    for _ in range(NEWEST // MAX_PAGE):
-        page = client.jobs.list(tenant=tenant, before=before, limit=MAX_PAGE)
-        found |= {job.id for job in page.jobs if str(job.id).startswith(part) or str(job.id).endswith(part)}
-        before = page.next
-        if before is None:
-            break
-    return found
-
-
-def checked_id(text: str) -> str:
-    """The text if it may be an id, a part of one or a number; nothing is looked up."""
-    text = text.lower()
-    if not _NUMBER.fullmatch(text) and not _PART_OF_ID.fullmatch(text):
-        raise InvalidOption("ID", text, "a job's id or number, as `fairlane jobs list` shows them")
-    return text
-
-
 def job_line(job: Job) -> str:
     return f"{job.id}  {job.type}  {_status(job)}"
 
 
 def job_facts(job: Job) -> Iterator[tuple[str, object]]:
+    yield "number", job.seq
     for name, value in facts_of(job, without=APART):
         yield name, f"{value} ({job.priority_label})" if name == "priority" and job.priority_label else value
     if job.last_error is not None:

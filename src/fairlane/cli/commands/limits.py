@@ -67,7 +67,7 @@ def list_limits(at: At, out: Printer) -> None:
         kept = client.limits.list()
         given = (app or client).limits.declared
     if out.as_json:
-        out.data({"kept": kept, "code": given})
+        out.data({"limits": kept, "code_limits": given})
     elif not kept and not given:
         out.note("no limit is set")
     else:

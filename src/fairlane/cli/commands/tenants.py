@@ -48,6 +48,8 @@ def show(name: str, at: At, out: Printer) -> None:
     """Show one tenant: weight, tier, limits, waiting and running jobs."""
     with at.client() as client:
         record = client.tenants.get(name)
+    if record.seen_at is None and not (record.limits or record.paused or record.ready or record.leased):
+        out.note(f'tenant "{name}" has had no job and no setting yet: these are the defaults')
     _say(record, out)
 
 

@@ -10,8 +10,10 @@ import click
 from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
+from fairlane.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
     from fairlane.core.ops import CredentialKind
 
 COLUMNS = ("id", "name", "prefix", "roles", "tenant", "expires_at", "last_used_at", "revoked_at")
@@ -87,15 +89,28 @@ def list_credentials(kind: CredentialKind, at: At, out: Printer, **given: Any) -
 
 
 @tokens.command("revoke")
-@click.argument("id", type=click.UUID)
+@click.argument("id")
 @acts
 @at_store
 @prints
-def revoke(id: UUID, at: At, out: Printer, **given: Any) -> None:
+def revoke(id: str, at: At, out: Printer, **given: Any) -> None:
     """Revoke a token, a link or a session, with immediate effect."""
     with at.client() as client:
-        found = client.tokens.revoke(id, **given)
+        found = client.tokens.revoke(_whole_id(client, id), **given)
     if out.as_json:
         out.data(found)
     else:
         out.note(f"{found.kind} of {found.name} is revoked")
+
+
+def _whole_id(client: Fairlane, text: str) -> UUID:
+    """The id of a credential, given in full or by its last block, as narrow terminals show it."""
+    try:
+        return UUID(text)
+    except ValueError:
+        kinds: tuple[CredentialKind, ...] = ("token", "link", "session")
+        pages = (client.tokens.list(kind, also_bad=True, limit=200) for kind in kinds)
+        found = [each.id for page in pages for each in page.credentials if str(each.id).endswith(f"-{text.lower()}")]
+    if len(found) != 1:
+        raise InvalidOption("ID", text, "the id of a token, link or session, in full or its last block")
+    return found[0]

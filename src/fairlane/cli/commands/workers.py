@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from fairlane.cli.options import SuggestingGroup, at_store, in_scope, lists
-from fairlane.cli.output import Column, Printer, Style
+from fairlane.cli.output import Column, Printer, Style, heading
 from fairlane.cli.target import At
 from fairlane.core.ops import WorkerException, WorkerRecord
 
@@ -19,7 +19,7 @@ def _caught(field: str) -> Callable[[WorkerException], object]:
 
 
 EXCEPTION_COLUMNS: tuple[Column, ...] = (
-    *((field, _caught(field)) for field in ("at", "id", "task", "tenant", "attempt", "type", "error")),
+    *((heading(field), _caught(field)) for field in ("at", "id", "type", "tenant", "attempt", "error_type", "error")),
     ("dead", lambda one: one.caught.is_final),
     ("worker", lambda one: one.name),
 )
@@ -60,5 +60,5 @@ def exceptions(tenant: str | None, at: At, out: Printer) -> None:
     """
     with at.client() as client:
         found, now = client.workers.exceptions(tenant=tenant), client.runtime.clock.now()
-    empty, drops = "no worker has reported an exception", ("worker", "attempt", "dead", "type")
+    empty, drops = "no worker has reported an exception", ("worker", "attempt", "dead", "error type")
     out.listing("exceptions", found, EXCEPTION_COLUMNS, empty=empty, style=Style(now), drops=drops)

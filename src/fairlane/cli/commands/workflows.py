@@ -14,16 +14,18 @@ from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from fairlane.client.admin.workflows import WorkflowGraph
-    from fairlane.core.workflows import Node
+    from fairlane.core.workflows import Node, WorkflowStatus
 
 COLUMNS: tuple[Column, ...] = (
-    *("id", "name", "tenant", "status"),
+    *(("number", "seq"), "id", "name", "tenant", "status"),
     ("done", lambda workflow: f"{workflow.tally.ended}/{workflow.tally.total}"),
     ("dead", lambda workflow: workflow.tally.dead or None),
     "enqueued_at",
 )
 FOLDED = 200
 """Nodes from which on a workflow is shown by layers."""
+
+STATUSES = ("running", "blocked", "completed", "failed", "cancelled")
 
 workflow_id = click.argument("workflow", metavar="ID")
 
@@ -35,17 +37,26 @@ def workflows() -> None:
 
 @workflows.command("list")
 @click.option("--name", help="Only those of this name.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only those of this status, among the next 2,000.")
 @paged
 @in_scope
 @at_store
 @lists
-def list_workflows(name: str | None, limit: int, before: int | None, tenant: str | None, at: At, out: Printer) -> None:
+def list_workflows(
+    name: str | None,
+    status: WorkflowStatus | None,
+    limit: int,
+    before: int | None,
+    tenant: str | None,
+    at: At,
+    out: Printer,
+) -> None:
     """List workflows, newest first."""
     with at.client() as client:
-        found = client.workflows.list(tenant=tenant, name=name, before=before, limit=limit)
+        found = client.workflows.list(tenant=tenant, name=name, status=status, before=before, limit=limit)
         now = client.runtime.clock.now()
     empty = "there are no workflows; `app.workflow(…)` in code enqueues one"
-    out.listing("workflows", found, COLUMNS, empty=empty, style=Style(now), drops=("enqueued", "tenant"))
+    out.listing("workflows", found, COLUMNS, empty=empty, style=Style(now), drops=("id", "enqueued", "tenant"))
 
 
 @workflows.command()
@@ -56,7 +67,7 @@ def list_workflows(name: str | None, limit: int, before: int | None, tenant: str
 def show(workflow: str, tenant: str | None, at: At, out: Printer) -> None:
     """Show one workflow: its nodes as a tree with their states, and what it waits for."""
     with at.client() as client:
-        graph = client.workflows.graph(workflow, tenant=tenant)
+        graph = client.workflows.graph(client.workflows.id_of(workflow, tenant=tenant), tenant=tenant)
     if out.as_json:
         out.data(graph)
         return
@@ -109,7 +120,8 @@ def layer_lines(graph: WorkflowGraph) -> Iterator[str]:
 def cancel(workflow: str, by: str, notes: str | None, tenant: str | None, at: At, out: Printer) -> None:
     """Cancel every node that waits, and ask running ones to stop."""
     with at.client() as client:
-        found = client.workflows.cancel(workflow, tenant=tenant, by=by, notes=notes)
+        meant = client.workflows.id_of(workflow, tenant=tenant)
+        found = client.workflows.cancel(meant, tenant=tenant, by=by, notes=notes)
     out.data(found) if out.as_json else out.line(f"{found.id}  {found.status}")
 
 
@@ -125,5 +137,6 @@ def retry(
 ) -> None:
     """Run nodes again, and all that wait for them."""
     with at.client() as client:
-        found = client.workflows.retry(workflow, from_=from_, tenant=tenant, by=by, notes=notes)
+        meant = client.workflows.id_of(workflow, tenant=tenant)
+        found = client.workflows.retry(meant, from_=from_, tenant=tenant, by=by, notes=notes)
     out.data(found) if out.as_json else out.line(f"{found.id}  {found.status}")

@@ -12,6 +12,7 @@ from msgspec import Struct
 from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
 from fairlane.client.admin.explanation import Explanation, explain
 from fairlane.client.admin.filters import JobFilters, job_filter, matching_contents, page_size, seq_before
+from fairlane.client.admin.short_ids import id_meant
 from fairlane.client.context import in_scope, require_all_tenants
 from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
@@ -90,6 +91,20 @@ class JobAdmin(Verbs):
         asked = job_filter(filters) if where is None else where
         op = PageJobs(scope=in_scope(tenant), where=asked, before=seq_before(before), limit=page_size(limit))
         return (yield from ask(op))
+
+    def _id_of(self, text: str, *, tenant: str | int | None = None) -> Steps[JobId]:
+        """The id of the job that a person means by its number, by a part of its id, or by the id itself.
+
+        A number is found whatever its age, a part among the newest 1,000 jobs. Raises `NotFound`, or `InvalidOption`
+        with the candidates if a part fits several. An id in full is not looked up.
+        """
+        scope = in_scope(tenant)
+
+        def pages(before: Seq | None, limit: int) -> Steps[tuple[tuple[Job, ...], Seq | None]]:
+            page = yield from ask(PageJobs(scope=scope, before=before, limit=limit))
+            return page.jobs, page.next
+
+        return JobId((yield from id_meant("job", text, pages)))
 
     def _search(
         self,
@@ -279,6 +294,7 @@ class JobAdmin(Verbs):
     get, aget = both(_get, Right.READ)
     detail, adetail = both(_detail, Right.READ)
     list, alist = both(_list, Right.READ)
+    id_of, aid_of = both(_id_of, Right.READ)
     search, asearch = both(_search, Right.CONTENTS)
     why, awhy = both(_why, Right.READ)
     cancel, acancel = both(_cancel, Right.ACT)

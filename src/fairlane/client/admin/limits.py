@@ -37,7 +37,9 @@ def limit_key(
     given = [(kind, one) for kind, one in zip(kinds, (queue, task, name), strict=True) if one]
     if len(given) != 1:
         raise InvalidOption(
-            "queue, tenant, task, name", [one for _, one in given], "exactly one, or a tenant and a queue"
+            "limit on",
+            [one for _, one in given] or None,
+            "exactly one queue, tenant, task or name, or a tenant and a queue",
         )
     [(kind, one)] = given
     return LimitKey(kind, _CHECKS[kind](one))

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.client.enqueue.options import Options
-from fairlane.client.enqueue.prepare import refs_of
+from fairlane.client.enqueue.prepare import refs_of, refuse_results
 from fairlane.client.handle import BY_DEFAULT, ActOptions, Handle, audited
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, Verbs, ask, both
@@ -192,6 +192,7 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
         raise InvalidOption(f'cron of schedule "{name}"', None, 'a cron line, as in cron="0 9 * * MON-FRI"')
     cron = Cron(given["cron"], given.get("tz") or "UTC")
     _refuse_untaken(name, call.options)
+    refuse_results(call)
     task, options = call.definition, call.options
     queue = options.queue or task.queue
     return ScheduleSpec(

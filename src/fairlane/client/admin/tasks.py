@@ -13,6 +13,7 @@ import msgspec
 
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.admin.schedules import TIMETABLE_OPTIONS, declare_schedule
+from fairlane.client.batch_tasks import AsyncBatchTask, SyncBatchTask
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options
 from fairlane.client.enqueue.prepare import Preparer
@@ -42,6 +43,10 @@ class AnyPayload(Signature[Any]):
 
     def check(self, text: bytes) -> None:
         pass
+
+    @property
+    def read_all(self) -> None:
+        """Nothing is known to read them by: each is looked at by itself."""
 
     def read_result(self, text: str) -> Any:
         return msgspec.json.decode(text)
@@ -92,13 +97,6 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
     __slots__ = ()
     _kind: ClassVar[PauseKind] = "type"
 
-    def require(self, name: str) -> Task[..., Any]:
-        """The task registered under a name. Nothing is ever imported to find one."""
-        try:
-            return self._runtime.tasks[name]
-        except KeyError:
-            raise UnknownTask(name, self._runtime.tasks) from None
-
     def call(
         self,
         name: str,
@@ -131,7 +129,11 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
     enqueue, aenqueue = both(_enqueue, Right.ACT)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
-        return self._runtime.tasks[name]
+        """The task registered under a name. Nothing is ever imported to find one."""
+        try:
+            return self._runtime.tasks[name]
+        except KeyError:
+            raise UnknownTask(name, self._runtime.tasks) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._runtime.tasks)
@@ -158,6 +160,8 @@ def register(
         runtime.circuits.declare(definition.breaker)
     runtime.limits.add_task(definition)
     made_of: type[Task[..., Any]] = AsyncTask if definition.is_async else SyncTask
+    if definition.batch is not None:
+        made_of = AsyncBatchTask if definition.is_async else SyncBatchTask
     task = made_of(definition, runtime.enqueuer)
     timetable = {option: options[option] for option in TIMETABLE_OPTIONS if options.get(option) is not None}
     if timetable:

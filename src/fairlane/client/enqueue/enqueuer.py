@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fairlane.client.context import tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options
+from fairlane.client.enqueue.prepare import refuse_results
 from fairlane.client.enqueue.quotas import LOOK_EVERY_S, DepthWarning, TenantQuotas
 from fairlane.client.enqueue.round_trips import SharedRoundTrips
 from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, arun_steps, ask, both, run_steps
+from fairlane.core.alike import Lazy
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, LimitHit, Receipt, Scope
 from fairlane.core.ops.enqueue import Notify
@@ -89,16 +91,20 @@ class Enqueuer(Verbs):
         """Enqueue a call whose payload is checked."""
         if call.options.tenant == NO_TENANT:
             yield from self._ask_for_tenants(call.options.conn)
+        refuse_results(call)
         spec = self.preparer.bound_job(call.definition, call.options, call.args, call.payload)
         result = yield from self._put((spec,), call.options.conn)
         return self._handle(call.definition, call.options, spec, self._receipts(result)[0])
 
-    def _many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> Steps[list[Handle[Any]]]:
+    def _many(self, bounds: Iterable[Bound[Any]], conn: object | None) -> Steps[Sequence[Handle[Any]]]:
         bounds = list(bounds)
+        if not bounds:
+            return []
         if any(bound.options.tenant == NO_TENANT for bound in bounds):
             yield from self._ask_for_tenants(conn)
-        given, specs, conn = self._prepared(bounds, conn)
-        return self._handles(given, specs, (yield from self._put(specs, conn))) if specs else []
+        conn = self._connection(bounds, conn)
+        specs = self.preparer.bound_jobs(bounds)
+        return self._handles(bounds, specs, self._receipts((yield from self._put(specs, conn))))
 
     def one(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> Handle[Any]:
         return run_steps(self._round_trips, self._one(task, options, args))
@@ -112,14 +118,13 @@ class Enqueuer(Verbs):
         """Enqueue one call for each row, all in one commit; returns how many."""
         if options.tenant == NO_TENANT:
             yield from self._ask_for_tenants(options.conn)
-        job, ids = self.preparer.job, self.preparer.new_ids(len(rows))
-        specs = tuple(job(task, options, _bound(task, row), job_id) for row, job_id in zip(rows, ids, strict=True))
+        specs = self.preparer.jobs(task, options, [_bound(task, row) for row in rows])
         result = yield from self._put(specs, options.conn)
         return len(self._receipts(result))
 
     rows, arows = both(_rows)
 
-    def _put(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[EnqueueResult]:
+    def _put(self, specs: Sequence[JobSpec], conn: object | None) -> Steps[EnqueueResult]:
         asks = self._may_ask(conn)
         if asks:
             try:
@@ -136,7 +141,7 @@ class Enqueuer(Verbs):
             yield from self._depth.after(result)
         return result
 
-    def before_workflow(self, specs: tuple[JobSpec, ...], conn: object | None) -> Steps[Enqueue]:
+    def before_workflow(self, specs: Sequence[JobSpec], conn: object | None) -> Steps[Enqueue]:
         """Take the tokens that these jobs need; returns how an enqueue of them would be asked for."""
         if self._may_ask(conn):
             yield from self._quotas.before(specs)
@@ -166,49 +171,45 @@ class Enqueuer(Verbs):
         """Skipped while a caller writes to the same SQLite file: both connections would wait for each other."""
         return conn is None or self._runtime.access.name != "sqlite"
 
-    def _prepared(
-        self, bounds: Iterable[Bound[Any]], conn: object | None
-    ) -> tuple[Sequence[Bound[Any]], tuple[JobSpec, ...], object | None]:
-        given = list(bounds)
-        for bound in given:
-            if bound.options.on_duplicate == "raise":
+    def _connection(self, bounds: Sequence[Bound[Any]], conn: object | None) -> object | None:
+        """The connection that all of them name, if any does."""
+        for bound in bounds:
+            refuse_results(bound)
+        for options in {id(bound.options): bound.options for bound in bounds}.values():
+            if options.on_duplicate == "raise":
                 raise InvalidOption(
                     "on_duplicate", "raise", '"return" in enqueue_many: look at each handle\'s `duplicate`'
                 )
-            if bound.options.conn is not None and conn is None:
-                conn = bound.options.conn
-            if bound.options.conn is not None and bound.options.conn is not conn:
-                raise InvalidOption("conn", bound.options.conn, "one connection for the whole of enqueue_many")
-        ids = self.preparer.new_ids(len(given))
-        specs = tuple(
-            self.preparer.bound_job(b.definition, b.options, b.args, b.payload, job_id)
-            for b, job_id in zip(given, ids, strict=True)
-        )
-        return given, specs, conn
+            if options.conn is not None and conn is None:
+                conn = options.conn
+            if options.conn is not None and options.conn is not conn:
+                raise InvalidOption("conn", options.conn, "one connection for the whole of enqueue_many")
+        return conn
 
-    def _op(self, specs: tuple[JobSpec, ...], conn: object | None) -> Enqueue:
+    def _op(self, specs: Sequence[JobSpec], conn: object | None) -> Enqueue:
         notify = self._notify
         if conn is not None and notify == "if_waiting":
             # A worker may start waiting before the caller commits.
             notify = "always"
-        limits = self._quotas.for_queues(frozenset(spec.queue for spec in specs))
+        limits = self._quotas.applied_to(specs)
         warns = self._quotas.warns(specs, limits)
         return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits, warns=warns)
 
-    def _receipts(self, result: EnqueueResult) -> tuple[Receipt, ...]:
+    def _receipts(self, result: EnqueueResult) -> Sequence[Receipt]:
         if result.full:
             assert self._capacity is not None
             raise QueueFull(self._capacity if result.depth is None else result.depth, self._capacity)
         return result.receipts
 
     def _handles(
-        self, given: Sequence[Bound[Any]], specs: Sequence[JobSpec], result: EnqueueResult
-    ) -> list[Handle[Any]]:
-        receipts = self._receipts(result)
-        return [
-            self._handle(bound.definition, bound.options, spec, receipt)
-            for bound, spec, receipt in zip(given, specs, receipts, strict=True)
-        ]
+        self, given: Sequence[Bound[Any]], specs: Sequence[JobSpec], receipts: Sequence[Receipt]
+    ) -> Sequence[Handle[Any]]:
+        def handle(at: int) -> Handle[Any]:
+            return self._handle(given[at].definition, given[at].options, specs[at], receipts[at])
+
+        handles = Lazy(len(receipts), handle)
+        # Where the receipts were made one by one, one of them may be a conflict, which is raised here.
+        return handles if isinstance(receipts, Lazy) else list(handles)
 
     def _handle(self, task: Definition[Any], options: Options, spec: JobSpec, receipt: Receipt) -> Handle[Any]:
         if receipt.disposition == "conflict":

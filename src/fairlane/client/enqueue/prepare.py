@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -13,16 +14,17 @@ from msgspec.structs import replace
 
 from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options, checked_headers, seconds
-from fairlane.client.enqueue.results import result_names, without_results
+from fairlane.client.enqueue.results import Result, result_names, without_results
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
+from fairlane.core.alike import AlikeJobs, JobIds
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
-from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7, uuid7s
+from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
 from fairlane.core.job import PRIORITY_HEADER, JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
-from fairlane.core.payload.clean_text import SHORT, is_clean
-from fairlane.core.payload.codec import encode_value, size_warning
+from fairlane.core.payload.clean_text import is_clean
+from fairlane.core.payload.codec import encode_plain, encode_value, size_warning
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import Router
 from fairlane.core.retry import Policy
@@ -30,7 +32,7 @@ from fairlane.core.workflows import RESULT_KEY
 from fairlane.errors import InvalidOption, InvalidPayload, PermissionDenied, nearest
 
 if TYPE_CHECKING:
-    from fairlane.client.task import Definition
+    from fairlane.client.task import Bound, Definition
 
 
 _RESULT = f'"{RESULT_KEY}":'.encode()
@@ -54,7 +56,7 @@ class Envelope:
     def problems(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> list[str]:
         around = job_in_force.get()
         tenant = options.tenant or tenant_in_force.get()
-        correlation = options.correlation_id or (around.correlation_id if around else None)
+        correlation = options.correlation_id or (inherited_correlation(around) if around else None)
         key = options.idempotency_key
         if not self._settings.strict_payload:
             tenant, correlation, key = tenant or self._settings.default_tenant, _PLACEHOLDER_ID, key or _PLACEHOLDER_ID
@@ -73,6 +75,23 @@ class Envelope:
             task=task.name,
             is_reference_required=self._settings.strict_payload and not has_reference,
         ).errors
+
+
+def refuse_results(call: Bound[Any]) -> None:
+    """Refuse a bound call that takes the result of a node, where there is no workflow."""
+    if _RESULT in bytes(call.payload) and (used := next(result_names(call.args), None)) is not None:
+        raise result_outside(call.definition.name, used)
+
+
+def result_outside(task: str, used: Result) -> InvalidPayload:
+    said = f'the result of node "{used.name}" is there only within its workflow: flow.add({task}.bind(…))'
+    return InvalidPayload(task, [said])
+
+
+def inherited_correlation(around: CurrentJob) -> str | None:
+    """The correlation id of the job that runs here; of several in one call, the one that all of them have."""
+    found = around.correlation_id
+    return None if any(job.correlation_id != found for job in around.batch) else found
 
 
 def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> dict[str, int | str]:
@@ -160,6 +179,8 @@ class Preparer:
         """Whether a job was given to a tenant here: `using(tenant=None)` is a mistake from then on."""
         self._limits = settings.limits
         self._rules: dict[tuple[str, str], JobRules] = {}
+        self._last: dict[str, tuple[tuple[Definition[Any], Options, str | None], JobSpec]] = {}
+        """Of each task the last job, and what it was made for: another call for the same differs in id and payload."""
         self._envelope: Envelope | None = None
         if settings.strict_payload or validator is not None:
             self._envelope = Envelope(settings, validator)
@@ -173,10 +194,8 @@ class Preparer:
     def new_id(self) -> JobId:
         return JobId(uuid7(int(self._clock.now().timestamp() * 1000), self._chance.entropy(10)))
 
-    def new_ids(self, count: int) -> list[JobId]:
-        """Ascending, for the jobs of one call."""
-        unix_ms = int(self._clock.now().timestamp() * 1000)
-        return [JobId(one) for one in uuid7s(unix_ms, self._chance.entropy(10 * count))]
+    def new_ids(self, count: int) -> JobIds:
+        return JobIds(int(self._clock.now().timestamp() * 1000), count, self._chance.entropy)
 
     def rules(self, task: Definition[Any], queue: str) -> JobRules:
         """The rules for a job of this task in this queue: the task's own, else the queue's, else the settings'."""
@@ -223,10 +242,71 @@ class Preparer:
             raise InvalidPayload(task.name, missing)
         return self.spec(task, options, args, payload, id)
 
-    def payload(self, task: Definition[Any], args: dict[str, Any]) -> Raw:
-        """The arguments as the exact text to store. A refusal lists every problem."""
+    def jobs(self, task: Definition[Any], options: Options, calls: Sequence[dict[str, Any]]) -> Sequence[JobSpec]:
+        """Calls of one task with the same options, as checked jobs."""
+        ids = self.new_ids(len(calls))
+        if self._envelope is not None or not self._are_alike(task, options):
+            return tuple([self.job(task, options, args, job_id) for args, job_id in zip(calls, ids, strict=True)])
+        return self._alike(task, options, ids, self.payloads(task, calls))
+
+    def bound_jobs(self, bounds: Sequence[Bound[Any]]) -> Sequence[JobSpec]:
+        """The same for calls of any tasks, whose payloads were checked when they were bound."""
+        ids, task, options = self.new_ids(len(bounds)), bounds[0].definition, bounds[0].options
+        if (
+            self._envelope is None
+            and self._are_alike(task, options)
+            and all(bound.definition is task and bound.options is options for bound in bounds)
+        ):
+            return self._alike(task, options, ids, [bound.payload for bound in bounds])
+        return tuple(
+            [
+                self.bound_job(bound.definition, bound.options, bound.args, bound.payload, job_id)
+                for bound, job_id in zip(bounds, ids, strict=True)
+            ]
+        )
+
+    def _are_alike(self, task: Definition[Any], options: Options) -> bool:
+        """Whether jobs of this task and these options differ in id and payload alone."""
+        own = options.id or options.idempotency_key or options.dedup_key
+        return own is None and not task.refs and not self.hooks
+
+    def _alike(
+        self, task: Definition[Any], options: Options, ids: Sequence[JobId], payloads: Sequence[Raw]
+    ) -> AlikeJobs:
+        return AlikeJobs(self.spec(task, options, {}, payloads[0], ids[0]), ids, payloads)
+
+    def payload(self, task: Definition[Any], args: dict[str, Any], *, in_workflow: bool = False) -> Raw:
+        """The arguments as the exact text to store. A refusal lists every problem.
+
+        `in_workflow`: results of nodes may stand among them.
+        """
+        return self.payloads(task, (args,), in_workflow=in_workflow)[0]
+
+    def payloads(
+        self, task: Definition[Any], calls: Sequence[dict[str, Any]], *, in_workflow: bool = False
+    ) -> Sequence[Raw]:
+        """The same for several calls: one look over all of them, and a closer one at each where that is not enough."""
+        read_all = task.signature.read_all
+        plain = None if read_all is None else encode_plain(calls, self._limits, read_all)
+        if (
+            plain is None
+            or _RESULT in plain[1]
+            or ((task.sensitive or self.settings.sensitive) != "allow" and not is_clean(plain[1]))
+            or (task.required and any(args.get(name) is None for args in calls for name in task.required))
+        ):
+            texts = [self._checked(task, args, in_workflow=in_workflow) for args in calls]
+        else:
+            texts, _ = plain
+        if task.is_large or max(map(len, texts)) > self._limits.warn_bytes:
+            for text in texts:
+                self._warn_of_size(task, text)
+        return [Raw(text) for text in texts]
+
+    def _checked(self, task: Definition[Any], args: dict[str, Any], *, in_workflow: bool) -> bytes:
         text, problems = encode_value(args, limits=self._limits)
         has_results = bool(problems) and any(result_names(args))
+        if has_results and not in_workflow:
+            raise result_outside(task.name, next(result_names(args)))
         if has_results:
             text, problems = encode_value(without_results(args), limits=self._limits)
         if problems := [problem.replace("$.", "", 1) for problem in problems]:
@@ -242,8 +322,7 @@ class Preparer:
             raise InvalidPayload(task.name, problems)
         if not has_results:  # else it is checked when the job runs, with the results in it
             task.signature.check(text)
-        self._warn_of_size(task, text)
-        return Raw(text)
+        return text
 
     def signal_data(self, name: str, data: object) -> Raw:
         """The data of a signal as the exact text to store, under the rules for payloads."""
@@ -261,7 +340,10 @@ class Preparer:
 
         Options of the call override the context, which overrides the task, the queue and the settings.
         """
-        around = job_in_force.get()
+        around, made_for = job_in_force.get(), (task, options, tenant_in_force.get())
+        last = self._last.get(task.name)
+        if last is not None and around is None and not self.hooks and all(map(is_, last[0], made_for)):
+            return replace(last[1], id=id or self.new_id(), payload=payload)
         tenant = self.tenant(options.tenant, around)
         queue = options.queue or task.queue
         if queue not in self.queues and task.is_registered:
@@ -273,7 +355,7 @@ class Preparer:
             priority, label = options.priority, options.priority_label
         delay_s, run_at, given_headers = options.delay, options.run_at, options.headers
         job_id = options.id or id or self.new_id()
-        correlation_id = options.correlation_id or (around.correlation_id if around else None)
+        correlation_id = options.correlation_id or (inherited_correlation(around) if around else None)
         if self.hooks:
             draft = self._hooked(
                 Draft(
@@ -297,7 +379,7 @@ class Preparer:
         headers = self._headers(task, given_headers) if given_headers else {}
         if label is not None:
             headers = {**headers, PRIORITY_HEADER: label}
-        return JobSpec(
+        spec = JobSpec(
             id=job_id,
             type=task.name,
             payload=payload,
@@ -310,7 +392,7 @@ class Preparer:
             idempotency_key=options.idempotency_key,
             dedup_key=options.dedup_key,
             correlation_id=correlation_id,
-            parent_id=options.parent or (around.id if around else None),
+            parent_id=options.parent or (around.id if around and len(around.batch) < 2 else None),
             created_by=options.created_by,
             refs=refs_of(task, options, args),
             headers=headers,
@@ -320,6 +402,10 @@ class Preparer:
             run_at=run_at,
             delay_s=delay_s,
         )
+        own = options.id or options.conn is not None or options.tenant == NO_TENANT  # nobody's connection is kept
+        if around is None and not (self.hooks or task.refs or own):
+            self._last[task.name] = made_for, replace(spec, payload=Raw(b"{}"))
+        return spec
 
     def tenant(self, named: str | None, around: CurrentJob | None, what: str = "a job") -> str | None:
         """The call's own tenant, else the current one.
@@ -360,9 +446,9 @@ class Preparer:
         return draft
 
     def _without_secrets(self, text: bytes, policy: str) -> tuple[bytes, list[str]]:
-        if len(text) > SHORT and is_clean(text):
-            return text, []
         content = msgspec.json.decode(text)
+        if is_clean(msgspec.json.encode(content)):  # not the text itself: a `Raw` may hide a name behind its spelling
+            return text, []
         if policy == "redact":
             content, paths = secrets.redact(content)
             return (encode_value(content)[0] or text) if paths else text, []

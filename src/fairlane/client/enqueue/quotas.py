@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Steps, ask
+from fairlane.core.alike import lines_of
 from fairlane.core.clock import Clock
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import JobSpec
@@ -32,6 +33,8 @@ WARN_EVERY_S = 60.0
 """How often a warning about a tenant at its limit is logged, instead of for every job."""
 COUNT_EVERY_S = 1.0
 """Without a capacity, waiting jobs are counted at most this often."""
+COUNTED = 1 << 40
+"""Calls of a second, where no more of them are counted for."""
 REMEMBERED = 1_000
 _FURTHER_ONES = {"warn": "queued", "hold": "held", "reject": "refused"}
 
@@ -121,32 +124,46 @@ class TenantQuotas:
 
     def __init__(self, limits: CodeLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
+        self._gathered: tuple[Limit, ...] | None = None
+        self._rates: tuple[Limit, ...] = ()
+        self._depths: tuple[Limit, ...] = ()
         self._look_at_s = float("-inf")
         self._stored: tuple[StoredLimit, ...] = ()
         self._warned_s: dict[tuple[str, str], float] = {}
         self._calls: dict[tuple[str, str], tuple[float, int]] = {}
         """Of a tenant in a queue: since when they are counted, and how many there were."""
 
-    def for_queues(self, queues: frozenset[str]) -> tuple[Limit, ...]:
-        """The code's limits that an enqueue to these queues runs under."""
-        return tuple(
-            limit
-            for limit in self._limits.gathered()
-            if limit.kind == "tenant"
-            and (not limit.queue or limit.queue in queues)
-            and (limit.waiting is not None or limit.payload_bytes is not None)
-        )
+    def _of_code(self) -> tuple[tuple[Limit, ...], tuple[Limit, ...]]:
+        """What the code says of tenants' rates of enqueueing, and of how much of theirs may wait."""
+        every = self._limits.gathered()
+        if every is not self._gathered:
+            self._gathered = every
+            self._rates = tuple(limit for limit in every if limit.enqueue_rate is not None)
+            self._depths = tuple(
+                limit
+                for limit in every
+                if limit.kind == "tenant" and (limit.waiting is not None or limit.payload_bytes is not None)
+            )
+        return self._rates, self._depths
+
+    def applied_to(self, specs: Sequence[JobSpec]) -> tuple[Limit, ...]:
+        """The code's limits that an enqueue of these jobs runs under."""
+        _, depths = self._of_code()
+        if not depths:
+            return ()
+        queues = {queue for _, queue in lines_of(specs)}
+        return tuple([limit for limit in depths if not limit.queue or limit.queue in queues])
 
     def warns(self, specs: Sequence[JobSpec], limits: Sequence[Limit]) -> bool:
         """Whether limits that only warn are to be counted: at each of the first eight calls of a second for one
-        tenant and queue, then at the 16th, 64th, 256th ….
+        tenant and queue, then at the 16th, 64th, 256th …; where one was reached, not again before a second has passed.
 
         Counting reads as many jobs as the limit allows: with 500 it took PostgreSQL six times as long as the enqueue.
         """
         if not limits and not self._stored:
             return True
         now_s, is_due = self._clock.monotonic(), False
-        for line in {(spec.tenant, spec.queue) for spec in specs}:
+        for line in lines_of(specs):
             began_s, calls = self._calls.get(line, (now_s, 0))
             if now_s - began_s >= COUNT_EVERY_S:
                 began_s, calls = now_s, 0
@@ -159,7 +176,7 @@ class TenantQuotas:
 
     def before(self, specs: Sequence[JobSpec]) -> Steps[None]:
         """Take the tokens these jobs need; raises `EnqueueRateReached` if there are not enough."""
-        given = tuple(limit for limit in self._limits.gathered() if limit.enqueue_rate is not None)
+        given, _ = self._of_code()
         now_s = self._clock.monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
@@ -168,8 +185,10 @@ class TenantQuotas:
         if not given and not rated:
             return
         in_force = LimitsInForce(given, rated)
-        asked = Counter(spec.tenant for spec in specs)
-        counts = {tenant: count for tenant, count in asked.items() if in_force.enqueue_rate(tenant) is not None}
+        counts: Counter[str] = Counter()
+        for (tenant, _), count in lines_of(specs).items():
+            if in_force.enqueue_rate(tenant) is not None:
+                counts[tenant] += count
         if not counts:
             return
         taken = yield from ask(TakeTokens(counts=counts, limits=given))
@@ -185,7 +204,10 @@ class TenantQuotas:
 
         With `may_tell`, an event is written for each warning.
         """
-        refused = result.refused
+        refused, now_s = result.refused, self._clock.monotonic()
+        for hit in result.hits:
+            if hit.policy == "warn":
+                self._calls[hit.tenant, hit.queue] = now_s, COUNTED
         reached = result.hits if refused is None else (refused,) if refused.cause == "waiting" else ()
         events = tuple(self._warning(hit) for hit in reached if self._is_news(hit))
         if events and may_tell:

@@ -32,6 +32,17 @@ def result_names(value: object, deep: int = DEEPEST) -> Iterator[Result]:
             yield from result_names(one, deep - 1)
 
 
+def with_owner(value: Any, owner: object, prefix: str, deep: int = DEEPEST) -> Any:
+    """The value with each result as one of the node of that name behind `prefix`, of another workflow."""
+    if isinstance(value, Result):
+        return Result(owner, prefix + value.name)
+    if deep and isinstance(value, dict):
+        return {name: with_owner(one, owner, prefix, deep - 1) for name, one in value.items()}
+    if deep and isinstance(value, list | tuple):
+        return [with_owner(one, owner, prefix, deep - 1) for one in value]
+    return value
+
+
 def without_results(value: Any, deep: int = DEEPEST) -> Any:
     """The value as it is stored: each result by the name of its node."""
     if isinstance(value, Result):

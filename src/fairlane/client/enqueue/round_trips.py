@@ -72,11 +72,11 @@ class SharedRoundTrips:
         terms = _terms(op) if on is None else None
         if terms is None:
             return await self._runner.arun(op, on=on)
-        from asyncio import get_running_loop  # Imported here: it doubles the import time of fairlane.
+        import asyncio  # Imported here: it doubles the import time of fairlane.
 
         if self._pid != os.getpid():
             self._renew()
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         lines = self._loops.get(loop)
         if lines is None:
             lines = self._loops[loop] = {}
@@ -205,9 +205,9 @@ class LoopLine:
                 self._in_flight -= 1
                 if self._waiting and self._in_flight == 0:
                     self._send()
-        from asyncio import get_running_loop
+        import asyncio  # and not a name from it, which takes ten times as long
 
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         answer: asyncio.Future[EnqueueResult | None] = loop.create_future()
         self._waiting.append((op, answer))
         if self._relief is None:

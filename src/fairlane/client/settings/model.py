@@ -50,7 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How this application uses Fairlane. Shows itself without the password in its URL."""
 
     url: str = DEFAULT_URL
-    """Where jobs are kept: `sqlite:///fairlane.db`, `postgresql://user@host/database`, `memory://`."""
+    """Where jobs are kept: `sqlite:///fairlane.db`, `postgresql://user@host/database`, `redis://host:6379/0`, `memory://`."""
     app: Annotated[str, Meta(min_length=1)] | None = None
     """Where the command line finds the application, `module:name`; only the command line imports it."""
     schema: _Name = "fairlane"

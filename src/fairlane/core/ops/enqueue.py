@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -50,7 +51,8 @@ class LimitHit(Struct, frozen=True, kw_only=True):
 
 class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     receipts: tuple[Receipt, ...] = ()
-    """Empty when the store was full: then nothing at all was written."""
+    """Empty when the store was full: then nothing at all was written. Those of `AlikeJobs` may be made when they are
+    asked for: a sequence that is equal to the tuple."""
     full: bool = False
     depth: int | None = None
     """Jobs waiting (ready, scheduled and held) before this call, counted up to `capacity`; only with a capacity. Of
@@ -87,7 +89,8 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     for calls one after another; calls at the same time may each miss what the other adds.
     """
 
-    jobs: tuple[JobSpec, ...]
+    jobs: Sequence[JobSpec]
+    """A tuple, or `AlikeJobs`."""
     capacity: int | None = None
     """Refuse the whole call when jobs waiting + len(jobs) would exceed this."""
     notify: Notify = "if_waiting"

@@ -69,6 +69,8 @@ class ResultsDropped(Struct, frozen=True, kw_only=True):
     seq: int | None
     more: bool
     """As many as asked for were examined: there may be others behind the last."""
+    left_at: datetime | None = None
+    """When the first of those had finished that stay because their workflow goes on: to be examined again."""
 
 
 class DropResults(Op[ResultsDropped], frozen=True, kw_only=True):

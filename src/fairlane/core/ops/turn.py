@@ -152,7 +152,7 @@ class TurnResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last row looked at in each line where this Turn claimed or passed over anything, by queue, band, tenant."""
     cursors: dict[str, str] = {}
     """By lane: the tenant that discovery served last. Where it found nothing: the last tenant it examined, if the store
-    stopped before it had examined all; `limited_until` is then soon."""
+    stopped before it had examined all and does not remember where; `limited_until` is then soon."""
     next_due_at: datetime | None = None
     """When the next scheduled job is due."""
     reclaimed: tuple[Reclaimed, ...] = ()

@@ -95,11 +95,11 @@ class CaughtException(Struct, frozen=True, kw_only=True):
     """What one attempt raised, without secrets. Its traceback is kept with the attempt, in the store."""
 
     id: JobId
-    task: str
+    type: str
     tenant: str
     attempt: int
-    type: str
-    """Of the exception."""
+    error_type: str = ""
+    """Empty in a report of a worker that runs older code."""
     error: str
     error_class: ErrorClass
     is_final: bool

@@ -181,7 +181,8 @@ class WorkflowAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CancelWorkflow(Act[WorkflowAct], frozen=True, kw_only=True):
-    """End every unfinished node: waiting ones are cancelled, leased ones asked to stop; all gates close.
+    """End every unfinished node: waiting ones are cancelled, leased ones asked to stop; all gates close, but for those
+    that have opened.
 
     Fine to repeat. Audit, where it is the first time: `workflow_cancel`, target `workflow:<id>`, before and after
     {"status"}.

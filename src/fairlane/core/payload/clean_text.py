@@ -16,8 +16,6 @@ from functools import lru_cache
 
 from fairlane.core.payload.secrets import CARD_LIKE, may_name_secret
 
-SHORT = 64
-"""Characters; a walk over what so short a text holds is quicker."""
 _MOST_KEYS = 64
 
 # By the rare character each begins with: a search for one takes a fiftieth of a search for thirty alternatives.
@@ -38,6 +36,9 @@ _MARKED = {
     b"K": rb"K(?<=PRIVATE K)EY",
     b"@": rb'://(?:[^\s/@"\\]|\\.)*+@',
 }
+_MARK = re.compile(rb"[-_.AK@ ]").search
+_SHORT = 256
+"""Characters; in so short a text one search for all marks is quicker than one for each."""
 _SEARCHES = tuple((mark, re.compile(pattern).search) for mark, pattern in _MARKED.items())
 _CARD = re.compile(CARD_LIKE.pattern.encode())
 _DIGITS = bytes(ord("0") if chr(code) in "0123456789" else ord(" ") for code in range(256))
@@ -52,6 +53,8 @@ def is_clean(text: bytes) -> bool:
 
 def _may_tell(text: bytes) -> bool:
     """Whether a value may give itself away: a token, a key, an address with a password."""
+    if len(text) < _SHORT and _MARK(text) is None:
+        return b"dapi" in text
     for mark, search in _SEARCHES:
         if mark in text and search(text) is not None:
             return True

@@ -7,6 +7,7 @@ problems at once. Nothing in a text names a class or a module to load.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -117,7 +118,7 @@ def _converted(item: object) -> tuple[str | None, object]:
 
 
 _canonical = msgspec.json.Encoder(enc_hook=plain, order="sorted")
-_as_read = msgspec.json.Encoder()
+_as_read, _as_typed = msgspec.json.Encoder(), msgspec.json.Encoder(enc_hook=plain)
 _read = msgspec.json.Decoder()
 _UNSURE = object()
 _NUMERIC = bytes(ord("0") if chr(code) in "0123456789.eE+-" else ord(" ") for code in range(256))
@@ -159,6 +160,34 @@ def encode_value(value: object, *, limits: ScanLimits = LIMITS) -> tuple[bytes |
     if _plainly_read(text, limits) is _UNSURE and (problems := scan(text, limits)):
         return None, problems
     return text, []
+
+
+def encode_plain(
+    values: Sequence[object], limits: ScanLimits = LIMITS, read_typed: Callable[[bytes], Sequence[object]] | None = None
+) -> tuple[list[bytes], bytes] | None:
+    """Each value as `encode_value` writes it, and all of them as one array; None: one of them needs its closer look.
+
+    One look at the array takes the place of one at each value: a third of the time for a thousand small ones.
+    `read_typed` reads the array as what is expected of its values, and raises where they do not fit.
+    """
+    try:
+        texts = [_canonical.encode(value) for value in values]
+        whole = b"[" + b",".join(texts) + b"]"
+        if (
+            b"\\u0000" in whole
+            or (b"null" in whole and any(problems_in(value, limits) for value in values))
+            or (
+                max(map(len, texts)) > min(limits.max_depth, limits.max_digits, limits.max_keys, limits.max_bytes)
+                and any(may_break(text, limits) for text in texts)
+            )
+        ):
+            return None
+        # Each by itself: a text of several values among them may make up for another that has none.
+        if read_typed is not None and [_as_typed.encode(value) for value in read_typed(whole)] == texts:
+            return texts, whole
+        return (texts, whole) if [_as_read.encode(value) for value in _read.decode(whole)] == texts else None
+    except Exception:  # noqa: BLE001 - a foreign model's dump may raise anything; `encode_value` says what
+        return None
 
 
 def decode(text: bytes | str | Raw, *, task: str = "job", limits: ScanLimits = LIMITS) -> dict[str, Any]:

@@ -47,7 +47,8 @@ _HEADER = re.compile(
          (?: {_QUOTED} | [^\s"',]+ (?:[ \t]+[^\s"',]+)? (?:"[^"\r\n]*")?
                          (?:[ \t]*,[ \t]*[\w-]{{1,40}}=(?:"[^"\r\n]*"|[^\s,"']*)){{0,20}} )
        | (?P<cookie>\b(?:set-)?cookies?["']?(?:\s*[:=]\s*|\s*,\s*(?=b?["'])))
-         (?: {_QUOTED} | [{{\[][^}}\]\r\n]*[}}\]]? | [^"'\r\n]+ )
+         (?: {_QUOTED} | [{{\[][^}}\]\r\n]*[}}\]]?
+           | (?: [^"'\r\n]++ | (?=["'][^\s,;:.)\]}}>"'\\]) {_QUOTED} )++ )  # up to a quote that ends the text around it
        | (?P<jar><Cookie\ [^\s=]{{1,100}}=)[^\s>]+""",
     re.VERBOSE | re.IGNORECASE,
 )

@@ -1,6 +1,7 @@
 """Enqueues, and sets the tenant, on the caller's own connection: in its transaction, never committing, never retrying.
 
-Takes psycopg and asyncpg connections, and SQLAlchemy's Connection, Session and async twins over either.
+Takes psycopg and asyncpg connections, and SQLAlchemy's Connection, Session and async twins over either; the client
+takes Django's apart.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fairlane.stores.postgres.errors import STORE, translated
 from fairlane.stores.postgres.schema import CORE
 from fairlane.stores.retries import Again, Lost
 
-EXPECTED = "a psycopg, asyncpg or SQLAlchemy connection or session on this database"
+EXPECTED = "a psycopg, asyncpg, SQLAlchemy or Django connection or session on this database"
 
 Params = tuple[object, ...]
 Send = Callable[[str, Params], Rows]
@@ -38,11 +39,11 @@ AsyncSend = Callable[[str, Params], Awaitable[Rows]]
 
 # Calling a function that is missing, or not granted to this role, would abort the caller's transaction: check first.
 _LOOK = (
-    "select count(distinct p.proname) = 4, "
+    "select count(distinct p.proname) = 5, "
     "bool_and(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')), current_user::text "
     "from pg_catalog.pg_namespace n join pg_catalog.pg_proc p on p.pronamespace = n.oid "
     "where n.nspname = %s::text "
-    "and p.proname in ('enqueue_v1', 'enqueue_one_v1', 'emit_v1', 'enqueue_workflow_v1')"
+    "and p.proname in ('enqueue_v1', 'enqueue_one_v1', 'enqueue_alike_v1', 'emit_v1', 'enqueue_workflow_v1')"
 )
 
 

@@ -67,11 +67,13 @@ class Call(NamedTuple, Generic[T]):
     """With `%s` for parameters and `{schema}` for the quoted schema name."""
     params: tuple[object, ...]
     read: Callable[[Rows], T]
+    has_text: bool = False
+    """It answers with one text, and its parameters are texts and numbers."""
 
 
 def operation_call(op: Op[T]) -> Call[T]:
     sql, read = _sql_and_reader(type(op))
-    return Call(sql, (json_text(op),), read)
+    return Call(sql, (json_text(op),), read, has_text=True)
 
 
 def function_of(kind: type[Op[Any]]) -> str:

@@ -16,7 +16,7 @@ from fairlane.stores.postgres.connection import Connection, without_options
 from fairlane.stores.postgres.errors import unreachable
 
 RETRY_S = 1.0
-PROBE_EVERY_S = 10.0
+PROBE_EVERY_S = 20.0
 PROBE_WITHIN_S = 5.0
 
 

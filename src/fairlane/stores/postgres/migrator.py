@@ -10,7 +10,7 @@ from psycopg import sql as quoting
 
 from fairlane.errors import OldWorkersAlive
 from fairlane.stores.migrations import Migration, SchemaState, require
-from fairlane.stores.postgres.connection import Connection, Connector
+from fairlane.stores.postgres.connection import Connection, PostgresConnector
 from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
 from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
@@ -47,7 +47,7 @@ def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
 
 
 class PostgresMigrator:
-    def __init__(self, connector: Connector, schema: str, part: SchemaFiles = CORE) -> None:
+    def __init__(self, connector: PostgresConnector, schema: str, part: SchemaFiles = CORE) -> None:
         self._connector, self._schema, self._part = connector, schema, part
         self._home = part.home or schema
         self.needed = part.migrations.needed

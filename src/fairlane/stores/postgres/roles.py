@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg import sql as quoting
 
 from fairlane.errors import ConfigError, SchemaOutOfDate, StoreError
 from fairlane.stores.migrations import SchemaState, require
-from fairlane.stores.postgres.connection import Connector
+from fairlane.stores.postgres.connection import PostgresConnector
 from fairlane.stores.postgres.errors import translated, unreachable
 from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
 from fairlane.stores.retries import Again, Lost
@@ -64,7 +64,7 @@ class Isolation(NamedTuple):
 
 def isolation_block(schema: str, prefix: str | None = None) -> str:
     """Separates the roles; without a prefix only where that was done before, for what has been added since."""
-    text = (files("fairlane.stores.postgres") / "isolation.sql").read_text("utf-8")
+    text = Path(__file__).with_name("isolation.sql").read_text("utf-8")
     calls = json.encode({role: callable_by(role) for role in get_args(Caller)}).decode()
     for name, value in {"schema": schema, "calls": calls, "prefix": prefix}.items():
         text = text.replace(f"{{{name}}}", quoting.Literal(value).as_string(None).strip())
@@ -77,7 +77,7 @@ def no_newer_functions(table: str, part: SchemaFiles = CORE) -> str:
 
 
 class PostgresIsolator:
-    def __init__(self, connector: Connector, schema: str, *parts: SchemaFiles) -> None:
+    def __init__(self, connector: PostgresConnector, schema: str, *parts: SchemaFiles) -> None:
         """`parts`: what stands beside the store's schema, where it was installed, and follows its rights."""
         self._connector, self._schema, self._parts = connector, schema, parts
 

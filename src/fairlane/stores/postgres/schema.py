@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
-from importlib.resources import files
+from pathlib import Path
 
 from fairlane.stores.migrations import Migration, Migrations
 
@@ -28,7 +28,7 @@ _VIEW = re.compile(r"^create or replace view (\w+)", re.MULTILINE)
 
 
 class SchemaFiles:
-    """The files of a package in migrations/ and functions/, and where they go.
+    """The files of a folder in migrations/ and functions/, and where they go.
 
     `home` is the schema they are applied in, where that is not the store's, which then stands behind it on the search
     path. `guard` and `rights` are SQL before and behind every step, given the name of the store's schema.
@@ -36,25 +36,25 @@ class SchemaFiles:
 
     def __init__(
         self,
-        package: str,
+        folder: Path,
         release: int,
         *,
         home: str | None = None,
         guard: str = "",
         rights: Callable[[str], str] = lambda schema: "",
     ) -> None:
-        self.package, self.release, self.home, self.guard, self.rights = package, release, home, guard, rights
+        self.folder, self.release, self.home, self.guard, self.rights = folder, release, home, guard, rights
 
     @cached_property
     def migrations(self) -> Migrations:
-        return Migrations.in_folder(files(self.package) / "migrations", self.release)
+        return Migrations.in_folder(self.folder / "migrations", self.release)
 
     @cached_property
     def functions(self) -> str:
         """Every file of functions/, in an order in which they can be created: types first, where they are missing."""
         texts = {
             f"{noun.name}/{file.name}": file.read_text("utf-8")
-            for noun in (files(self.package) / "functions").iterdir()
+            for noun in (self.folder / "functions").iterdir()
             for file in noun.iterdir()
         }
         whole = "\n".join(texts[name] for name in in_order(texts))
@@ -74,13 +74,13 @@ class SchemaFiles:
         return _TYPE_NAMES.findall(self.functions), _VIEW.findall(self.functions)
 
 
-CORE = SchemaFiles("fairlane.stores.postgres", FUNCTIONS_RELEASE)
+CORE = SchemaFiles(Path(__file__).parent, FUNCTIONS_RELEASE)
 
 
 @cache
 def step_sql(name: str) -> str:
     """One statement that every migration, or the isolation of roles, goes through: a file of steps/."""
-    return (files("fairlane.stores.postgres") / "steps" / f"{name}.sql").read_text("utf-8")
+    return (CORE.folder / "steps" / f"{name}.sql").read_text("utf-8")
 
 
 def in_order(texts: dict[str, str]) -> tuple[str, ...]:

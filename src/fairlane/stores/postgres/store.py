@@ -17,9 +17,10 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Emit, Enqueue, EnqueueWorkflow, Op, Turn
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
+from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.postgres.borrowed import EXPECTED, BorrowedConnections
 from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, keeps_any_bytes, operation_call
-from fairlane.stores.postgres.connection import ConnectionPool, Connector, parameters
+from fairlane.stores.postgres.connection import PostgresConnector, parameters
 from fairlane.stores.postgres.enqueue import enqueue
 from fairlane.stores.postgres.errors import SILENCES, STORE, translated
 from fairlane.stores.postgres.health import check_call
@@ -55,10 +56,11 @@ class PostgresStore:
         self._schema = schema
         self._quoted = quoting.Identifier(schema).as_string(None)
         self._params = parameters(dsn, statement_timeout_s=statement_timeout_s, lock_timeout_s=lock_timeout_s)
-        self._connector = Connector(self._params, statement_timeout_s + ANSWER_GRACE_S)
+        self._connector = PostgresConnector(self._params, statement_timeout_s + ANSWER_GRACE_S)
         self._pool = ConnectionPool(self._connector, max_connections, wait_s)
         self._borrowed = BorrowedConnections(schema)
         self._texts: dict[str, bytes] = {}
+        self._statements: dict[str, bytes] = {}
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         call = self._call(op)
@@ -116,9 +118,11 @@ class PostgresStore:
     def _send(self, call: Call[T], *, proven: bool) -> Rows:
         conn = self._pool.take(proven=proven)
         try:
-            cursor, text = conn.kept_cursor(), self._text(call)
+            text = self._text(call)
             try:
-                return cursor.execute(text, call.params).fetchall()
+                if call.has_text and conn.prepare_threshold == 0:
+                    return [(conn.ask(self._statement(call), call.params),)]
+                return conn.kept_cursor().execute(text, call.params).fetchall()
             except CharacterNotInRepertoire:
                 if not keeps_any_bytes(conn):
                     raise
@@ -133,14 +137,16 @@ class PostgresStore:
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
-            self._pool.give(conn)
+            self._pool.give(conn, broken=conn.is_over)
 
     async def _asend(self, call: Call[T], *, proven: bool) -> Rows:
         conn = await self._pool.atake(proven=proven)
         try:
-            cursor, text = conn.kept_cursor(), self._text(call)
+            text = self._text(call)
             try:
-                await cursor.execute(text, call.params)
+                if call.has_text and conn.prepare_threshold == 0:
+                    return [(await conn.ask(self._statement(call), call.params),)]
+                cursor = await conn.kept_cursor().execute(text, call.params)
                 return await cursor.fetchall()
             except CharacterNotInRepertoire:
                 if not keeps_any_bytes(conn):
@@ -156,7 +162,16 @@ class PostgresStore:
         except psycopg.Error as error:
             raise translated(error) from error
         finally:
-            await self._pool.agive(conn)
+            await self._pool.agive(conn, broken=conn.is_over)
+
+    def _statement(self, call: Call[T]) -> bytes:
+        """The same text with parameters as libpq has them."""
+        statement = self._statements.get(call.sql)
+        if statement is None:
+            first, *others = call.sql.split("%s")
+            numbered = first + "".join([f"${n}{part}" for n, part in enumerate(others, 1)])
+            statement = self._statements[call.sql] = numbered.replace("{schema}", self._quoted).encode()
+        return statement
 
     def _text(self, call: Call[T]) -> bytes:
         text = self._texts.get(call.sql)

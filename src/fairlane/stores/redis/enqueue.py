@@ -1,18 +1,22 @@
-"""Enqueue as one call of scripts/enqueue.lua."""
+"""Enqueue as one call: of scripts/enqueue_alike.lua for plain jobs, of scripts/enqueue.lua for all others.
+
+Plain are those without keys or a delay that differ in id and payload alone, one by itself too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
 
+from fairlane.core.alike import AlikeJobs, JobIds, Lazy, as_alike
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import LimitsInForce
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Pause, Receipt
-from fairlane.stores.redis.states import joined, new_job, read_body, text_of
+from fairlane.stores.redis.states import joined, new_job, own_body, read_body, shared_body, text_of
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 _read_pause = msgspec.json.Decoder(Pause).decode
@@ -20,6 +24,10 @@ _read_pause = msgspec.json.Decoder(Pause).decode
 
 @handles
 def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
+    if (jobs := as_alike(op.jobs)) is not None and (call := _alike(work, op, jobs)) is not None:
+        first = yield Script("enqueue_alike", call)
+        if first is not None:
+            return EnqueueResult(receipts=_created(jobs, first))
     made = [new_job(spec) for spec in op.jobs]
     header: dict[str, Any] = {"jobs": [given for given, _ in made], "notify": op.notify}
     if op.capacity is not None:
@@ -34,6 +42,40 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
         if reply[0] != b"limits":
             return _result(op, reply, too_long, header["terms"])
         work.limits.keep(reply[1], reply[2])
+
+
+def _alike(work: Work, op: Enqueue, jobs: AlikeJobs) -> tuple[bytes | str | int, ...] | None:
+    """The arguments of scripts/enqueue_alike.lua, where it can do."""
+    job = jobs.first
+    if op.capacity is not None or op.notify == "always" or job.run_at is not None or job.delay_s:
+        return None
+    if (force := work.limits.in_force(op.limits)) is not None:
+        terms = force.terms(job.tenant, job.queue)
+        most = terms.payload_bytes
+        if terms.waiting is not None and (op.warns or terms.when_full != "warn"):
+            return None
+        if most is not None and any(len(bytes(payload)) > most for payload in jobs.payloads):
+            return None
+    ids = jobs.ids.texts() if isinstance(jobs.ids, JobIds) else [one.hex for one in jobs.ids]
+    if job.correlation_id == "" or (len(ids) > 1 and len(set(ids)) < len(ids)):
+        return None
+    try:
+        payloads = [str(payload, "utf-8") for payload in jobs.payloads]
+    except UnicodeDecodeError:  # said of the very job by `new_job`
+        return None
+    return (
+        *(work.instant(), work.limits.version, int(op.notify != "never")),
+        *(job.tenant, job.queue, job.type, job.band, job.rank),
+        *(job.correlation_id or "", "" if job.parent_id is None else job.parent_id.hex, shared_body(job)),
+        *map(own_body, payloads, ids),
+    )
+
+
+def _created(jobs: AlikeJobs, first: int) -> tuple[Receipt, ...]:
+    if len(jobs) == 1:
+        return (Receipt(disposition="created", id=jobs.first.id, seq=Seq(first)),)
+    made = Lazy(len(jobs), lambda at: Receipt(disposition="created", id=jobs.ids[at], seq=Seq(first + at)))
+    return cast("tuple[Receipt, ...]", made)
 
 
 def terms_of(

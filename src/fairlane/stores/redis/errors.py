@@ -33,16 +33,23 @@ class Moved(Again):
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def unreachable(error: BaseException) -> StoreUnavailable:
     """No connection could be made: nothing was sent."""
-    code = getattr(error, "status_code", "") or ""
-    known = next((advice for name, advice in _ADVICE.items() if name in (code, one_line(error).split(" ")[0])), None)
-    if known is not None or isinstance(error, their.AuthenticationError):
-        return StoreUnavailable(STORE, f"{one_line(error)}; {known or 'check user and password'}", UNUSABLE)
+    if (advice := _ADVICE.get(_code(error))) is not None:
+        return StoreUnavailable(STORE, f"{one_line(error)}; {advice}", UNUSABLE)
     return StoreUnavailable(STORE, one_line(error))
+
+
+def _code(error: BaseException) -> str:
+    """The server's own code. Before release 8, redis-py keeps it out of the errors that it has classes for."""
+    if isinstance(error, their.NoPermissionError):
+        return "NOPERM"
+    if isinstance(error, their.AuthenticationError):
+        return "NOAUTH" if "required" in str(error) else "WRONGPASS"
+    return str(getattr(error, "status_code", None) or one_line(error).partition(" ")[0])
 
 
 def translated(error: Exception) -> StoreError | Lost | Again:
@@ -54,7 +61,7 @@ def translated(error: Exception) -> StoreError | Lost | Again:
         error, their.BusyLoadingError | their.AuthenticationError | their.AuthorizationError
     ):
         return Lost(text)
-    code = getattr(error, "status_code", None) or text.partition(" ")[0]
+    code = _code(error)
     if code in _NOTHING_DONE or isinstance(error, their.BusyLoadingError | their.ReadOnlyError):
         return Again(text)
     if any(f" -{name} " in text for name in _NOTHING_DONE):  # Redis 6.2 wraps what a command of a script is answered

@@ -70,8 +70,7 @@ def skip_numbers(work: Work, facts: dict[str, str]) -> Steps[None]:
         return
     work.do("HSET", "meta", "run_id", run_id)
     if known is not None or seq is not None:
-        last = int(seq or 0)
-        work.do("HSET", "meta", "seq", last + SKIPPED, "skipped_from", last, "skipped_to", last + SKIPPED)
+        work.do("HSET", "meta", "seq", int(seq or 0) + SKIPPED)
     yield from work.commit()
 
 

@@ -86,10 +86,12 @@ class RedisListener:
 
     def _hears(self, conn: Connection, within_s: float) -> bool:
         """Whether a message comes, asleep until then."""
-        woken = _is_spoken_to(conn, within_s)
-        while _is_spoken_to(conn, 0.0):
+        if not _is_spoken_to(conn, within_s):
+            return False
+        self._read(conn)
+        while conn.can_read(timeout=0):
             self._read(conn)
-        return woken
+        return True
 
     def _read(self, conn: Connection) -> bytes:
         kind: bytes = conn.read_response()[0]

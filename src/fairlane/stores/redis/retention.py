@@ -82,10 +82,11 @@ def drop_results(work: Work, op: DropResults) -> Steps[ResultsDropped]:
         "seq": -1 if op.seq is None else op.seq,
         "limit": max(op.limit, 0),
     }
-    dropped, examined, at, seq = yield Script("results", (work.instant(), pack(call)))
+    dropped, examined, at, seq, left_at = yield Script("results", (work.instant(), pack(call)))
     return ResultsDropped(
         dropped=dropped,
         at=op.at if at is None else from_us(int(at)),
         seq=op.seq if seq is None else int(seq),
         more=examined >= max(op.limit, 0),
+        left_at=None if left_at is None else from_us(int(left_at)),
     )

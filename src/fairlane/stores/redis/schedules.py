@@ -179,7 +179,7 @@ def _put(work: Work, jobs: Sequence[JobSpec]) -> Generator[Script, Any, list[Job
         twin = next((own[key] for key in keys if key in own), None)
         if seq is not None:
             [kept] = yield from work.read(("GET", f"job:{seq.decode()}"))
-            ids.append(JobId(UUID(hex=read_body(kept).id)))
+            ids.append(JobId(read_body(kept).id))
             continue
         if twin is not None:
             ids.append(twin)

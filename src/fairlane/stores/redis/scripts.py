@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from hashlib import sha1
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -18,11 +18,28 @@ class LuaScript(NamedTuple):
 
 @cache
 def script(name: str) -> LuaScript:
-    folder = resources.files("fairlane.stores.redis") / "scripts"
-    parts = [(folder / f"{part}.lua").read_text("utf-8") for part in ("prelude", *_PARTS.get(name, ()), name)]
-    text = "\n".join(parts)
+    parts = () if name in _ALONE else (_read("prelude"), *map(_part, _PARTS.get(name, ())))
+    text = "\n".join((*parts, _read(name)))
     return LuaScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
+
+def _read(name: str) -> str:
+    return (Path(__file__).with_name("scripts") / f"{name}.lua").read_text("utf-8")
+
+
+def _part(name: str) -> str:
+    """A part in a function of its own, which returns what others use of it.
+
+    Every function that a script makes looks for each local it uses among all those in use so far. All parts of a Turn
+    side by side took 64 µs before its first line.
+    """
+    text = _read(name)
+    given = text.rpartition("\nreturn ")[2]
+    return f"local {given.rstrip()} = (function()\n{text}end)()"
+
+
+_ALONE = {"enqueue_alike"}
+"""Without the prelude."""
 
 _PARTS = {
     "commit": ("waits", "attempts", "nodes"),

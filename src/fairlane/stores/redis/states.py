@@ -1,7 +1,7 @@
 """What is kept of a job, as scripts write it and handlers read it: its body, its state, its attempts.
 
-`job:<seq>`    one array, `KeptBody`, written once. Scripts read its first eleven elements and never the others.
-`state:<seq>`  one table, `JobState`; none while the job is where its enqueue has put it.
+`job:<seq>`    one array, `KeptBody`, written once. Scripts read its first ten elements and seldom the others.
+`state:<seq>`  one array, `JobState`; none while the job is where its enqueue has put it.
 `facts:<seq>`  a hash with what most jobs have not; its documents are `KeptAttempt`, `KeptError`, `KeptLetter`,
                `KeptStep`, `KeptWait`.
 
@@ -35,16 +35,15 @@ class KeptBody(Struct, frozen=True, array_like=True):
     enqueued: int
     due: int
     place: Place
-    id: str
+    lease_us: int | None
+    """How long a started lease lasts: twice the timeout."""
+    dedup: str | None
+    """The field of its dedup key; of a node `node:<workflow>:<n>`."""
     tenant: str
     queue: str
     type: str
     band: int
     rank: int
-    lease_us: int | None
-    """How long a started lease lasts: twice the timeout."""
-    dedup: str | None
-    """The field of its dedup key; of a node `node:<workflow>:<n>`."""
     priority: int
     max_attempts: int
     payload_version: int
@@ -59,10 +58,15 @@ class KeptBody(Struct, frozen=True, array_like=True):
     headers: dict[str, str] | None
     retry: str | None
     payload: str
+    id: UUID
+    seq: int
 
 
-class JobState(Struct, frozen=True, kw_only=True):
-    """Where a job is and all it carries; `None` where that does not apply there."""
+class JobState(Struct, frozen=True, kw_only=True, array_like=True):
+    """Where a job is and all it carries; `None` where that does not apply there.
+
+    `packed_state` in the prelude writes it; behind these a leased one has what scripts alone read.
+    """
 
     place: Place
     due: int
@@ -72,20 +76,19 @@ class JobState(Struct, frozen=True, kw_only=True):
     suspect: bool | None = None
     aged: int | None = None
     put_off: bool | None = None
-    worker: str | None = None
-    claim: int | None = None
-    nth: int | None = None
-    lane: str | None = None
-    leased: int | None = None
-    started: int | None = None
-    deadline: int | None = None
-    alone: bool | None = None
-    cancel: bool | None = None
-    rated: list[str] | None = None
     waits: str | None = None
     """Scheduled, and waits for a signal of these names."""
+    worker: str | None = None
+    leased: int | None = None
+    deadline: int | None = None
+    cancel: bool | None = None
     finished: int | None = None
     outcome: AttemptOutcome | None = None
+    started: int | None = None
+    claim: int | None = None
+    lane: str | None = None
+    alone: bool | None = None
+    rated: list[str] | None = None
 
     @property
     def status(self) -> Status:
@@ -187,16 +190,11 @@ def node_field(workflow: UUID, n: int) -> str:
 
 
 def new_job(spec: JobSpec, *, payload: str | None = None, node: str | None = None) -> tuple[dict[str, Any], bytes]:
-    """What `create` in the prelude takes: what it has to look at, and the body from the id on."""
+    """What `create` in the prelude takes: what it has to look at, and the body behind its first three elements."""
     own_id = spec.id.hex
     dedup = node
     if spec.dedup_key is not None:
         dedup = joined(spec.tenant, joined(spec.type, spec.dedup_key))
-    parent = None if spec.parent_id is None else spec.parent_id.hex
-    lease_us = None
-    if spec.timeout_s is not None:
-        span_us(spec.timeout_s)  # refuses what is no number
-        lease_us = int(min(round(spec.timeout_s * 2_000_000.0), LATEST_US))
     given: dict[str, Any] = {
         "id": own_id,
         "tenant": spec.tenant,
@@ -215,39 +213,47 @@ def new_job(spec: JobSpec, *, payload: str | None = None, node: str | None = Non
         given["dedup"] = dedup
     if spec.correlation_id is not None:
         given["correlation"] = spec.correlation_id
-    if parent is not None:
-        given["parent"] = parent
-    body = _encode(
-        (
-            own_id,
-            spec.tenant,
-            spec.queue,
-            spec.type,
-            spec.band,
-            spec.rank,
-            lease_us,
-            dedup,
-            spec.priority,
-            spec.max_attempts,
-            spec.payload_version,
-            spec.timeout_s,
-            spec.category,
-            spec.idempotency_key,
-            spec.dedup_key,
-            spec.correlation_id,
-            parent,
-            spec.created_by,
-            spec.refs or None,
-            spec.headers or None,
-            None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
-            text_of(spec.payload, "the payload of job", spec.id) if payload is None else payload,
-        )
+    if spec.parent_id is not None:
+        given["parent"] = spec.parent_id.hex
+    if payload is None:
+        payload = text_of(spec.payload, "the payload of job", spec.id)
+    return given, shared_body(spec, dedup) + own_body(payload, own_id)
+
+
+def shared_body(spec: JobSpec, dedup: str | None = None) -> bytes:
+    """The part of a body that jobs of different ids and payloads may share, behind its first three elements."""
+    lease_us = None
+    if spec.timeout_s is not None:
+        span_us(spec.timeout_s)  # refuses what is no number
+        lease_us = int(min(round(spec.timeout_s * 2_000_000.0), LATEST_US))
+    shared = (
+        lease_us,
+        dedup,
+        spec.tenant,
+        spec.queue,
+        spec.type,
+        spec.band,
+        spec.rank,
+        spec.priority,
+        spec.max_attempts,
+        spec.payload_version,
+        spec.timeout_s,
+        spec.category,
+        spec.idempotency_key,
+        spec.dedup_key,
+        spec.correlation_id,
+        None if spec.parent_id is None else spec.parent_id.hex,
+        spec.created_by,
+        spec.refs or None,
+        spec.headers or None,
+        None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
     )
-    return given, body[_REST:]
+    return _encode(shared)[3:]  # without the header of an array of 20
 
 
-_REST = 3
-"""Bytes before the first of 22 elements."""
+def own_body(payload: str, own_id: str) -> bytes:
+    """The part behind it; its number follows."""
+    return _encode((payload, own_id))[1:]
 
 
 def text_of(raw: msgspec.Raw, what: str, whose: JobId | object) -> str:

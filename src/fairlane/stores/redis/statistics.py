@@ -162,19 +162,21 @@ def _queues(work: Work, op: GetStats, counts: dict[str, int]) -> Generator[Scrip
 def _oldest_due(work: Work, queue: str, tenant: str | None) -> Generator[Script, Any, int | None]:
     """The earliest due time among the ready: the least of the heads of all lines, rank by rank."""
     [bands] = yield from work.read(("ZRANGE", f"bands:{queue}", 0, -1), watch=False)
-    lines: list[tuple[str, int, str]] = []
+    oldest: list[int] = []
     for band in (one.decode() for one in bands):
-        names = [tenant]
-        if tenant is None:
-            [found] = yield from work.read(("ZRANGE", f"tenants:{band}:{queue}", 0, -1), watch=False)
-            names = [one.decode() for one in found]
-        lines += [(queue, int(band), name) for name in names if name is not None]
-    oldest: int | None = None
-    for first in range(0, len(lines), _AT_ONCE):
-        due = yield Script("oldest", (pack(lines[first : first + _AT_ONCE]),))
-        if due is not None:
-            oldest = int(due) if oldest is None else min(oldest, int(due))
-    return oldest
+        names, last = [tenant or ""], "-"
+        while names:
+            if tenant is None:
+                page = ("ZRANGEBYLEX", f"tenants:{band}:{queue}", last, "+", "LIMIT", 0, _AT_ONCE)
+                [found] = yield from work.read(page, watch=False)
+                names = [one.decode() for one in found]
+            if names:
+                due = yield Script("oldest", (pack([(queue, int(band), name) for name in names]),))
+                oldest += [] if due is None else [int(due)]
+                last = f"({names[-1]}"
+            if tenant is not None:
+                break
+    return min(oldest, default=None)
 
 
 def _letters(work: Work, op: GetStats, cap: int) -> Generator[Script, Any, dict[str, int]]:

@@ -18,6 +18,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
 from fairlane.errors import ConfigError, InvalidOption, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
+from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.redis import (  # noqa: F401 - their handlers are registered as they are imported
     alerts,
     audit,
@@ -37,7 +38,7 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
     turn,
     workers,
 )
-from fairlane.stores.redis.connection import AsyncConnection, Connection, ConnectionKeeper, RedisConnector, ask
+from fairlane.stores.redis.connection import AsyncConnection, Connection, RedisConnector, aask, ask
 from fairlane.stores.redis.errors import SILENCES, STORE, Moved, translated
 from fairlane.stores.redis.jobs import acts, pages, records, why  # noqa: F401
 from fairlane.stores.redis.limits import KeptLimits
@@ -79,7 +80,7 @@ class RedisStore:
             raise ConfigError(f"key_prefix = {key_prefix!r}: expected 1 to 64 letters, digits or _ . : -")
         self._tag = f"{{{key_prefix}}}"
         self._connector = RedisConnector(url, connect_timeout_s=connect_timeout_s, answer_within_s=answer_within_s)
-        self._connections = ConnectionKeeper(self._connector, max_connections, wait_s)
+        self._connections = ConnectionPool(self._connector, max_connections, wait_s)
         self._limits = KeptLimits()
         self._checked: WeakSet[Connection | AsyncConnection] = WeakSet()
         """Connections to a server that may have jobs, and gives numbers that it has not given."""
@@ -94,7 +95,7 @@ class RedisStore:
                 retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
                 if isinstance(error, Moved):
-                    self._connections.move_to(error.host, error.port)
+                    self._connector.move_to(error.host, error.port)
                 self._connections.forget_idle()
             time.sleep(pause_s)
 
@@ -108,7 +109,7 @@ class RedisStore:
                 retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
                 if isinstance(error, Moved):
-                    self._connections.move_to(error.host, error.port)
+                    self._connector.move_to(error.host, error.port)
                 await self._connections.aforget_idle()
             await asyncio.sleep(pause_s)
 
@@ -122,7 +123,8 @@ class RedisStore:
         self._connections.close()
 
     async def aclose(self) -> None:
-        await self._connections.aclose()
+        self._connections.close()
+        await asyncio.sleep(0)  # transports of this loop end when it goes on: it may be closed after this
 
     def _refuse(self, op: Op[Any], on: object | None) -> None:
         if on is not None:
@@ -222,9 +224,8 @@ class RedisStore:
 
 
 def _send(conn: Connection, *command: bytes | str | int, optional: bool = False) -> Any:
-    conn.send_packed_command(conn.pack_command(*command), check_health=False)
     try:
-        return conn.read_response()
+        return ask(conn, *command)
     except their.ResponseError:
         if not optional:
             raise
@@ -233,7 +234,7 @@ def _send(conn: Connection, *command: bytes | str | int, optional: bool = False)
 
 async def _asend(conn: AsyncConnection, *command: bytes | str | int, optional: bool = False) -> Any:
     try:
-        return await ask(conn, *command)
+        return await aask(conn, *command)
     except their.ResponseError:
         if not optional:
             raise

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import Raw
 
 from fairlane.core.ids import JobId, Seq
@@ -31,11 +32,11 @@ from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, 
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.redis.errors import STORE
-from fairlane.stores.redis.states import read_body, read_state, text_of, worker_id
+from fairlane.stores.redis.states import JobState, KeptBody, text_of, worker_id
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
-AGED_LOOK = 10_000
-"""Ready jobs that one Age looks at."""
+AGED_LOOK = 2_000
+"""Lines and ready jobs that one Age looks at; the next one goes on there."""
 
 # The leases of one claim share most of their instants.
 instant = lru_cache(maxsize=1024)(from_us)
@@ -56,7 +57,7 @@ def turn(work: Work, op: Turn) -> Steps[TurnResult]:
         "reclaim": op.reclaim_limit,
     }
     if op.outcomes:
-        call["outcomes"] = [_outcome(outcome, results) for outcome in op.outcomes]
+        call["outcomes"] = _outcomes(op.outcomes, results)
     if op.starts:
         call["starts"] = [start_of(start) for start in op.starts]
     if op.wants:
@@ -72,12 +73,23 @@ def turn(work: Work, op: Turn) -> Steps[TurnResult]:
         work.limits.keep(reply[1], reply[2])
 
 
+def _outcomes(outcomes: Sequence[Outcome], results: list[bytes]) -> list[Any]:
+    """As `settle` in scripts/attempts.lua takes them."""
+    return [
+        [outcome.seq for outcome in outcomes],
+        [outcome.attempt for outcome in outcomes],
+        [None if outcome.ran_s is None else span_us(outcome.ran_s) for outcome in outcomes],
+        [span_us(outcome.ended_ago_s) if outcome.ended_ago_s else 0 for outcome in outcomes],
+        {
+            place: _outcome(outcome, results)
+            for place, outcome in enumerate(outcomes, 1)
+            if type(outcome) is not Completed or outcome.result is not None
+        },
+    ]
+
+
 def _outcome(outcome: Outcome, results: list[bytes]) -> dict[str, Any]:
-    sent: dict[str, Any] = {"kind": outcome.__struct_config__.tag, "seq": outcome.seq, "attempt": outcome.attempt}
-    if outcome.ran_s is not None:
-        sent["ran"] = span_us(outcome.ran_s)
-    if outcome.ended_ago_s:
-        sent["ago"] = span_us(outcome.ended_ago_s)
+    sent: dict[str, Any] = {"kind": outcome.__struct_config__.tag}
     if isinstance(outcome, Completed):
         if outcome.result is not None:
             results.append(text_of(outcome.result, "the result of job", outcome.seq).encode())
@@ -152,7 +164,7 @@ def _result(reply: list[Any]) -> TurnResult:
     ) = reply  # fmt: skip
     return TurnResult(
         now=instant(int(now)),
-        leases=tuple(_lease(*given[place : place + 3]) for place in range(0, len(given), 3)),
+        leases=tuple([_lease(*found) for found in _read_leases(given)]),
         refused=tuple(Refusal(seq=Seq(seq), attempt=attempt) for seq, attempt in (*stale, *unstarted)),
         cancels=tuple(cancels),
         registered=registered == 1,
@@ -177,16 +189,18 @@ def _mark(mark: Sequence[Any]) -> Mark:
     )
 
 
-def _lease(seq: int, kept: bytes, state_kept: bytes) -> Lease:
-    body, state = read_body(kept), read_state(state_kept)
+_read_leases = msgspec.msgpack.Decoder(list[tuple[KeptBody, JobState]]).decode
+
+
+def _lease(body: KeptBody, state: JobState) -> Lease:
     assert state.leased is not None
     assert state.deadline is not None
     band, rank = body.band, body.rank
     if state.aged is not None:
         band, rank = (band, state.aged) if rank else (state.aged, rank)
     return Lease(
-        Seq(seq),
-        JobId(UUID(hex=body.id)),
+        Seq(body.seq),
+        JobId(body.id),
         state.attempt,
         state.attempts,
         state.crashes,

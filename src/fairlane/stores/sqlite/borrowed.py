@@ -69,7 +69,7 @@ def _driver_of(on: object, library: Library) -> Iterator[Driver]:
     connection = _raw(on)
     theirs = _library_of(connection)
     if theirs is None:
-        ours = "an apsw.Connection" if library == "apsw" else "a sqlite3.Connection, or SQLAlchemy over one,"
+        ours = "an apsw.Connection" if library == "apsw" else "a sqlite3.Connection, or SQLAlchemy or Django over one,"
         raise UnsupportedConnection(on, f"{ours} to its own file")
     if theirs != library:
         raise SqliteLibraryMismatch(theirs, library)

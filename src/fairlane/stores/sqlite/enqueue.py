@@ -52,17 +52,17 @@ values (?, ?, ?, 0, ?, 0, 0, 0, 0)
 
 @change
 def enqueue(tx: Transaction, op: Enqueue) -> EnqueueResult:
-    depth = count_depth(tx, op.capacity)
-    if depth is not None and op.capacity is not None and depth + len(op.jobs) > op.capacity:
+    depth, jobs = count_depth(tx, op.capacity), tuple(op.jobs)
+    if depth is not None and op.capacity is not None and depth + len(jobs) > op.capacity:
         return EnqueueResult(full=True, depth=depth)
     applicable = applicable_limits(tx, op.limits)
-    if tx.has_refusals and (refusing := refusing_pause(tx, op.jobs)) is not None:
+    if tx.has_refusals and (refusing := refusing_pause(tx, jobs)) is not None:
         return EnqueueResult(paused=refusing, depth=depth)
     if applicable is None:
-        result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in op.jobs), depth=depth)
+        result = EnqueueResult(receipts=tuple(put(tx, spec) for spec in jobs), depth=depth)
     else:
-        result = _put_within(tx, Quotas(tx, applicable, warns=op.warns), op.jobs, depth)
-    created = {spec.queue for spec, receipt in zip(op.jobs, result.receipts, strict=False) if _is_new(receipt)}
+        result = _put_within(tx, Quotas(tx, applicable, warns=op.warns), jobs, depth)
+    created = {spec.queue for spec, receipt in zip(jobs, result.receipts, strict=False) if _is_new(receipt)}
     if created:
         tx.wakes.extend(addresses_to_wake(tx, op.notify, created))
     return result

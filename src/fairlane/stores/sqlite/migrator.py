@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.resources import files
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fairlane.errors import OldWorkersAlive
@@ -12,7 +12,7 @@ from fairlane.stores.sqlite.driver import Driver
 
 T = TypeVar("T")
 
-MIGRATIONS = Migrations.in_folder(files("fairlane.stores.sqlite") / "migrations")
+MIGRATIONS = Migrations.in_folder(Path(__file__).with_name("migrations"))
 
 _STATE = """
 select coalesce(max(value) filter (where name = 'schema_version'), 0),

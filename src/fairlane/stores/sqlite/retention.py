@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.core.ops import DropResults, ForgetOld, Forgotten, Purge, Purged, ResultsDropped, Retain, Retained
 from fairlane.stores.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.credentials import forget_ended
+from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.limits.in_force import forget_read
 from fairlane.stores.sqlite.signals import forget_signals
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
@@ -76,20 +77,20 @@ def retain(tx: Transaction, op: Retain) -> Retained:
         tx.db.execute(_KEYS, (listed,))
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
-        _remove_nodes(tx, listed)
+        remove_nodes(tx.db, listed)
     if op.stats_before is not None:
         tx.db.execute(_OLD_FIGURES, (to_us(op.stats_before),))
     return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to))
 
 
-def _remove_nodes(tx: Transaction, listed: str) -> None:
+def remove_nodes(db: Driver, listed: str) -> None:
     """Remove the nodes of these jobs, and workflows with the last of theirs."""
     gone = "delete from fairlane_node where seq in (select value from json_each(?)) returning workflow"
-    workflows = {workflow for (workflow,) in tx.db.execute(gone, (listed,))}
-    for (seq,) in tx.db.execute(_EMPTY_WORKFLOWS, (as_list(sorted(workflows)),)) if workflows else ():
+    workflows = {workflow for (workflow,) in db.execute(gone, (listed,))}
+    for (seq,) in db.execute(_EMPTY_WORKFLOWS, (as_list(sorted(workflows)),)) if workflows else ():
         for table in ("gate", "tally"):
-            tx.db.execute(f"delete from fairlane_{table} where workflow = ?", (seq,))  # noqa: S608
-        tx.db.execute("delete from fairlane_workflow where seq = ?", (seq,))
+            db.execute(f"delete from fairlane_{table} where workflow = ?", (seq,))  # noqa: S608
+        db.execute("delete from fairlane_workflow where seq = ?", (seq,))
 
 
 @change
@@ -120,7 +121,7 @@ def forget(tx: Transaction, op: ForgetOld) -> Forgotten:
 
 _EXAMINED = f"""
 select d.seq, d.finished_at,
-  d.status = 'completed' and d.result is not null and j.type = ? and not {_IS_WANTED.format(seq="d.seq")}
+  iif(d.status = 'completed' and d.result is not null and j.type = ?, not {_IS_WANTED.format(seq="d.seq")}, null)
 from fairlane_done d join fairlane_job j on j.seq = d.seq
 where d.status <> 'dead' and d.finished_at >= ? and (d.finished_at, d.seq) > (?, ?) and d.finished_at < ?
 order by d.finished_at, d.seq limit ?
@@ -135,8 +136,9 @@ def drop_results(tx: Transaction, op: DropResults) -> ResultsDropped:
     seqs = as_list([seq for seq, _, is_old in rows if is_old])
     tx.db.execute("update fairlane_done set result = null where seq in (select value from json_each(?))", (seqs,))
     return ResultsDropped(
-        dropped=sum(is_old for _, _, is_old in rows),
+        dropped=sum(is_old == 1 for _, _, is_old in rows),
         at=maybe_from_us(rows[-1][1]) if rows else op.at,
         seq=rows[-1][0] if rows else op.seq,
         more=len(rows) >= limit,
+        left_at=maybe_from_us(next((finished for _, finished, is_old in rows if is_old == 0), None)),
     )

@@ -8,11 +8,13 @@ from typing import Annotated, Any, get_args
 
 from fastapi import Query
 from msgspec import Raw
+from starlette.responses import RedirectResponse, Response
 
 from fairlane.api.fields import Cursor, RowId, next_cursor, seq_at
 from fairlane.api.routes.jobs import whole_job
 from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, DeadLetterVerb
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter
+from fairlane.client.admin.short_ids import NUMBER
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import DeadLetterFilter
 from fairlane.core.tracebacks import parts_of
@@ -27,6 +29,7 @@ pages = Pages("dead_letters", "/failures", title="Failures", key="f")
 Words = Annotated[str, Query(alias="q", max_length=2000)]
 UNREVIEWED = "status:pending_review"
 PAGE_SIZE = 50
+MOST_GROUPS = 50
 FIELDS = (*DeadLetterFilters.__annotations__, "tenant")
 DONE_TO_MANY: dict[DeadLetterVerb, str] = {
     "acknowledge": "acknowledged",
@@ -56,10 +59,11 @@ async def show_failures(page: CurrentPage, q: Words = UNREVIEWED) -> Values:
     asked = read_search(page, q)
     groups: Any = ()
     if asked.problem is None:
-        groups = await page.app.dead_letters.agroups(where=asked.where, tenant=asked.tenant)
+        groups = await page.app.dead_letters.agroups(where=asked.where, tenant=asked.tenant, limit=MOST_GROUPS)
     return {
         "search": asked,
         "groups": groups,
+        "is_cut": len(groups) == MOST_GROUPS,
         "is_unfiltered": asked.words == (UNREVIEWED,),
         "statuses": DEAD_LETTER_STATUSES,
         "fields": FIELDS,
@@ -67,8 +71,10 @@ async def show_failures(page: CurrentPage, q: Words = UNREVIEWED) -> Values:
 
 
 @pages.page("/letters", DeadLetterAdmin.alist, "dead_letters.html")
-async def show_dead_letters(page: CurrentPage, q: Words = UNREVIEWED, cursor: Cursor = None) -> Values:
-    """List dead letters, newest first."""
+async def show_dead_letters(page: CurrentPage, q: Words = UNREVIEWED, cursor: Cursor = None) -> Values | Response:
+    """List dead letters, newest first; the number of one leads to it."""
+    if NUMBER.fullmatch(q.strip()):
+        return RedirectResponse(page.url("show_dead_letter", id=q.strip()), 303)
     asked = read_search(page, q)
     found = None
     if asked.problem is None:
@@ -135,7 +141,7 @@ async def confirm_dead_letters(
     }
 
 
-@pages.act("/many", DeadLetterAdmin.aact_on_many, done="{n} dead letters {verb}.")
+@pages.act("/many", DeadLetterAdmin.aact_on_many, done="{n} dead letter{s} {verb}.")
 async def act_on_dead_letters(page: CurrentPage, form: Form) -> Done:
     verb: Any = form.one_of("act", get_args(DeadLetterVerb))
     asked = read_search(page, form.text("q") or "")

@@ -9,17 +9,20 @@ from uuid import UUID
 from fastapi import Query
 from msgspec import Struct
 from msgspec.structs import replace
+from starlette.responses import RedirectResponse, Response
 
 from fairlane.api.fields import Cursor, next_cursor, seq_at
 from fairlane.api.problems import Problem
 from fairlane.api.routes.jobs import shown_steps, whole_job
 from fairlane.client.admin.filters import JobFilters, job_filter
 from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
+from fairlane.client.admin.short_ids import is_short_id
 from fairlane.client.rights import Right
 from fairlane.core.job import FINAL, STATUSES, Attempt, Job, Status
 from fairlane.core.ops import MAX_PAGE, JobDetail, JobFilter, JobPage
 from fairlane.core.tracebacks import parts_of
-from fairlane.errors import JobNotFound
+from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER
+from fairlane.errors import InvalidOption, JobNotFound, NotFound
 from fairlane.web.form import Form
 from fairlane.web.page import CurrentPage, Done, Page, Pages, Values
 from fairlane.web.search import Search, search
@@ -46,9 +49,17 @@ DONE_TO_MANY: dict[JobVerb, str] = {
 
 
 @pages.page("", JobAdmin.alist, "jobs.html")
-async def show_jobs(page: CurrentPage, q: Annotated[str, Query(max_length=2000)] = "", cursor: Cursor = None) -> Values:
-    """Search jobs, newest first."""
+async def show_jobs(
+    page: CurrentPage, q: Annotated[str, Query(max_length=2000)] = "", cursor: Cursor = None
+) -> Values | Response:
+    """Search jobs, newest first; the number or id of one leads to it."""
     asked = read_search(page, q)
+    if is_short_id(q.strip()):
+        try:
+            meant = await page.app.jobs.aid_of(q.strip(), tenant=page.tenant)
+            return RedirectResponse(page.url("show_job", id=meant), 303)
+        except (InvalidOption, NotFound) as error:
+            asked = Search(text=q, tenant=page.tenant, problem=str(error))
     found: JobPage | JobSearch | None = None
     if asked.asks_for_contents:
         found = await _look_into(page, asked, PAGE_SIZE, cursor)
@@ -131,7 +142,7 @@ def _meant(where: JobFilter, verb: JobVerb) -> JobFilter:
     return replace(where, statuses=allowed or where.statuses)
 
 
-@pages.act("/many", JobAdmin.aact_on_many, done="{n} jobs {verb}.")
+@pages.act("/many", JobAdmin.aact_on_many, done="{n} job{s} {verb}.")
 async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
     verb: Any = form.one_of("act", get_args(JobVerb))
     asked = read_search(page, form.text("q") or "")
@@ -158,18 +169,29 @@ async def show_job(page: CurrentPage, id: UUID) -> Values:
     if detail is None:
         raise JobNotFound(id)
     job = detail.job
+    children = await page.app.jobs.alist(parent=id, tenant=page.tenant)
     needed = Right.MANAGE if job.status == "dead" else Right.CONTENTS
     return {
         "job": job,
         "detail": detail,
+        "workflow": _workflow_of(job),
+        "node": job.headers.get(NODE_HEADER),
         "attempts": [(attempt, parts_of(attempt.traceback or "")) for attempt in reversed(detail.attempts)],
         "whole": await whole_job(page.app, job),
         "steps": await shown_steps(page.app, detail),
         "shows_contents": page.may(needed),
         "reasons": () if job.status in FINAL else (await page.app.jobs.awhy(id, tenant=page.tenant)).reasons,
-        "children": (await page.app.jobs.alist(parent=id, tenant=page.tenant)).jobs,
+        "children": children.jobs,
+        "has_more_children": children.next is not None,
         "timeline": tuple(_timeline(detail, page.now)),
     }
+
+
+def _workflow_of(job: Job) -> UUID | None:
+    try:
+        return UUID(job.headers[WORKFLOW_HEADER])
+    except (KeyError, ValueError):
+        return None
 
 
 class Step(Struct, frozen=True, kw_only=True):

@@ -8,19 +8,24 @@ from datetime import timedelta
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlane.client.admin.queues import QueueState
 from fairlane.client.admin.statistics import Series, StatisticsAdmin
 from fairlane.client.rights import Right
+from fairlane.core.breaker import BreakerRecord
 from fairlane.core.histogram import percentile_s
-from fairlane.core.ops import Workers
-from fairlane.web.page import CurrentPage, Pages, Values
+from fairlane.core.ops import Alerts, Workers
+from fairlane.web.formats import in_words
+from fairlane.web.page import CurrentPage, Page, Pages, Values
 from fairlane.web.pages.queues import lanes_of, unserved
 from fairlane.web.pages.statistics import charts_of, read_series
 from fairlane.web.time_range import RANGES, ChosenRange, time_range
 
 pages = Pages("overview", "/", title="Overview", key="o")
 
+SPAN = {"range", "since"}
+"""Parameters that choose a span; without them, and with figures of the last minutes only, these fill the charts."""
 LATELY = 5
 """Minutes that the current rates are taken from; the last of them is not over."""
 
@@ -48,24 +53,32 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
     app, tenant = page.app, page.tenant
     ranges = [range] if range.name == "1h" else [range, time_range(page.now, "1h")]
     # At once: on a server with several connections the page waits for the longest alone.
-    queues, letters, read = await gather(
+    queues, letters, read, of_house = await gather(
         app.queues.alist(tenant=tenant, rough=True),
         app.dead_letters.acounts(tenant=tenant, rough=True),
         gather(*(read_series(page, one) for one in ranges)),
+        _of_house(page),
     )
-    series, of_hour = read[0], read[-1]
+    shown, series, of_hour = range, read[0], read[-1]
+    young = time_range(page.now, "15m")
+    if page.request.query_params.keys().isdisjoint(SPAN) and series.rows and series.rows[0].minute >= young.since:
+        shown, series = young, replace(series, since=young.since, until=young.until)
     workers, warnings = None, list[Concern]()
-    if tenant is None:
-        workers, breakers, alerts = await gather(app.workers.alist(), app.breakers.alist(), app.alerts.alist())
+    if of_house is not None:
+        workers, breakers, alerts = of_house
         warnings = [
             *_warnings_of_queues(queues, workers),
             *(
-                Concern(level="bad", text=f"Breaker {one.name} is {one.state.replace('_', ' ')}", page="show_breakers")
+                Concern(level="bad", text=f"Breaker {one.name} is {in_words(one.state)}", page="show_breakers")
                 for one in breakers
                 if one.state != "closed"
             ),
             *(
-                Concern(level="warn", text=f"Alert {one.rule} {one.about}".rstrip(), page="show_alerts")
+                Concern(
+                    level="warn",
+                    text=f"Alert: {in_words(one.rule)}{one.about and f', {one.about}'}",
+                    page="show_alerts",
+                )
                 for one in alerts.alerts
                 if one.state == "firing"
             ),
@@ -84,12 +97,21 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
         "warnings": sorted(warnings, key=lambda concern: concern.level),
         "workers": workers and sum(worker.expires_at > workers.now for worker in workers.workers),
         "lanes": [] if workers is None else lanes_of(workers),
-        "range": range,
+        "range": shown,
         "ranges": RANGES,
         "charts": charts_of(series),
         "is_new": not queues and not of_hour.rows and not any(letters.values()),
         "may_manage": page.may(Right.MANAGE),
     }
+
+
+async def _of_house(page: Page) -> tuple[Workers, tuple[BreakerRecord, ...], Alerts] | None:
+    """What no tenant has of its own: workers, breakers and alerts."""
+    if page.tenant is not None:
+        return None
+    app = page.app
+    workers, breakers, alerts = await gather(app.workers.alist(), app.breakers.alist(), app.alerts.alist())
+    return workers, breakers, alerts
 
 
 def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[Concern]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from asyncio import gather
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -45,27 +47,26 @@ async def show_charts(
     by: GroupedBy = "",
     queue: Name | Annotated[str, Query(max_length=0)] | None = None,
     type: Name | Annotated[str, Query(max_length=0)] | None = None,
+    with_figures: Annotated[Literal["yes"] | None, Query(alias="figures")] = None,
 ) -> Values:
     filters = {"queue": queue or None, "type": type or None}
-    figures: list[NameFigures] = []
-    if by:
-        series, figures = await gather(read_series(page, range, **filters), read_figures(page, range, by, **filters))
-    else:
-        series = await read_series(page, range, **filters)
-    charts = charts_of(series)
+    figures = await read_figures(page, range, by, **filters) if by else []
     if by and figures:
-        named = await read_named(page, range, by, figures, **filters)
-        charts = (
+        series, named = await read_named(page, range, by, figures, **filters)
+        charts: tuple[object, ...] = (
             counts_by_name(named, series, f"Completed, {each_step(series)}"),
             spans_by_name(named, series, "wait", "Waiting time, 95 % wait less"),
             spans_by_name(named, series, "run", "Running time, 95 % run less"),
         )
+    else:
+        charts = charts_of(await read_series(page, range, **filters))
     return {
         "range": range,
         "ranges": RANGES,
         "by": by,
         "filters": filters,
         "charts": charts,
+        "figures_too": with_figures is not None,
         "figures": figures[:MOST_ROWS],
         "more": max(len(figures) - MOST_ROWS, 0),
     }
@@ -99,18 +100,28 @@ async def read_figures(
 
 async def read_named(
     page: Page, range: TimeRange, by: StatsBy, figures: Sequence[NameFigures], **filters: str | None
-) -> dict[str, Series]:
-    """The series of the names with most attempts: in one read where all names fit into it, else one by one."""
+) -> tuple[Series, dict[str, Series]]:
+    """How many jobs completed in each step, and the series of the names with most attempts.
+
+    All in one read where every name fits into it, else one for each.
+    """
     of = page.app.statistics
     asked: dict[str, Any] = {"since": range.since, "until": range.until, "step_s": range.step_s, **filters}
     names = [one.name for one in figures[:MOST_LINES]]
     steps = range.span_s // range.step_s + 2
-    if len(figures) * steps <= ROWS_A_READ:
-        whole = await of.aseries(by=by, tenant=page.tenant, **asked)
-        rows = {name: tuple(row for row in whole.rows if getattr(row, by) == name) for name in names}
-        return {name: replace(whole, rows=rows[name]) for name in names}
-    each = [of.aseries(**{"tenant": page.tenant, **asked, by: name}) for name in names]
-    return dict(zip(names, await gather(*each), strict=True))
+    if len(figures) * steps > ROWS_A_READ:
+        each = [of.aseries(**{"tenant": page.tenant, **asked, by: name}) for name in names]
+        whole, *found = await gather(read_series(page, range, **filters), *each)
+        return whole, dict(zip(names, found, strict=True))
+    whole = await of.aseries(by=by, tenant=page.tenant, **asked)
+    completed = Counter[datetime]()
+    rows: dict[str, list[StatRow]] = {name: [] for name in names}
+    for row in whole.rows:
+        completed[row.minute] += row.completed
+        if (name := getattr(row, by)) in rows:
+            rows[name].append(row)
+    sums = tuple(StatRow(minute=at, type="", queue="", tenant="", completed=n) for at, n in completed.items())
+    return replace(whole, rows=sums), {name: replace(whole, rows=tuple(rows[name])) for name in names}
 
 
 def charts_of(series: Series) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
@@ -12,7 +13,7 @@ from msgspec import Struct
 from fairlane.api.fields import TenantName
 from fairlane.client.admin.tenants import TenantAdmin
 from fairlane.core.limits import LimitKey, LimitsInForce
-from fairlane.core.ops import TENANT_COUNT_CAP, TenantRecord
+from fairlane.core.ops import TENANT_COUNT_CAP, StatRow, TenantRecord
 from fairlane.web.form import Form
 from fairlane.web.page import CurrentPage, Page, Pages, Values
 from fairlane.web.pages.limits import read_limits
@@ -23,7 +24,7 @@ pages = Pages("tenants", "/tenants", title="Tenants", key="t")
 
 MOST_SHARES = 15
 """The busiest tenants, whose shares are compared."""
-PAGE_SIZE = 50
+PAGE_SIZE = 25
 MOST_QUEUES = 10
 BELOW = 0.8
 """A tenant that has jobs ready and used less than this part of its share waits for others."""
@@ -53,13 +54,16 @@ async def show_tenants(
     page: CurrentPage, range: ChosenRange, after: Annotated[TenantName | None, Query()] = None
 ) -> Values:
     """Show how the busiest tenants share slot time, and tenants by name."""
+    shares, rest = list[Share](), 0
     if page.tenant is None:
-        found = await page.app.tenants.alist(after=after or "", limit=PAGE_SIZE)
+        found, limits, used = await gather(
+            page.app.tenants.alist(after=after or "", limit=PAGE_SIZE), _limits(page), _used(page, range)
+        )
         records, following = found.tenants, found.next
+        shares, rest = await _shares(page, used, records, limits)
     else:
-        records, following = (await page.app.tenants.aget(page.tenant),), None
-    limits = await _limits(page)
-    shares, rest = ([], 0) if page.tenant is not None else await _shares(page, range, records, limits)
+        limits, record = await gather(_limits(page), page.app.tenants.aget(page.tenant))
+        records, following = (record,), None
     return {
         "tenants": [TenantRow(record=record, state=_state(record, limits, page.now)) for record in records],
         "shares": shares,
@@ -77,7 +81,7 @@ async def show_tenant(page: CurrentPage, range: ChosenRange, name: Annotated[Ten
     """Show one tenant, also one that has never had a job."""
     record = await page.app.tenants.aget(name)
     limits = await _limits(page)
-    shares, _ = ([], 0) if page.is_bound else await _shares(page, range, (record,), limits)
+    shares, _ = ([], 0) if page.is_bound else await _shares(page, await _used(page, range), (record,), limits)
     waiting = (await page.app.jobs.alist(tenant=name, status="pending", limit=1)).jobs
     return {
         "tenant": record,
@@ -118,17 +122,20 @@ async def resume_tenant(page: CurrentPage, form: Form) -> str:
     return page.url("show_tenant", name=name)
 
 
+async def _used(page: Page, range: TimeRange) -> list[StatRow]:
+    """What each tenant used in a span, the busiest first."""
+    found = await page.app.statistics.aseries(since=range.since, until=range.until, step_s=range.span_s, by="tenant")
+    return sorted((row for row in found.rows if row.run_us), key=lambda row: (-row.run_us, row.tenant))
+
+
 async def _shares(
-    page: Page, range: TimeRange, known: Sequence[TenantRecord], limits: LimitsInForce
+    page: Page, used: Sequence[StatRow], known: Sequence[TenantRecord], limits: LimitsInForce
 ) -> tuple[list[Share], int]:
     """The shares of the busiest tenants, the largest first, and how many tenants there were besides."""
     records = {record.name: record for record in known}
-    found = await page.app.statistics.aseries(since=range.since, until=range.until, step_s=range.span_s, by="tenant")
-    used = sorted((row for row in found.rows if row.run_us), key=lambda row: (-row.run_us, row.tenant))
     busiest = [figures_of(row.tenant, row) for row in used[:MOST_SHARES]]
-    for one in busiest:
-        if one.name not in records:
-            records[one.name] = await page.app.tenants.aget(one.name)
+    unknown = [one.name for one in busiest if one.name not in records]
+    records |= zip(unknown, await gather(*map(page.app.tenants.aget, unknown)), strict=True)
     whole = sum(one.row.run_us for one in busiest)
     weights = sum(records[one.name].weight for one in busiest)
     shares = []

@@ -1,68 +1,67 @@
 // Charts that answer the pointer: the figures of the step under it, and a span by dragging across.
-// Without scripts each step has a title.
+// The figures of all steps are an attribute of the chart; without scripts its page shows them as a table.
 let from = null;
 
 export function watchCharts() {
-  document.addEventListener("pointerover", (event) => {
-    const hit = event.target.closest?.(".chart .hit");
-    if (!hit) return;
-    show(hit);
-    if (from && hit.closest("svg") === from.closest("svg")) mark(from, hit);
-  });
-  document.addEventListener("pointerout", (event) => {
-    const chart = event.target.closest?.(".chart");
-    if (chart && !event.relatedTarget?.closest?.(".chart .hit")) hide(chart);
-  });
+  document.addEventListener("pointermove", point);
+  document.documentElement.addEventListener("pointerleave", () => document.querySelectorAll(".chart").forEach(hide));
   document.addEventListener("pointerdown", (event) => {
-    from = event.target.closest?.("[data-zoom] .hit") ?? null;
+    from = event.target.closest?.("[data-zoom]") ? stepUnder(event) : null;
     if (from) event.preventDefault(); // No text is selected on the way.
+    point(event);
   });
   document.addEventListener("pointerup", (event) => {
-    const to = event.target.closest?.(".hit");
-    if (from && to && to !== from && to.closest("svg") === from.closest("svg")) zoom(from, to);
-    for (const hit of document.querySelectorAll(".hit.chosen")) hit.classList.remove("chosen");
+    const to = from && stepUnder(event);
+    if (to?.chart === from?.chart && to && to.step !== from.step) zoom(to, ...[from.step, to.step].sort((a, b) => a - b));
     from = null;
   });
 }
 
-function between(one, other) {
-  const hits = [...one.closest("svg").querySelectorAll(".hit")];
-  const [first, last] = [hits.indexOf(one), hits.indexOf(other)].sort((a, b) => a - b);
-  return hits.slice(first, last + 1);
+function point(event) {
+  const to = stepUnder(event);
+  for (const tip of document.querySelectorAll(".chart .tip")) if (tip.parentElement !== to?.chart) hide(tip.parentElement);
+  if (to) show(to, from?.chart === to.chart ? from.step : to.step);
 }
 
-function mark(one, other) {
-  for (const hit of one.closest("svg").querySelectorAll(".hit.chosen")) hit.classList.remove("chosen");
-  for (const hit of between(one, other)) hit.classList.add("chosen");
+function stepUnder(event) {
+  const chart = event.target.closest?.(".chart");
+  const svg = chart?.querySelector("svg[data-tips]");
+  if (!svg) return null;
+  const box = svg.getBoundingClientRect();
+  if (event.clientX < box.left || event.clientX > box.right || event.clientY < box.top || event.clientY > box.bottom) return null;
+  const tips = svg.dataset.tips.split("|");
+  const step = Math.floor((tips.length * (event.clientX - box.left)) / box.width);
+  return { chart, svg, box, tips, step: Math.min(step, tips.length - 1) };
 }
 
-function zoom(one, other) {
-  const chosen = between(one, other);
-  const end = new Date(chosen.at(-1).dataset.at).getTime() + 1000 * Number(one.closest("svg").dataset.step);
-  const address = new URL(location.href);
-  address.searchParams.delete("range");
-  address.searchParams.set("since", chosen[0].dataset.at);
-  address.searchParams.set("until", new Date(end).toISOString());
-  location.assign(address);
-}
-
-function show(hit) {
-  const chart = hit.closest(".chart");
-  hide(chart);
-  hit.classList.add("here");
-  const title = hit.querySelector("title");
-  if (title) hit.dataset.text = title.textContent;
-  title?.remove(); // One tip is enough.
-  const tip = Object.assign(document.createElement("div"), { className: "tip", textContent: hit.dataset.text });
-  chart.append(tip);
-  const box = chart.getBoundingClientRect();
-  const spot = hit.getBoundingClientRect();
-  const left = spot.left - box.left + spot.width / 2 - tip.offsetWidth / 2;
-  tip.style.left = `${Math.min(Math.max(left, 4), box.width - tip.offsetWidth - 4)}px`;
-  tip.style.top = `${spot.top - box.top - tip.offsetHeight - 6}px`;
+function show({ chart, svg, box, tips, step }, begin) {
+  const [when, ...values] = tips[step].split(";");
+  const names = [...chart.querySelectorAll(".legend .name")].map((name) => name.textContent);
+  const text = [when, ...values.map((value, index) => `${names[index]}  ${value}`)].join("\n");
+  const tip = chart.querySelector(".tip") ?? chart.appendChild(Object.assign(document.createElement("div"), { className: "tip" }));
+  if (tip.textContent !== text) tip.textContent = text;
+  const mark = svg.querySelector(".mark") ?? svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "rect"));
+  const width = 1000 / tips.length;
+  mark.setAttribute("class", begin === step ? "mark" : "mark chosen");
+  mark.setAttribute("x", width * Math.min(begin, step));
+  mark.setAttribute("width", width * (Math.abs(begin - step) + 1));
+  mark.setAttribute("height", 100);
+  const frame = chart.getBoundingClientRect();
+  const left = box.left - frame.left + (box.width * (step + 0.5)) / tips.length - tip.offsetWidth / 2;
+  tip.style.left = `${Math.min(Math.max(left, 4), frame.width - tip.offsetWidth - 4)}px`;
+  tip.style.top = `${box.top - frame.top - tip.offsetHeight - 6}px`;
 }
 
 function hide(chart) {
   chart.querySelector(".tip")?.remove();
-  chart.querySelector(".hit.here")?.classList.remove("here");
+  chart.querySelector(".mark")?.remove();
+}
+
+function zoom({ svg }, first, last) {
+  const at = (step) => new Date(Date.parse(svg.dataset.from) + 1000 * svg.dataset.step * step).toISOString();
+  const address = new URL(location.href);
+  address.searchParams.delete("range");
+  address.searchParams.set("since", at(first));
+  address.searchParams.set("until", at(last + 1));
+  location.assign(address);
 }

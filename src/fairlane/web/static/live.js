@@ -36,8 +36,9 @@ export function goLive() {
     source = null;
     clearTimeout(timer.id);
     timer = 0;
+    if (!isShown) return; // Nothing to show, and nothing to measure: the next page is drawn the sooner.
     show();
-    if (!isOn || !isShown) return;
+    if (!isOn) return;
     source = new EventSource(`${address}?${KINDS.map((kind) => `kind=${kind}`).join("&")}`);
     for (const kind of KINDS) source.addEventListener(kind, () => readIn(restMs));
     source.addEventListener("open", () => { document.body.dataset.stream = "open"; });

@@ -29,10 +29,26 @@ function offerTheme() {
   });
 }
 
+function showWhereWeAre() {
+  // On a phone the navigation is a strip, and this page may be beyond its end.
+  const strip = document.querySelector("nav");
+  const here = strip?.querySelector("[aria-current]");
+  if (!here) return;
+  const show = () => { strip.scrollLeft = here.offsetLeft - (strip.clientWidth - here.offsetWidth) / 2; };
+  show();
+  addEventListener("resize", show);
+}
+
+function begin() {
+  showWhereWeAre();
+  offerTheme();
+  listenToKeys();
+  watchCharts();
+  countSelected();
+  suggestTenants();
+  goLive();
+}
+
 forgetWhatWasDone();
-offerTheme();
-listenToKeys();
-watchCharts();
-countSelected();
-suggestTenants();
-goLive();
+// In the frame after the first: what they ask about the page's layout does not hold up its drawing.
+requestAnimationFrame(() => requestAnimationFrame(begin));

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fairlane.alerts import AlertDuty
+from fairlane.alerts.duty import EVERY_S
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
 from fairlane.core.clock import is_within
@@ -60,6 +61,8 @@ WATCHED_S = 1.0
 """Seconds between flushes of events while somebody watches the stream."""
 IDLE_LOOKS = 20
 """Steps for workflows that a worker without ended jobs leaves out."""
+REVIEW_S = 3600.0
+"""Seconds between looks at results that were left because their workflow went on."""
 NOTHING_HELD_S = 30.0
 """Seconds between steps for held jobs while no limit holds any."""
 
@@ -72,6 +75,33 @@ class DutyRow(NamedTuple):
     one_worker: bool = False
     """One of all workers at a time takes the duty and finishes it; the others skip it. Only spares the store: every
     step is safe to repeat."""
+    idle_s: float = 0.0
+    """Seconds between steps of an idle worker; 0: no others than `every_s`."""
+
+
+class IdlePace:
+    """Leaves out steps of a worker where no job runs, and none ended and no wake-up came since its last step.
+
+    Not where wake-ups may not arrive, and not while the store does not answer.
+    """
+
+    def __init__(self, state: WorkerState, idle_s: float) -> None:
+        self._state, self._idle_s = state, idle_s
+        self._seen, self._stepped_s = -1, 0.0
+
+    def leaves_out(self) -> bool:
+        state = self._state
+        return (
+            state.activity() == self._seen
+            and state.monotonic() - self._stepped_s < self._idle_s
+            and state.is_woken_reliably
+            and not state.outage.is_on
+            and not state.busy()  # a busy worker is not woken
+        )
+
+    def stepped(self, seen: int) -> None:
+        """A step has succeeded that began when the worker's activity was `seen`."""
+        self._seen, self._stepped_s = seen, self._state.monotonic()
 
 
 class TableDuty:
@@ -80,6 +110,7 @@ class TableDuty:
     def __init__(self, row: DutyRow, state: WorkerState) -> None:
         self.name, self._row, self.state = row.name, row, state
         self.store = state.app.runtime.access
+        self._pace = IdlePace(state, row.idle_s)
         self.cursor = ""
         """Where the last step stopped."""
         self.reached: datetime | None = None
@@ -88,20 +119,28 @@ class TableDuty:
         """How many rows the next step removes, where steps are bounded by time."""
         self.examined: dict[str, tuple[datetime | None, int | None]] = {}
         """The same for the results of each task."""
+        self.left: dict[str, datetime] = {}
+        """When the first finished of those results that other nodes of a workflow might need still."""
+        self.reviewed_s = float("-inf")
         self.seen: int | None = None
         """The worker's count of jobs at the last step."""
         self._has_more = False
 
     async def run_once(self, now: datetime) -> StepReport:
+        seen = self.state.activity()
+        if self._row.idle_s and not self._has_more and self._pace.leaves_out():
+            return StepReport(next_s=self._row.every_s)
         if self._row.one_worker and not self._has_more:
             taken = await self.store.arun(TakeDuty(name=self.name, every_s=self._row.every_s))
             if not taken.taken:
+                self._pace.stepped(seen)
                 return StepReport(next_s=self._row.every_s)
             # By the store's clock: a machine whose clock is ahead must not remove what is still young.
             now = taken.now
         self._has_more = False  # if this step fails, any worker may take the duty again
         report = await self.step(now)
         self._has_more = report.next_s == 0
+        self._pace.stepped(seen)
         return report
 
     async def step(self, now: datetime) -> StepReport:
@@ -255,7 +294,12 @@ async def drop_results(duty: TableDuty, now: datetime) -> StepReport:
         before = now - timedelta(seconds=expires_s)
         answer = await duty.store.arun(DropResults(type=name, finished_before=before, at=at, seq=seq, limit=BATCH))
         duty.examined[name] = answer.at, answer.seq
+        if answer.left_at is not None:
+            duty.left.setdefault(name, answer.left_at)
         done, more = done + answer.dropped, more or answer.more
+    if duty.left and not more and duty.state.monotonic() - duty.reviewed_s >= REVIEW_S:
+        duty.examined |= {name: (left_at, None) for name, left_at in duty.left.items()}
+        duty.left, duty.reviewed_s = {}, duty.state.monotonic()
     return StepReport(done=done, next_s=0 if more else every_s)
 
 
@@ -296,9 +340,9 @@ TABLE = {
     row.name: row
     for row in (
         DutyRow("due_jobs", 5.0, promote, PROMOTE_LIMIT),
-        DutyRow("lost_jobs", 10.0, reclaim, RECLAIM_LIMIT),
+        DutyRow("lost_jobs", 10.0, reclaim, RECLAIM_LIMIT, idle_s=20.0),
         DutyRow("held_jobs", 1.0, unhold, BATCH),
-        DutyRow("signals", 2.0, deliver),
+        DutyRow("signals", 2.0, deliver, idle_s=20.0),
         DutyRow("workflows", 1.0, advance, RELEASE_LIMIT),
         DutyRow("aging", 60.0, age),
         DutyRow("weights", 3.0, read_weights),
@@ -306,10 +350,10 @@ TABLE = {
         DutyRow("exceptions", 3.0, report_exceptions),
         DutyRow("retention", 600.0, retain, one_worker=True),
         DutyRow("results", 60.0, drop_results),
-        DutyRow("tenants", 20.0, add_tenants, one_worker=True),
-        DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True),
+        DutyRow("tenants", 20.0, add_tenants, one_worker=True, idle_s=60.0),
+        DutyRow("enqueued_jobs", 30.0, count_enqueued, ENQUEUED_JOBS, one_worker=True, idle_s=60.0),
         DutyRow("old_events", 600.0, remove_old, BATCH, one_worker=True),
-        DutyRow("audit", 20.0, seal_audit, AUDIT_RECORDS, one_worker=True),
+        DutyRow("audit", 20.0, seal_audit, AUDIT_RECORDS, one_worker=True, idle_s=60.0),
     )
 }
 
@@ -320,10 +364,16 @@ class AlertCheck:
     name = "alerts"
 
     def __init__(self, state: WorkerState) -> None:
-        self._duty = AlertDuty(state.app)
+        self._duty, self._state = AlertDuty(state.app), state
+        self._pace = IdlePace(state, 60.0)
 
     async def run_once(self, now: datetime) -> StepReport:
-        return StepReport(next_s=await self._duty.step())
+        if self._pace.leaves_out():
+            return StepReport(next_s=EVERY_S)
+        seen = self._state.activity()
+        next_s = await self._duty.step()
+        self._pace.stepped(seen)
+        return StepReport(next_s=next_s)
 
 
 class Duties:

@@ -134,7 +134,7 @@ class Ticker:
         return Tick(
             wake_address=engine.wakeups.address,
             running=sum(lane.running for lane in engine.state.lanes),
-            held=sum(len(lane.held) for lane in engine.state.lanes),
+            held=sum(len(lane.held) + lane.gathered for lane in engine.state.lanes),
             abandoned=engine.threads.abandoned if engine.threads is not None else 0,
             answered_ago_s=now_s - engine.turns.answered_s,
             stepped_ago_s=now_s - engine.turns.stepped_s,
@@ -211,7 +211,7 @@ class WorkerMain:
         setup, link, loop = self._setup, self._link, asyncio.get_running_loop()
         self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
         config, state = engine.state.config, engine.state
-        link.board.reserve(sum(lane.slots for lane in config.lanes))
+        link.board.reserve(state.board_lines)
         state.on_child_crash = lambda lease: link.send(ChildCrash(kind=JobKind(lease.type, lease.tenant)))
         self._receive(setup.suspects)
         loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
@@ -221,7 +221,7 @@ class WorkerMain:
                 store=store_address(app),
                 queues=known_queues(app, tuple(queue for lane in config.lanes for queue in lane.queues)),
                 types=tuple(sorted(state.tasks)),
-                slots=sum(lane.slots for lane in config.lanes),
+                slots=state.board_lines,
                 poll_s=state.poll_s,
                 introduction=introduction(app, config),
                 files=loaded_files() if setup.reports_files else (),

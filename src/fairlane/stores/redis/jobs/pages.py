@@ -109,7 +109,7 @@ def _matches(kept: KeptJob, where: JobFilter) -> bool:
 
 def given_or_own_id(kept: KeptJob, given: str | None) -> str:
     """A job without the value shows its own id there."""
-    return str(UUID(hex=kept.body.id)) if given is None else given
+    return str(kept.body.id) if given is None else given
 
 
 def own_id(text: str) -> UUID | None:

@@ -91,7 +91,7 @@ def job_of(kept: KeptJob) -> Job:
     body, state = kept.body, kept.state
     error = read_error(kept.facts[b"error"]) if b"error" in kept.facts else None
     result = kept.facts.get(b"result")
-    own_id = UUID(hex=body.id)
+    own_id = body.id
     return Job(
         seq=kept.seq,
         id=JobId(own_id),

@@ -2,7 +2,6 @@
 
 local MAX_CRASHES = 3
 local freed = {} -- jobs whose leases have ended
-local gave_back = false -- leased jobs are ready again
 
 ------------------------------------------------------------------------------------------------------------------------
 -- Rates: how many claims were counted against a key, by the instant of their claim
@@ -139,22 +138,22 @@ local function take_back(job, cause, now, crash)
   if not place then
     record(job, ended)
     move(job, waiting_state('ready', state.due, counters))
-    gave_back = true
+    anew.ready = true
   else
     if place == 'dead' then open_dead_letter(job, failure, ended.ended) end
     finish(job, place, ended.ended, counters, ended)
   end
-  return {job.seq, job.id, state.attempt, state.worker, cause, place or 'ready', job.type, job.tenant}
+  return {job.seq, id_of(job), state.attempt, state.worker, cause, place or 'ready', job.type, job.tenant}
 end
 
-local function is_repeat(job, worker, outcome)
+local function is_repeat(job, worker, attempt, outcome)
   if outcome.kind == 'snoozed' and not outcome.recorded then return true end
   if not job then return false end
   local recorded, state = RECORDED_AS[outcome.kind], job.state
-  if state.place == 'completed' and state.attempt == outcome.attempt then
+  if state.place == 'completed' and state.attempt == attempt then
     return state.worker == worker and state.outcome == recorded
   end
-  local kept = call('HGET', facts_key(job), 'attempt:' .. outcome.attempt)
+  local kept = call('HGET', facts_key(job), 'attempt:' .. attempt)
   if not kept then return false end
   kept = unpacked(kept)
   return kept.worker == worker and kept.outcome == recorded
@@ -166,11 +165,8 @@ local function die(job, ended, counters, failure)
 end
 
 -- One outcome of an attempt whose lease is the worker's own.
-local function settle_one(job, outcome, now)
+local function settle_one(job, outcome, started, ended_at, now)
   local state, kind = job.state, outcome.kind
-  local ended_at = outcome.ago and now - outcome.ago or now
-  local started = state.started
-  if not started and outcome.ran then started = ended_at - outcome.ran end
   if kind == 'crashed' then
     take_back(job, 'worker_gone', now, {started = started, ended = ended_at})
     return
@@ -212,7 +208,7 @@ local function settle_one(job, outcome, now)
     if not unrecorded then record(job, ended) end
     if kind == 'released' then
       move(job, waiting_state('ready', state.due, counters))
-      gave_back = true
+      anew.ready = true
     else
       local place = kind == 'retried' and 'failed' or 'scheduled'
       local later = waiting_state(place, math.min(now + outcome.delay, LATEST_US), counters)
@@ -222,22 +218,46 @@ local function settle_one(job, outcome, now)
   end
 end
 
--- End attempts whose lease is still the worker's; returns the others, except repeats of recorded ones.
-local function settle(worker, outcomes, now)
-  local seqs, refused = {}, {}
-  for place, outcome in ipairs(outcomes) do seqs[place] = outcome.seq end
-  local found = read_jobs(seqs)
-  local leaseless = {}
-  for place, outcome in ipairs(outcomes) do
-    local job = found[place]
-    if is_leased_to(job, worker, outcome.attempt) then
-      settle_one(job, outcome, now)
+local PLAIN = {kind = 'completed'}
+
+-- End attempts whose lease is still the worker's; returns the others, except repeats of recorded ones. `given` has a
+-- list of each: numbers, attempts, how long they ran (if that is known), how long ago they ended; then by place those
+-- that are no completions without a result. `counted`: somebody may wait for the room that their leases leave.
+local function settle(worker, given, now, counted)
+  local seqs, attempts, ran, ago, others = given[1], given[2], given[3], given[4], given[5]
+  local texts, done, rest, left, refused, shared = {}, {}, {}, {}, {}, {}
+  for place = 1, #seqs do texts[place] = text_of(seqs[place]) end
+  for place, kept in ipairs(read_in_lots(STATE, texts)) do
+    local seq = seqs[place]
+    local queue, tenant, task
+    if kept and not (others[place] or jobs[seq] or done[seq]) then
+      queue, tenant, task = complete(texts[place], worker, attempts[place], kept, ran[place], now - ago[place], shared)
+    end
+    if not queue then
+      rest[#rest + 1], left[#left + 1] = place, seq
     else
-      leaseless[#leaseless + 1] = {job, outcome}
+      done[seq] = true
+      if counted then drop_lease({queue = queue, tenant = tenant, type = task}) end
+    end
+  end
+  if #rest == 0 then return refused end
+  write_jobs()
+  local found, leaseless = read_jobs(left), {}
+  for number, place in ipairs(rest) do
+    local job = found[number]
+    if is_leased_to(job, worker, attempts[place]) then
+      local ended_at, started = now - ago[place], job.state.started
+      if not started and ran[place] then started = ended_at - ran[place] end
+      settle_one(job, others[place] or PLAIN, started, ended_at, now)
+    else
+      leaseless[#leaseless + 1] = {job, place}
     end
   end
   for _, pair in ipairs(leaseless) do
-    if not is_repeat(pair[1], worker, pair[2]) then refused[#refused + 1] = {pair[2].seq, pair[2].attempt} end
+    local place = pair[2]
+    if not is_repeat(pair[1], worker, attempts[place], others[place] or PLAIN) then
+      refused[#refused + 1] = {seqs[place], attempts[place]}
+    end
   end
   return refused
 end
@@ -279,6 +299,7 @@ end
 
 -- Take back up to `most` leases of a worker, by seq; whether it has none left.
 local function take_back_from(worker, most, now, reclaimed)
+  write_jobs() -- it may have completed some in this very Turn
   local held = numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1))
   table.sort(held)
   for place, job in ipairs(read_jobs(held)) do
@@ -299,18 +320,19 @@ local function reclaim_lapsed(limit, now, reclaimed)
   end
 end
 
+local function next_due() return tonumber(call('ZRANGE', SCHEDULED, 0, 0, 'WITHSCORES')[2] or '') end
+
+-- Make up to `limit` jobs ready that are due; answers how many, and when the next one is.
 local function promote_due(limit, now)
-  if limit <= 0 then return 0 end
-  local due = numbers(call('ZRANGEBYSCORE', P .. 'scheduled', '-inf', now, 'LIMIT', 0, limit))
+  local first = next_due()
+  if limit <= 0 or not first or first > now then return 0, first end
+  local due = numbers(call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT', 0, limit))
   for _, job in ipairs(read_jobs(due)) do
     move(job, waiting_state('ready', job.state.due, job.state, job.state.put_off))
   end
   write_jobs()
-  return #due
+  return #due, next_due()
 end
 
--- When the next scheduled job is due, as text.
-local function next_due()
-  local first = call('ZRANGE', P .. 'scheduled', 0, 0)[1]
-  return first and whole(read_job(tonumber(first)).state.due) or false
-end
+return freed, rate_key, rate_used, rate_use, rate_free_at, give_back, waiting_state, is_leased_to, number, take_back, settle, start,
+  forget_worker, numbers, take_back_from, reclaim_lapsed, promote_due, next_due

@@ -1,7 +1,10 @@
 -- Chooses ready jobs, fair over tenants, leaving out what is paused or has no room, and leases them.
 
 local ENDLESS = 2 ^ 52
-local MOST_EXAMINED = 20000 -- tenants that one Want looks for
+local MOST_PASSED = 1000 -- tenants without room that one Want passes over, half of what is left in each band
+local LEAST_PASSED = 50 -- but at least these
+local PASSED = P .. 'passed' -- by band and queue, where there were more: {last tenant, passed since all were, free at}
+local GO_ON_US = 50000 -- when to look at those
 
 ------------------------------------------------------------------------------------------------------------------------
 -- Limits. `given.at`: by key, what code and people allow together; -1: no limit. `given.named`: by type, its named keys.
@@ -122,7 +125,7 @@ local function new_room(given, now)
   end
 
   function room.claim(row)
-    for _, bounds in ipairs({of_line(row.queue, row.tenant), of_task(row.type)}) do
+    for _, bounds in ipairs({of_line(row.line.queue, row.line.tenant), of_task(row.type)}) do
       for _, bound in ipairs(bounds) do
         room.left[bound.name] = room.left[bound.name] - 1
         if bound.rate then
@@ -205,12 +208,12 @@ local function new_line(queue, band, tenant)
   }
 end
 
+-- What its line says of a job.
 local function row_of(line, member)
   local rank, due, seq = struct.unpack('>I2I8I8', member)
-  return {
-    rank = rank, due = due, seq = seq, put_off = member:sub(19, 19) == '1', type = member:sub(20), queue = line.queue,
-    band = line.band, tenant = line.tenant,
-  }
+  local row = {rank = rank, due = due, seq = seq, type = member:sub(20, -2), line = line, member = member}
+  if member:byte(19) == 49 then row.put_off = true end
+  return row
 end
 
 local function read_on(line, want, page)
@@ -248,27 +251,30 @@ local function take(line, want, is_wanted, count, page, after)
   return found
 end
 
--- Lists of tenants with ready jobs behind the cursor, then of those up to it.
-local function tenant_lists(queue, band, cursor, count, eligible)
+-- Lists of tenants with ready jobs behind the cursor, then of those up to it, until `most` of them were not eligible; the
+-- second answer tells where that was, if there are more, and how many were not.
+local function tenant_lists(queue, band, cursor, count, eligible, most)
   local key, last, wrapped, done = tenants_key(queue, band), cursor, false, false
-  local examined = 0
-  return function()
+  local passed, stopped = 0, nil
+  local function next_list()
     while not done do
       local to = wrapped and '[' .. cursor or '+'
       local from = last == '' and '-' or '(' .. last
       local names = call('ZRANGEBYLEX', key, from, to, 'LIMIT', 0, count)
       if #names > 0 then last = names[#names] end
-      examined = examined + #names
       if #names < count then
         if wrapped or cursor == '' then done = true end
         last, wrapped = '', true
       end
-      if examined > MOST_EXAMINED then done = true end
       local served = eligible(names)
+      passed = passed + #names - #served
+      if passed >= most and not done then done, stopped = true, #names > 0 and names[#names] or '' end
       if #served > 0 then return served end
+      count = math.max(count, math.min(2 * count, LEAST_PASSED)) -- many without room are passed in few commands
     end
     return nil
   end
+  return next_list, function() return stopped, passed end
 end
 
 ------------------------------------------------------------------------------------------------------------------------
@@ -292,10 +298,12 @@ local function filter_of(want, paused, room)
   end
 end
 
-local function choose(want, paused, room, marks)
+local function choose(want, paused, room, marks, stops)
   local chosen, lines, order = {}, {}, {}
   local is_wanted = filter_of(want, paused, room)
+  local passes = room or next(paused.tenant)
   local discovered
+  local most_passed = MOST_PASSED
 
   local function left() return want.limit - #chosen end
 
@@ -343,7 +351,11 @@ local function choose(want, paused, room, marks)
   -- Serve the tenants of a band in turn.
   local function discover(queue, band)
     local full = #chosen + math.min(left(), room and room.in_queue(queue) or ENDLESS)
-    local lists = tenant_lists(queue, band, want.cursor or '', left(), eligible_in(queue))
+    local place = band .. ':' .. queue
+    local kept = passes and call('HGET', PASSED, place)
+    local reached = kept and unpacked(kept) or {want.cursor or '', 0, false}
+    local most = math.max(math.floor(most_passed / 2), LEAST_PASSED)
+    local lists, stopped = tenant_lists(queue, band, reached[1], left(), eligible_in(queue), most)
     local list = lists() or {}
     local page = math.ceil(left() / math.max(#list, 1))
     local each, first_round, served = 1, true, {}
@@ -364,6 +376,14 @@ local function choose(want, paused, room, marks)
       list, first_round = served, false
       -- One tenant left: all its turns at once.
       each = #served == 1 and full - #chosen or 1
+    end
+    local at, passed = stopped()
+    if at and #chosen < full then
+      -- The next one goes on there, and this one with the next band: those behind it are not to wait for all of these.
+      passed, most_passed = passed + reached[2], most_passed - most
+      stops[#stops + 1] = {place, at, passed < call('ZCARD', tenants_key(queue, band)) and passed or 0, reached[3]}
+    elseif kept then
+      call('HDEL', PASSED, place)
     end
   end
 
@@ -391,29 +411,62 @@ local function choose(want, paused, room, marks)
   return chosen, discovered
 end
 
--- Lease what one Want gets, numbered from `nth` on.
-local function claim(op, want, nth, paused, room, marks, now)
-  local chosen, discovered = choose(want, paused, room, marks)
-  local seqs = {}
-  for place, row in ipairs(chosen) do seqs[place] = row.seq end
-  local claimed = read_jobs(seqs)
-  if #chosen > 0 and op.is_new then
+-- Keep where Wants have stopped; answers when to claim again: soon, or if all were passed over, when the first is free.
+local function keep_stops(stops, free_at, now)
+  local soonest = free_at
+  for _, stop in ipairs(stops) do
+    local place, tenant, passed, before = unpack(stop)
+    local first = math.min(before or LATEST_US, free_at or LATEST_US)
+    call('HSET', PASSED, place, pack({tenant, passed, passed > 0 and first or false}))
+    soonest = math.min(soonest or LATEST_US, passed > 0 and now + GO_ON_US or first)
+  end
+  return soonest and soonest < LATEST_US and soonest or nil
+end
+
+local PLAIN = '\165ready\192\192' -- how a body goes on behind its times: ready at once, without a timeout or dedup key
+
+-- A lease as the worker reads it: body and state, which are msgpack as they are kept.
+local function as_given(body, packed) return '\146' .. body .. packed end
+
+-- Lease what one Want gets, numbered from `nth` on; `given` gets each.
+local function claim(op, want, nth, paused, room, marks, stops, now, given)
+  local chosen, discovered = choose(want, paused, room, marks, stops)
+  if #chosen == 0 then return chosen, discovered end
+  if op.is_new then
     -- Before the leases: a Turn that fails half-way and is sent again finds them.
     call('HSET', P .. 'worker:' .. op.worker, 'claim', op.claim_no)
   end
-  for place, job in ipairs(claimed) do
-    local was, starts = job.state, place <= want.start
-    local span = starts and (job.timeout or want.lease) or want.start_by
-    move(job, {
-      place = 'leased', due = was.due, attempt = number(was.attempt) + 1, attempts = was.attempts,
-      crashes = was.crashes, suspect = was.suspect, aged = was.aged, worker = op.worker, claim = op.claim_no,
-      nth = nth + place, lane = want.lane, leased = now, started = starts and now or nil,
-      deadline = math.min(now + span, LATEST_US), rated = chosen[place].rated,
-    })
+  local worker, claim_no, lane, texts, shared = op.worker, op.claim_no, want.lane, {}, {}
+  for place = 1, #chosen do texts[place] = text_of(chosen[place].seq) end
+  local bodies, states = read_in_lots(JOB, texts), read_in_lots(STATE, texts)
+  for place, row in ipairs(chosen) do
+    local seq, text, body, kept = row.seq, texts[place], bodies[place], states[place]
+    local timeout, dedup, _
+    if kept or row.due < 2 ^ 32 or body:sub(22, 29) ~= PLAIN then -- from then on both times take nine bytes
+      _, _, _, _, timeout, dedup = unpack_limit(body, 5, #BODY_HEADER)
+    end
+    local started = place <= want.start and now or nil
+    local deadline = math.min(now + (started and (timeout or want.lease) or want.start_by), LATEST_US)
+    local packed
+    if not kept then
+      jobs[seq] = nil
+      packed = lease(row, text, dedup, worker, claim_no, nth + place, lane, now, started, deadline, shared)
+    else
+      local _, was = job_from_state(seq, text, kept)
+      local job = job_from(seq, text, body, was)
+      job.line, job.member, jobs[seq] = row.line, row.member, job
+      move(job, {
+        place = 'leased', due = was.due, attempt = was.attempt + 1, attempts = was.attempts, crashes = was.crashes,
+        suspect = was.suspect, aged = was.aged, worker = worker, claim = claim_no, nth = nth + place, lane = lane,
+        leased = now, started = started, deadline = deadline, rated = row.rated,
+      })
+      packed = packed_state(job, job.state)
+    end
+    given[#given + 1] = as_given(body, packed)
   end
   write_jobs()
   if room then room.use() end
-  return claimed, discovered
+  return chosen, discovered
 end
 
 -- Who else has ready jobs where discovery served last.
@@ -426,7 +479,7 @@ local function survey(want, served, paused)
     end
     return others
   end
-  local lists = tenant_lists(served.queue, served.band, served.tenant, want.survey, not_paused)
+  local lists = tenant_lists(served.queue, served.band, served.tenant, want.survey, not_paused, MOST_PASSED)
   local list = lists()
   while list do
     for _, tenant in ipairs(list) do
@@ -437,3 +490,5 @@ local function survey(want, served, paused)
   end
   return found
 end
+
+return leases_under, new_room, read_pauses, as_given, claim, keep_stops, survey

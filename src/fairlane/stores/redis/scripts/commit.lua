@@ -30,7 +30,9 @@ end
 
 -- The job goes to another place: `state` as in the prelude.
 functions.move = function(seq, state)
-  move(read_job(seq), state)
+  local job = read_job(seq)
+  state.nth = job.state.nth -- handlers do not know of it
+  move(job, state)
   return 1
 end
 
@@ -113,9 +115,13 @@ end
 -- Set a gate; `free`: what waits behind it goes on.
 functions.gate = function(id, n, gate, free)
   local flow = flow_of(id)
+  if DONE[gate.state] then -- it goes on ending its nodes
+    gate.reached = load(flow, 'gates', {n})[n].reached
+  else
+    call('ZREM', MOVING, id .. ':' .. n)
+  end
   flow.gates[n] = gate
   change(flow, 'gates', n)
-  call('ZREM', MOVING, id .. ':' .. n)
   if free then
     gate.reached = -1
     move_nodes(flow, n, 'opening', now, 10 ^ 6)
@@ -144,5 +150,5 @@ end
 write_jobs()
 if #ended_nodes > 0 then end_nodes(now) end
 write_flows()
-if let_go then wake_for_ready(now) end
+if anew.ready then wake_for_ready(now) end
 return answers

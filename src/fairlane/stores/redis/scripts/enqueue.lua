@@ -118,7 +118,7 @@ for place, given in ipairs(op.jobs) do
   elseif kind == 'id' then
     answers[place] = {seq, call('GET', P .. 'job:' .. seq)}
   else
-    answers[place] = {seq, read_job(seq).id, kind}
+    answers[place] = {seq, id_of(read_job(seq)), kind}
   end
 end
 local over = {}

@@ -4,66 +4,89 @@ local now = clock(ARGV[1], true)
 local what, op = ARGV[2], unpacked(ARGV[3])
 
 local function wake_for_freed()
-  if gave_back or let_go or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
+  if anew.ready or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
 end
 
--- Move jobs that have been ready for long up in their line, by band, tenant, rank, due and seq.
-local function age(queue, step, limit)
-  local moved, looked = 0, 0
+local LINES = 200 -- at once
+
+-- Move up the jobs of one line that have been ready for long, by rank, due and seq; returns how many, and how many more
+-- were looked at.
+local function age_line(queue, band, tenant, step, limit, look)
+  local key, from, moved, looked = line_key(queue, band, tenant), '-', 0, 1
   local until_due = now - step
-  local top = struct.pack('>I8I8', 2 ^ 53, 2 ^ 53)
-  for _, band in ipairs(call('ZRANGE', P .. 'bands:' .. queue, 0, -1)) do
-    band = tonumber(band)
-    for _, tenant in ipairs(call('ZRANGE', tenants_key(queue, band), 0, -1)) do
-      local key = line_key(queue, band, tenant)
-      local from = '-'
-      while moved < limit and looked < op.look do
-        local head = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)[1]
-        if not head then break end
-        local rank = struct.unpack('>I2', head)
-        if (band > 0 or rank > 0) and until_due >= 0 then
-          local to = '(' .. line_position(rank, until_due + 1, 0)
-          local first = '[' .. line_position(rank, 0, 0)
-          while moved < limit and looked < op.look do
-            local members = call('ZRANGEBYLEX', key, first, to, 'LIMIT', 0, math.min(limit, 200))
-            if #members == 0 then break end
-            for _, member in ipairs(members) do
-              local _, due, seq = struct.unpack('>I2I8I8', member)
-              local job = read_job(seq)
-              local reached = math.max(job.band + job.rank - math.floor((now - job.state.due) / step), 0)
-              looked = looked + 1
-              if reached < band + rank and moved < limit then
-                local state = {}
-                for name, value in pairs(job.state) do state[name] = value end
-                state.aged = reached
-                move(job, state)
-                moved = moved + 1
-              end
-              first = '(' .. line_position(rank, due, seq) .. '\255'
-            end
+  while moved < limit and looked < look do
+    local head = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)[1]
+    if not head then break end
+    local rank = struct.unpack('>I2', head)
+    if (band > 0 or rank > 0) and until_due >= 0 then
+      local to = '(' .. line_position(rank, until_due + 1, 0)
+      local first = '[' .. line_position(rank, 0, 0)
+      while moved < limit and looked < look do
+        local members, seqs = call('ZRANGEBYLEX', key, first, to, 'LIMIT', 0, math.min(limit, 200)), {}
+        if #members == 0 then break end
+        for place, member in ipairs(members) do
+          local _, _, seq = struct.unpack('>I2I8I8', member)
+          seqs[place] = seq
+        end
+        for _, job in ipairs(read_jobs(seqs)) do
+          local reached = math.max(job.band + job.rank - math.floor((now - job.state.due) / step), 0)
+          looked = looked + 1
+          if reached < band + rank and moved < limit then
+            local state = {}
+            for name, value in pairs(job.state) do state[name] = value end
+            state.aged = reached
+            move(job, state)
+            moved = moved + 1
           end
         end
-        from = '(' .. struct.pack('>I2', rank) .. '\255'
+        first = '(' .. members[#members] .. '\255'
       end
-      if moved >= limit or looked >= op.look then break end
+    end
+    from = '(' .. struct.pack('>I2', rank) .. '\255'
+  end
+  return moved, looked
+end
+
+-- Age lines by band and tenant. One that has looked at enough says where: the next one begins there.
+local function age(queue, step, limit)
+  local moved, looked, place = 0, 0, 'age:' .. queue
+  local kept = call('HGET', P .. 'passed', place)
+  local begin = kept and unpacked(kept)
+  for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'bands:' .. queue, begin and begin[1] or '-inf', '+inf')) do
+    local band = tonumber(name)
+    local from = begin and begin[1] == band and '[' .. begin[2] or '-'
+    while from do
+      local tenants = call('ZRANGEBYLEX', tenants_key(queue, band), from, '+', 'LIMIT', 0, LINES)
+      for _, tenant in ipairs(tenants) do
+        if moved >= limit or looked >= op.look then
+          write_jobs()
+          if begin or looked >= op.look then call('HSET', P .. 'passed', place, pack({band, tenant})) end
+          return moved
+        end
+        local more, seen = age_line(queue, band, tenant, step, limit - moved, op.look - looked)
+        moved, looked = moved + more, looked + seen
+      end
+      from = #tenants == LINES and '(' .. tenants[LINES] or nil
     end
   end
   write_jobs()
+  if begin then call('HDEL', P .. 'passed', place) end
   return moved
 end
 
 if what == 'promote' then
-  return {promote_due(op.limit, now), next_due()}
+  local count, due = promote_due(op.limit, now)
+  return {count, due and whole(due) or false}
 elseif what == 'age' then
   return age(op.queue, op.step, op.limit)
 elseif what == 'retire' then
   local held = numbers(call('ZRANGE', P .. 'leases:' .. op.worker, 0, -1))
   table.sort(held)
-  local outcomes = {}
+  local attempts, ago, outcomes = {}, {}, {}
   for place, job in ipairs(read_jobs(held)) do
-    outcomes[place] = {kind = 'released', seq = job.seq, attempt = job.state.attempt}
+    attempts[place], ago[place], outcomes[place] = job.state.attempt, 0, {kind = 'released'}
   end
-  settle(op.worker, outcomes, now)
+  settle(op.worker, {held, attempts, {}, ago, outcomes}, now)
   write_jobs()
   if #ended_nodes > 0 then end_nodes(now) end
   forget_worker(op.worker)

@@ -9,7 +9,6 @@ local FIGURES = {'total', 'waiting', 'completed', 'dead', 'cancelled', 'skipped'
 local DONE = {opening = 'open', closing = 'closed', skipping = 'skipped'}
 local MOVING = P .. 'gates:moving'
 local flows = {} -- workflows that this script has read, by id
-local let_go = false -- nodes have become ready
 
 local function flow_of(id)
   if not flows[id] then flows[id] = {id = id, nodes = {}, gates = {}, changed = {nodes = {}, gates = {}}, figures = {}} end
@@ -134,7 +133,7 @@ local function move_nodes(flow, n, state, now, limit)
         figure(flow, 'waiting', -1)
         local due = job.state.due
         move(job, {place = due > now and 'scheduled' or 'ready', due = math.max(due, now)})
-        let_go = let_go or due <= now
+        anew.ready = anew.ready or due <= now
       else
         finish(job, 'cancelled', now, {}, nil)
         if state == 'skipping' then
@@ -230,3 +229,6 @@ local function end_nodes(now, limit)
   write_flows()
   return moved
 end
+
+return RELEASE_LIMIT, FIGURES, DONE, MOVING, flow_of, load, load_all, change, figure, write_flows, node_waits, end_of, add,
+  count_end, move_nodes, count_ends, end_nodes

@@ -40,12 +40,18 @@ local function in_lots(command, key, list)
   end
 end
 
-local function read_in_lots(prefix, seqs)
+local function text_of(seq) return string.format('%d', seq) end
+
+-- What stands under the keys that end with these texts, false where nothing does.
+local function read_in_lots(prefix, texts)
   local found = {}
-  for first = 1, #seqs, AT_ONCE do
+  for first = 1, #texts, AT_ONCE do
     local keys = {}
-    for place = first, math.min(first + AT_ONCE - 1, #seqs) do keys[#keys + 1] = prefix .. seqs[place] end
-    for place, value in ipairs(call('MGET', unpack(keys))) do found[first + place - 1] = value end
+    for place = first, math.min(first + AT_ONCE - 1, #texts) do keys[place - first + 1] = prefix .. texts[place] end
+    local values = call('MGET', unpack(keys))
+    if first == 1 then found = values else
+      for place = 1, #values do found[first + place - 1] = values[place] end
+    end
   end
   return found
 end
@@ -57,47 +63,120 @@ end
 --
 -- state.place   ready, scheduled, failed (scheduled for its retry), held, waiting (a node, for its parents), leased,
 --               completed, dead, cancelled
+--
+-- Both are arrays by place, packed and read without tables: half of what a Turn costs was spent on them. The state of a
+-- leased job repeats what ends of attempts want to know of its body, which need not be read again then.
+--
+-- What differs between jobs stands at the end of every long string. Lua looks at some 32 characters of a string only, the
+-- last among them, to find it among all others; strings that differ elsewhere are compared one by one.
 ------------------------------------------------------------------------------------------------------------------------
 
-local HEAD = 11 -- elements of a body that scripts read
-local BODY_HEADER = '\220\0\25' -- what stands before them: an array of 25
+local HEAD = 10 -- elements of a body that scripts read
+local BODY_HEADER = '\220\0\26' -- what stands before them: an array of 26
+local ID = 25 -- where the id stands
+local WAITING_HEADER, FINISHED_HEADER, LEASED_HEADER = '\153', '\220\0\16', '\220\0\27' -- before a state
+local JOB, STATE = P .. 'job:', P .. 'state:'
+local unpack_limit = cmsgpack.unpack_limit
+local FINISHED = {completed = true, dead = true, cancelled = true}
 
 local jobs = {} -- by seq: those this script has read
 local touched = {} -- those it has changed, in order
 
-local function status_of(state)
-  local place = state.place
-  if place == 'leased' then return state.started and 'processing' or 'pending' end
-  if place == 'ready' or place == 'scheduled' or place == 'held' or place == 'waiting' then return 'pending' end
-  return place
+-- The order is JobState's.
+local function packed_state(job, state)
+  local place, due, attempt = state.place, state.due, state.attempt or 0
+  local attempts, crashes = state.attempts or 0, state.crashes or 0
+  if place == 'leased' then
+    return LEASED_HEADER .. pack(
+      place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, nil, state.worker, state.leased,
+      state.deadline, state.cancel, nil, nil, state.started, state.claim, state.lane, state.alone, state.rated,
+      job.tenant, job.queue, job.type, job.band, job.rank, job.dedup, state.nth)
+  elseif FINISHED[place] then
+    return FINISHED_HEADER .. pack(
+      place, due, attempt, attempts, crashes, nil, nil, nil, nil, state.worker, state.leased, state.deadline,
+      state.cancel, state.finished, state.outcome, state.started)
+  end
+  return WAITING_HEADER .. pack(
+    place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, state.waits)
 end
 
-local function job_from(seq, body, state)
-  local _, enqueued, due, place, id, tenant, queue, task, band, rank, timeout, dedup =
-    cmsgpack.unpack_limit(body, HEAD, #BODY_HEADER)
-  local now = state and unpacked(state) or {place = place, due = due}
-  local job = {
-    seq = seq, body = body, enqueued = enqueued, id = id, tenant = tenant, queue = queue, type = task, band = band,
-    rank = rank, timeout = timeout, dedup = dedup, state = now, was = now,
+-- A job by its state; nil where that does not say enough of it.
+local function job_from_state(seq, text, kept)
+  local header = kept:byte(1) == 153 and 1 or 3
+  local _, place, due, attempt, attempts, crashes, suspect, aged, put_off, waits, worker, leased, deadline, cancel,
+    finished, outcome, started, claim, lane, alone, rated, tenant, queue, task, band, rank, dedup, nth =
+    unpack_limit(kept, 27, header)
+  local state = {
+    place = place, due = due, attempt = attempt, attempts = attempts, crashes = crashes, worker = worker,
+    leased = leased, deadline = deadline, started = started, claim = claim, lane = lane, nth = nth,
   }
-  jobs[seq] = job
-  return job
+  state.suspect, state.aged, state.put_off, state.waits, state.cancel = suspect, aged, put_off, waits, cancel
+  state.finished, state.outcome, state.alone, state.rated = finished, outcome, alone, rated
+  if not tenant then return nil, state end
+  return {
+    seq = seq, text = text, tenant = tenant, queue = queue, type = task, band = band, rank = rank, dedup = dedup,
+    state = state, was = state,
+  }
+end
+
+local function job_from(seq, text, body, state)
+  local _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank =
+    unpack_limit(body, HEAD, #BODY_HEADER)
+  state = state or {place = place, due = due}
+  return {
+    seq = seq, text = text, body = body, enqueued = enqueued, tenant = tenant, queue = queue, type = task,
+    band = band, rank = rank, timeout = timeout, dedup = dedup, state = state, was = state,
+  }
 end
 
 -- The jobs of these numbers, false where there is none.
 local function read_jobs(seqs)
-  local found, missing = {}, {}
+  local found, missing, texts = {}, {}, {}
   for _, seq in ipairs(seqs) do
-    if not jobs[seq] then missing[#missing + 1] = seq end
+    if not jobs[seq] then
+      missing[#missing + 1] = seq
+      texts[#texts + 1] = text_of(seq)
+    end
   end
   if #missing > 0 then
-    local bodies, states = read_in_lots(P .. 'job:', missing), read_in_lots(P .. 'state:', missing)
+    local kept, others, rest = read_in_lots(STATE, texts), {}, {}
     for place, seq in ipairs(missing) do
-      if bodies[place] then job_from(seq, bodies[place], states[place]) end
+      local job, state
+      if kept[place] then job, state = job_from_state(seq, texts[place], kept[place]) end
+      if job then
+        jobs[seq] = job
+      else
+        others[#others + 1] = {seq, state}
+        rest[#rest + 1] = texts[place]
+      end
+    end
+    if #rest > 0 then
+      local bodies = read_in_lots(JOB, rest)
+      for place, other in ipairs(others) do
+        if bodies[place] then jobs[other[1]] = job_from(other[1], rest[place], bodies[place], other[2]) end
+      end
     end
   end
   for place, seq in ipairs(seqs) do found[place] = jobs[seq] or false end
   return found
+end
+
+-- Read what was not: the bodies of leased jobs.
+local function read_bodies(list)
+  local without, texts = {}, {}
+  for _, job in ipairs(list) do
+    if not job.body then
+      without[#without + 1] = job
+      texts[#texts + 1] = job.text
+    end
+  end
+  if #texts == 0 then return end
+  for place, body in ipairs(read_in_lots(JOB, texts)) do without[place].body = body end
+end
+
+local function id_of(job)
+  read_bodies({job})
+  return unpacked(job.body)[ID]
 end
 
 local function read_job(seq) return read_jobs({seq})[1] end
@@ -119,8 +198,8 @@ local function line_of(job, state)
   if state.aged then
     if rank > 0 then rank = state.aged else band = state.aged end
   end
-  local member = line_position(rank, state.due, job.seq) .. (state.put_off and '1' or '0') .. job.type
-  return band, member
+  local flag = state.put_off and '1' or '0'
+  return band, line_position(rank, state.due, job.seq) .. flag .. job.type .. string.char(job.seq % 256)
 end
 
 local function line_key(queue, band, tenant) return P .. 'line:' .. band .. ':' .. joined(queue, tenant) end
@@ -128,14 +207,13 @@ local function tenants_key(queue, band) return P .. 'tenants:' .. band .. ':' ..
 
 local function by_number(seq) return string.format('%016d', seq) end
 
-local FINISHED = {completed = true, dead = true, cancelled = true}
 local UNFINISHED = P .. 'status:unfinished'
 local STATUS = { -- the list a job in each place stands in
   ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, waiting = UNFINISHED, leased = UNFINISHED,
   failed = P .. 'status:failed',
   completed = P .. 'status:completed', dead = P .. 'status:dead', cancelled = P .. 'status:cancelled',
 }
-local SCHEDULED, ENDED, HELD = P .. 'scheduled', P .. 'finished', P .. 'held'
+local SCHEDULED, ENDED, HELD, LEASES = P .. 'scheduled', P .. 'finished', P .. 'held', P .. 'leases:'
 
 local function gather(lists, key, value)
   local list = lists[key]
@@ -157,9 +235,6 @@ local function gather_scored(lists, key, score, member)
   list[length + 2] = member
 end
 
--- Counts by tenant, queue and place, and by tenant and type of what is pending.
-local function new_counts() return {places = {}, pending = {}, types = {}} end
-
 local function inner(table, name)
   local found = table[name]
   if not found then
@@ -169,72 +244,93 @@ local function inner(table, name)
   return found
 end
 
-local function count_state(counts, job, state, by)
+-- What changes in the counts: by tenant, queue and type, how many more jobs are in each place.
+local function counts_of(counts, tenant, queue, task) return inner(inner(inner(counts, tenant), queue), task) end
+
+local function kind_of(state)
   local place = state.place
-  if place == 'leased' then
-    place = state.started and 'processing' or 'prefetched'
-    counts.types[job.type] = (counts.types[job.type] or 0) + by
-  end
-  local queue = FINISHED[place] and '' or job.queue
-  local places = inner(inner(counts.places, job.tenant), queue)
-  places[place] = (places[place] or 0) + by
-  if place ~= 'processing' and place ~= 'failed' and place ~= 'waiting' and queue ~= '' then
-    local pending = inner(counts.pending, job.tenant)
-    pending[job.type] = (pending[job.type] or 0) + by
-  end
+  if place ~= 'leased' then return place end
+  return state.started and 'processing' or 'prefetched'
 end
 
--- Add to one number; one that is 0 is not kept, or each queue and type that ever was would be read again and again.
-local function add_count(key, field, by)
-  if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+local function count_state(counts, job, state, by)
+  local of, kind = counts_of(counts, job.tenant, job.queue, job.type), kind_of(state)
+  of[kind] = (of[kind] or 0) + by
 end
+
+-- Add to numbers, by field; one that is 0 is not kept, or each queue and type that ever was would be read again and again.
+local function add_counts(key, fields)
+  local names, some, none = {}, {}, {}
+  for name, by in pairs(fields) do
+    if by ~= 0 then names[#names + 1] = name end
+  end
+  for first = 1, #names, AT_ONCE do
+    for place, known in ipairs(call('HMGET', key, unpack(names, first, math.min(first + AT_ONCE - 1, #names)))) do
+      local name = names[first + place - 1]
+      local sum = (known or 0) + fields[name]
+      if sum == 0 then none[#none + 1] = name else
+        some[#some + 1] = name
+        some[#some + 1] = text_of(sum)
+      end
+    end
+  end
+  in_lots('HSET', key, some)
+  in_lots('HDEL', key, none)
+end
+
+local NOT_PENDING = {processing = true, failed = true, waiting = true}
 
 local function write_counts(counts)
-  local all = counts.types
   local totals = {}
-  for task, by in pairs(all) do totals['type:' .. task] = by end
-  for tenant, queues in pairs(counts.places) do
-    local key = P .. 'count:' .. tenant
-    for queue, places in pairs(queues) do
-      for place, by in pairs(places) do
-        if by ~= 0 then
-          local field = queue == '' and place or place .. ':' .. queue
-          add_count(key, field, by)
-          if queue ~= '' then totals[field] = (totals[field] or 0) + by end
+  local function add(fields, field, by)
+    fields[field] = (fields[field] or 0) + by
+  end
+  for tenant, queues in pairs(counts) do
+    local own = {}
+    for queue, tasks in pairs(queues) do
+      for task, kinds in pairs(tasks) do
+        for kind, by in pairs(kinds) do
+          if FINISHED[kind] then
+            add(own, kind, by)
+          else
+            add(own, kind .. ':' .. queue, by)
+            add(totals, kind .. ':' .. queue, by)
+            if not NOT_PENDING[kind] then
+              add(own, 'pending:' .. task, by)
+              add(totals, 'pending:' .. task, by)
+            end
+            if kind == 'processing' or kind == 'prefetched' then add(totals, 'type:' .. task, by) end
+          end
         end
       end
     end
-    for task, by in pairs(counts.pending[tenant] or {}) do
-      if by ~= 0 then
-        local field = 'pending:' .. task
-        add_count(key, field, by)
-        totals[field] = (totals[field] or 0) + by
-      end
-    end
+    add_counts(P .. 'count:' .. tenant, own)
   end
-  for field, by in pairs(totals) do
-    add_count(P .. 'counts', field, by)
-  end
+  add_counts(P .. 'counts', totals)
 end
 
 -- Take a job out of the structures that lead to it in a state, or put it in; its status list apart.
 local function leave(job, state, drops, lines)
   local place = state.place
   if place == 'ready' then
-    local band, member = line_of(job, state)
-    local key = line_key(job.queue, band, job.tenant)
+    local line, member = job.line, job.member -- known where a claim has found it there
+    local key, band = line and line.key, line and line.band
+    if not line then
+      band, member = line_of(job, state)
+      key = line_key(job.queue, band, job.tenant)
+    end
     lines[key] = lines[key] or {job.queue, band, job.tenant}
     gather(drops, key, member)
   elseif place == 'leased' then
-    gather(drops, P .. 'leases:' .. state.worker, job.seq)
-    if state.cancel then gather(drops, P .. 'cancels:' .. state.worker, job.seq) end
+    gather(drops, LEASES .. state.worker, job.text)
+    if state.cancel then gather(drops, P .. 'cancels:' .. state.worker, job.text) end
   elseif place == 'scheduled' or place == 'failed' then
     gather(drops, SCHEDULED, by_number(job.seq))
-    if state.waits then gather(drops, P .. 'waits:' .. state.waits, job.seq) end
+    if state.waits then gather(drops, P .. 'waits:' .. state.waits, job.text) end
   elseif place == 'held' then
     local key = P .. 'held:' .. joined(job.queue, job.tenant)
     lines[key] = {job.queue, false, job.tenant}
-    gather(drops, key, job.seq)
+    gather(drops, key, job.text)
   elseif place ~= 'dead' and place ~= 'waiting' then
     gather(drops, ENDED, by_number(job.seq))
   end
@@ -248,13 +344,13 @@ local function enter(job, state, adds, lines)
     lines[key] = {job.queue, band, job.tenant, true}
     gather_scored(adds, key, 0, member)
   elseif place == 'leased' then
-    gather_scored(adds, P .. 'leases:' .. state.worker, state.deadline, job.seq)
-    if state.cancel then gather_scored(adds, P .. 'cancels:' .. state.worker, job.seq, job.seq) end
+    gather_scored(adds, LEASES .. state.worker, state.deadline, job.text)
+    if state.cancel then gather_scored(adds, P .. 'cancels:' .. state.worker, job.text, job.text) end
   elseif place == 'scheduled' or place == 'failed' then
     gather_scored(adds, SCHEDULED, state.due, by_number(job.seq))
-    if state.waits then gather_scored(adds, P .. 'waits:' .. state.waits, job.seq, job.seq) end
+    if state.waits then gather_scored(adds, P .. 'waits:' .. state.waits, job.text, job.text) end
   elseif place == 'held' then
-    gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.seq, job.seq)
+    gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.text, job.text)
     gather_scored(adds, HELD, 0, job.queue .. '\0' .. job.tenant)
   elseif place ~= 'dead' and place ~= 'waiting' then
     gather_scored(adds, ENDED, state.finished, by_number(job.seq))
@@ -282,48 +378,133 @@ local function keep_ways(lines)
 end
 
 local ended_nodes = {} -- nodes of workflows whose jobs have ended in this script
+local anew = {ready = false} -- whether leased jobs or nodes have become ready
 local WAITS = {ready = true, scheduled = true, failed = true, held = true, waiting = true} -- kinds of counts
+
+local function new_changes() return {counts = {}, adds = {}, drops = {}, lines = {}, states = {}, freed = {}} end
+
+local changes = new_changes() -- what `write_jobs` writes
+
+local function recount(tenant, queue, task, was, now)
+  local last = changes -- most have the names of the one before
+  if last.tenant ~= tenant or last.queue ~= queue or last.task ~= task then
+    last.tenant, last.queue, last.task, last.count = tenant, queue, task, counts_of(last.counts, tenant, queue, task)
+  end
+  local count = last.count
+  if was then count[was] = (count[was] or 0) - 1 end
+  count[now] = (count[now] or 0) + 1
+end
+
+local function keep(key, value)
+  local states = changes.states
+  local length = #states
+  states[length + 1] = key
+  states[length + 2] = value
+end
+
+local function change_list(text, was, now)
+  if was == now then return end
+  if was then gather(changes.drops, was, text) end
+  gather_scored(changes.adds, now, text, text)
+end
+
+-- What changes where a job is found, by its states before and after.
+local function apply(job)
+  local was, now, text = job.was, job.state, job.text
+  if was then
+    change_list(text, STATUS[was.place], STATUS[now.place])
+    leave(job, was, changes.drops, changes.lines)
+    keep(STATE .. text, packed_state(job, now))
+  else
+    -- A new job: its body says where it is.
+    change_list(text, nil, STATUS[now.place])
+    gather_scored(changes.adds, P .. 'of:' .. job.tenant, text, text)
+    keep(JOB .. text, job.body)
+  end
+  enter(job, now, changes.adds, changes.lines)
+  recount(job.tenant, job.queue, job.type, was and kind_of(was), kind_of(now))
+  if job.dedup and FINISHED[now.place] then
+    -- A node names its workflow there: see nodes.lua.
+    if job.dedup:sub(1, 5) == 'node:' then
+      ended_nodes[#ended_nodes + 1] = job
+    else
+      changes.freed[#changes.freed + 1] = job.dedup
+    end
+  end
+  job.was, job.touched, job.line, job.member = now, nil, nil, nil
+end
+
+local LEASED, COMPLETED = LEASED_HEADER .. pack('leased'), FINISHED_HEADER .. pack('completed')
+local NIL = pack(nil)
+local DUE = #LEASED + 1 -- where the due time stands: nine bytes, but for the first hour after 1970
+
+-- The two moves that nearly all jobs make, as `apply` would make them, without a table for each state: `lease` of a job
+-- that its line tells all about, and `complete` of one that was leased. `shared` is what the last one has packed or read:
+-- jobs of one claim differ in little.
+local function lease(row, text, dedup, worker, claim, nth, lane, now, started, deadline, shared)
+  local line, task, rank = row.line, row.type, row.rank
+  local queue, band, tenant = line.queue, line.band, line.tenant
+  if shared.due ~= row.due then shared.due, shared.packed_due = row.due, pack(row.due) end
+  if shared.deadline ~= deadline or shared.started ~= started then
+    shared.deadline, shared.started, shared.leases = deadline, started, LEASES .. worker
+    shared.times = pack(1, 0, 0, nil, nil, nil, nil, worker, now, deadline, nil, nil, nil, started, claim, lane, nil)
+  end
+  if shared.line ~= line or shared.task ~= task or shared.rank ~= rank then
+    shared.line, shared.task, shared.rank = line, task, rank
+    shared.place = pack(tenant, queue, task, band, rank)
+    changes.lines[line.key] = changes.lines[line.key] or {queue, band, tenant}
+  end
+  local packed = LEASED .. shared.packed_due .. shared.times .. (row.rated and pack(row.rated) or NIL) .. shared.place ..
+    (dedup and pack(dedup) or NIL) .. pack(nth)
+  keep(STATE .. text, packed)
+  gather(changes.drops, line.key, row.member)
+  gather_scored(changes.adds, shared.leases, deadline, text)
+  recount(tenant, queue, task, 'ready', started and 'processing' or 'prefetched')
+  return packed
+end
+
+local function complete(text, worker, attempt, kept, ran, ended, shared)
+  local due = kept:sub(DUE, DUE + 8)
+  if shared.attempt ~= attempt or due:byte() ~= 207 or kept:sub(1, DUE - 1) ~= LEASED
+    or kept:sub(DUE + 9, shared.upto) ~= shared.between then
+    if kept:byte(1) ~= 220 then return nil end -- it waits
+    local _, place, due_at, nth_attempt, attempts, crashes, _, _, _, _, holder, leased, deadline, cancel, _, _, started, _,
+      _, _, _, tenant, queue, task, _, _, dedup, nth = unpack_limit(kept, 27, #LEASED_HEADER)
+    if place ~= 'leased' or holder ~= worker or nth_attempt ~= attempt or cancel or dedup then return nil end
+    due = pack(due_at)
+    -- All but its due time and its place in the claim, if the first has the usual length.
+    shared.attempt, shared.upto = #due == 9 and attempt or nil, #kept - #pack(nth)
+    shared.between = kept:sub(DUE + 9, shared.upto)
+    shared.tenant, shared.queue, shared.task, shared.started, shared.leases = tenant, queue, task, started, LEASES .. worker
+    shared.times = pack(attempt, attempts, crashes, nil, nil, nil, nil, worker, leased, deadline, nil)
+  end
+  local tenant, queue, task, started = shared.tenant, shared.queue, shared.task, shared.started
+  local was = started and 'processing' or 'prefetched'
+  if not started and ran then started = ended - ran end
+  keep(STATE .. text, COMPLETED .. due .. shared.times .. pack(ended, 'completed', started))
+  change_list(text, UNFINISHED, STATUS.completed)
+  gather(changes.drops, shared.leases, text)
+  gather_scored(changes.adds, ENDED, ended, by_number(text))
+  recount(tenant, queue, task, was, 'completed')
+  return queue, tenant, task
+end
 
 -- Write the states of all jobs that were moved, and everything that is found by them.
 local function write_jobs()
-  if #touched == 0 then return end
-  local counts, adds, drops, lines, states, freed = new_counts(), {}, {}, {}, {}, {}
-  for _, job in ipairs(touched) do
-    local was, now, seq = job.was, job.state, job.seq
-    if was then
-      if STATUS[was.place] ~= STATUS[now.place] then
-        gather(drops, STATUS[was.place], seq)
-        gather_scored(adds, STATUS[now.place], seq, seq)
-      end
-      leave(job, was, drops, lines)
-      count_state(counts, job, was, -1)
-      states[#states + 1] = P .. 'state:' .. seq
-      states[#states + 1] = pack(now)
-    else
-      -- A new job: its body says where it is.
-      gather_scored(adds, STATUS[now.place], seq, seq)
-      gather_scored(adds, P .. 'of:' .. job.tenant, seq, seq)
-      states[#states + 1] = P .. 'job:' .. seq
-      states[#states + 1] = job.body
-    end
-    enter(job, now, adds, lines)
-    count_state(counts, job, now, 1)
-    if job.dedup and FINISHED[now.place] then
-      -- A node names its workflow there: see nodes.lua.
-      if job.dedup:sub(1, 5) == 'node:' then ended_nodes[#ended_nodes + 1] = job else freed[#freed + 1] = job.dedup end
-    end
-    job.was, job.touched = now, nil
-  end
+  for _, job in ipairs(touched) do apply(job) end
   touched = {}
-  in_lots('MSET', false, states)
-  for key, members in pairs(drops) do in_lots('ZREM', key, members) end
-  for key, members in pairs(adds) do in_lots('ZADD', key, members) end
-  keep_ways(lines)
-  write_counts(counts)
-  in_lots('HDEL', P .. 'dedup', freed)
+  local written = changes
+  if #written.states == 0 then return end
+  changes = new_changes()
+  in_lots('MSET', false, written.states)
+  for key, members in pairs(written.drops) do in_lots('ZREM', key, members) end
+  for key, members in pairs(written.adds) do in_lots('ZADD', key, members) end
+  keep_ways(written.lines)
+  write_counts(written.counts)
+  in_lots('HDEL', P .. 'dedup', written.freed)
 end
 
-local function facts_key(job) return P .. 'facts:' .. job.seq end
+local function facts_key(job) return P .. 'facts:' .. job.text end
 
 ------------------------------------------------------------------------------------------------------------------------
 -- New jobs
@@ -332,12 +513,12 @@ local function facts_key(job) return P .. 'facts:' .. job.seq end
 local met = {} -- tenants of the jobs that this script has written
 local ids = {} -- of new jobs, with their numbers
 
--- Make a job nobody has yet; `rest` is its body as Python made it, from the id on. `write_new_jobs` writes it.
+-- Make a job nobody has yet; `rest` is its body as Python made it, behind the place. `write_new_jobs` writes it.
 local function create(now, seq, rest, given)
   local due = given.due or now
   local place = given.waits and 'waiting' or given.held and 'held' or (due <= now and 'ready' or 'scheduled')
   local job = {
-    seq = seq, body = BODY_HEADER .. pack(now, due, place) .. rest, enqueued = now, id = given.id,
+    seq = seq, text = text_of(seq), body = BODY_HEADER .. pack(now, due, place) .. rest .. pack(seq), enqueued = now,
     tenant = given.tenant, queue = given.queue, type = given.type, band = given.band, rank = given.rank,
     dedup = given.dedup,
   }
@@ -416,7 +597,7 @@ local function open_dead_letter(job, failure, died)
     status = 'pending_review', reason = shortened(failure.message, REASON), error_class = failure.error_class,
     error_type = failure.error_type, fingerprint = failure.fingerprint, died = died, reprocess_count = 0,
   }))
-  call('ZADD', P .. 'letters:pending_review', job.seq, job.seq)
+  call('ZADD', P .. 'letters:pending_review', job.text, job.text)
 end
 
 ------------------------------------------------------------------------------------------------------------------------
@@ -436,8 +617,8 @@ local function wake(now, queues, always, but)
       local serves = #served == 0
       for _, queue in ipairs(served) do serves = serves or queues[queue] end
       if serves then
-        call('PUBLISH', P .. 'wake:' .. worker, '')
-        woken = woken + 1
+        -- One that was killed hears nothing, though its heartbeat is good for a while: it takes no other's place.
+        if call('PUBLISH', P .. 'wake:' .. worker, '') > 0 then woken = woken + 1 end
         if woken == WAKE_AT_MOST then return end
       end
     end

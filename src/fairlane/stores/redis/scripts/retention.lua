@@ -2,10 +2,10 @@
 -- ARGV: instant or '', {index, from, before, limit}. Answers {number, when the last had finished}.
 local op = unpacked(ARGV[2])
 if op.limit <= 0 then return {0, false} end
-local BODY = {idempotency = 17, correlation = 19, parent = 20} -- places in a body
+local BODY = {idempotency = 16, correlation = 18, parent = 19} -- places in a body
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
-local counts, drops, gone, fields = new_counts(), {}, {}, {}
+local counts, drops, gone, fields = {}, {}, {}, {}
 local seqs, last, tenants = {}, false, {}
 
 -- Forget the node of a removed job, and its workflow with the last of them.
@@ -46,7 +46,7 @@ for place, job in ipairs(read_jobs(seqs)) do
     count_state(counts, job, job.state, -1)
     tenants[job.tenant] = true
     last = whole(job.state.finished)
-    gather(fields, P .. 'id', job.id)
+    gather(fields, P .. 'id', body[ID])
     gather(drops, P .. 'of:' .. job.tenant, seq)
     if body[BODY.idempotency] then
       gather(fields, P .. 'idempotency', joined(job.tenant, body[BODY.idempotency]))

@@ -15,22 +15,28 @@ if limits and limits.counts and not meta[2] then
 end
 
 local unstarted = op.starts and start(worker, op.starts, now) or {}
-for _, outcome in ipairs(op.outcomes or {}) do
-  if outcome.result then outcome.result = ARGV[2 + outcome.result] end
+if op.outcomes then
+  for _, outcome in pairs(op.outcomes[5]) do
+    if outcome.result then outcome.result = ARGV[2 + outcome.result] end
+  end
 end
-local stale = op.outcomes and settle(worker, op.outcomes, now) or {}
-write_jobs()
-promote_due(op.promote, now)
+local stale = op.outcomes and settle(worker, op.outcomes, now, meta[2]) or {}
+-- Plain completions are written together with what is claimed, unless that depends on them.
+if #touched > 0 or limits or meta[2] then write_jobs() end
+local _, due = promote_due(op.promote, now)
 local reclaimed = {}
 reclaim_lapsed(op.reclaim, now, reclaimed)
-if #ended_nodes > 0 then end_nodes(now) end
+if #ended_nodes > 0 then
+  end_nodes(now)
+  due = next_due()
+end
 
 local expires = call('ZSCORE', P .. 'workers', worker)
 local registered = expires and tonumber(expires) > now
 local limited = limits and (limits.always or limits.paused > now) or false
 local room = limits and new_room(limits, now)
 local barring = limited and room or nil
-local leases, marks, cursors, surveys = {}, {}, {}, {}
+local leases, given, marks, stops, cursors, surveys = {}, {}, {}, {}, {}, {}
 
 if registered then
   local kept = call('HMGET', P .. 'worker:' .. worker, 'waiting', 'claim')
@@ -38,18 +44,23 @@ if registered then
     local last = tonumber(kept[2] or -1)
     op.is_new = op.claim_no > last
     if not op.is_new then
+      write_jobs()
       -- A claim that is repeated because its reply was lost gets the leases it made.
       for _, job in ipairs(read_jobs(numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1)))) do
         if job.state.claim == op.claim_no then leases[#leases + 1] = job end
       end
       table.sort(leases, function(one, other) return one.state.nth < other.state.nth end)
+      read_bodies(leases)
+      for _, job in ipairs(leases) do
+        given[#given + 1] = as_given(job.body, packed_state(job, job.state))
+      end
     end
     -- One below the last is a late copy: nobody waits for its answer.
     if #leases == 0 and op.claim_no >= last then
       local paused = read_pauses()
       for _, want in ipairs(op.wants) do
-        local claimed, discovered = claim(op, want, #leases, paused, barring, marks, now)
-        for _, job in ipairs(claimed) do leases[#leases + 1] = job end
+        local claimed, discovered = claim(op, want, #leases, paused, barring, marks, stops, now, given)
+        for _, row in ipairs(claimed) do leases[#leases + 1] = row end
         if discovered then
           cursors[#cursors + 1] = {want.lane, discovered.tenant}
           if want.survey and want.survey > 0 then
@@ -64,6 +75,7 @@ if registered then
     call(op.waiting and 'SADD' or 'SREM', P .. 'waiting', worker)
   end
 end
+write_jobs()
 
 -- Leases that ended under a limit on running leave room; whoever waits for it is woken unless this Turn has taken it.
 if #freed > 0 and meta[2] then
@@ -74,8 +86,9 @@ if #freed > 0 and meta[2] then
         places[name] = (places[name] or 0) + 1
       end
     end
-    for _, job in ipairs(leases) do
-      for _, name in ipairs(room.counted_by(job.queue, job.tenant, job.type)) do
+    for _, row in ipairs(leases) do
+      local line = row.line or row
+      for _, name in ipairs(room.counted_by(line.queue, line.tenant, row.type)) do
         places[name] = (places[name] or 0) - 1
       end
     end
@@ -85,21 +98,16 @@ if #freed > 0 and meta[2] then
     wake_for_ready(now, worker)
   end
 end
-if gave_back or let_go then wake_for_ready(now) end
+if anew.ready then wake_for_ready(now) end
 
-local given, seen = {}, {}
-for _, job in ipairs(leases) do
-  given[#given + 1] = job.seq
-  given[#given + 1] = job.body
-  given[#given + 1] = pack(job.state)
-end
+local seen = {}
 for _, mark in pairs(marks) do
   mark[5] = whole(mark[5])
   seen[#seen + 1] = mark
 end
-local free_at = barring and barring.free_at()
+local free_at = keep_stops(stops, barring and barring.free_at(), now)
 return {
-  'done', whole(now), given, stale, unstarted, numbers(call('ZRANGE', P .. 'cancels:' .. worker, 0, -1)),
-  registered and 1 or 0, seen, cursors, next_due(), reclaimed, surveys, limited and 1 or 0,
+  'done', whole(now), '\221' .. struct.pack('>I4', #given) .. table.concat(given), stale, unstarted, numbers(call('ZRANGE', P .. 'cancels:' .. worker, 0, -1)),
+  registered and 1 or 0, seen, cursors, due and whole(due) or false, reclaimed, surveys, limited and 1 or 0,
   barring and barring.short and 1 or 0, free_at and whole(free_at) or false,
 }

@@ -51,3 +51,5 @@ local function suspend(job, state, given, now)
     state.waits = signal_name(job.tenant, given.name, given.key)
   end
 end
+
+return signal_name, has_step, has_heard, write_step, unheard, end_wait, suspend

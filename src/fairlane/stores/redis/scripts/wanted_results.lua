@@ -9,3 +9,5 @@ local function is_wanted(job)
   end
   return wanting[id]
 end
+
+return is_wanted

@@ -202,7 +202,7 @@ local function cancel(now)
   ended_nodes = {} -- counted above
   for n, gate in pairs(flow.gates) do
     if gate.state == 'waiting' or DONE[gate.state] then
-      gate.state = gate.state == 'skipping' and 'skipped' or 'closed'
+      gate.state = DONE[gate.state] or 'closed'
       change(flow, 'gates', n)
       call('ZREM', MOVING, op.id .. ':' .. n)
     end
@@ -234,5 +234,5 @@ local answer
 if what == 'add' then answer = extend(now) end
 if what == 'cancel' then answer = cancel(now) end
 if what == 'advance' then answer = advance(now) end
-if let_go then wake_for_ready(now) end
+if anew.ready then wake_for_ready(now) end
 return answer

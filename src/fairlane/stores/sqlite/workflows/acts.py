@@ -26,7 +26,7 @@ from fairlane.stores.sqlite.workflows.gates import (
 from fairlane.stores.sqlite.workflows.records import find_workflow, read_all_gates, read_workflow
 
 _CLOSE_GATES = """
-update fairlane_gate set state = iif(state = 'skipping', 'skipped', 'closed')
+update fairlane_gate set state = case state when 'opening' then 'open' when 'skipping' then 'skipped' else 'closed' end
 where workflow = ? and state in ('waiting', 'opening', 'closing', 'skipping')
 """
 _WAITING = """

@@ -62,7 +62,6 @@ create type freed_place as (queue text, type text, tenant text);
 -- Where none waits nothing is compared: that took 3 of 23 us a job.
 create or replace function wake_for_room(_freed freed_place[], _claimed bigint[]) returns void
 language plpgsql
-set search_path from current
 as $$
 begin
   if exists (select from worker where waiting) and exists (
@@ -87,13 +86,14 @@ $$;
 
 -- count_from_now_on: mark live leases of these queues and types, or all because of their tenants, and all that come, so
 --         that an index counts them.
--- guard:  the rows of all workers are locked, so no Turn is half way
+-- guard:  the rows of all workers are locked, so no Turn is half way; none registers meanwhile (renew_v1)
 -- uses:   lease (small: as many rows as jobs in flight)
 create or replace function count_from_now_on(_queues text[], _types text[], _tenants text) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
+  perform pg_advisory_xact_lock(limit_lock('worker', ''));
   perform from worker order by id for update;
   insert into counted (kind, name)
   select 'queue', q from unnest(_queues) q
@@ -105,6 +105,7 @@ begin
     update lease set counted = case _tenants when 'running' then 2 else 1 end
     where counted < case _tenants when 'running' then 2 else 1 end;
   end if;
+  update claim_made m set held = (select count(*) from lease l where l.worker = m.worker and l.counted > 1);
 end
 $$;
 

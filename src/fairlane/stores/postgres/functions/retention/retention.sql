@@ -14,17 +14,18 @@ declare
   _closed_before    timestamptz := (_op->>'closed_before')::timestamptz;
   _limit            integer := at_most(_op);
   _stats_before     timestamptz := (_op->>'stats_before')::timestamptz;
+  _flows            boolean := exists (select from workflow);  -- plain jobs are not looked for among nodes
   _seqs             bigint[];
 begin
   select coalesce(array_agg(d.seq), '{}'), max(d.finished_at) into _seqs, _finished_to
   from (
     select seq, finished_at from done
     where finished_at < _finished_before and finished_at >= _finished_from and status <> 'dead'
-      and not is_wanted(seq)
+      and not (_flows and is_wanted(seq))
     order by finished_at, seq limit _limit for update skip locked
   ) d;
   _seqs := _seqs || array(
-    select seq from dead_letter where closed_at < _closed_before and not is_wanted(seq)
+    select seq from dead_letter where closed_at < _closed_before and not (_flows and is_wanted(seq))
     order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
   delete from idempotency_key k using job j
   where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key
@@ -37,7 +38,7 @@ begin
   delete from done where seq = any(_seqs);
   delete from dead_letter where seq = any(_seqs);
   delete from job where seq = any(_seqs);
-  if exists (select from workflow) then
+  if _flows then
     perform remove_nodes(_seqs);
   end if;
   delete from stat_minute where ctid = any(array(
@@ -131,8 +132,8 @@ declare
 begin
   with examined as materialized (
     select d.seq, d.finished_at,
-           case when d.status = 'completed' and d.result is not null and j.type = _type then not is_wanted(d.seq)
-                else false end as is_old
+           case when d.status = 'completed' and d.result is not null and j.type = _type
+                then not is_wanted(d.seq) end as is_old  -- null: not concerned
     from done d join job j on j.seq = d.seq
     where d.finished_at < _before and d.status <> 'dead'
       and (_at is null or (d.finished_at, d.seq) > (_at, coalesce(_seq, -1)))
@@ -146,7 +147,8 @@ begin
       'dropped', (select count(*) filter (where is_old) from examined),
       'at', coalesce((select finished_at from last), _at),
       'seq', coalesce((select seq from last), _seq),
-      'more', (select count(*) from examined) >= _limit)
+      'more', (select count(*) from examined) >= _limit,
+      'left_at', (select min(finished_at) from examined where not is_old))
   into _answer;
   return _answer;
 end

@@ -189,9 +189,12 @@ begin
   if not found then
     return json_build_object('repeated', true);
   end if;
-  return json_build_object(
-    'repeated', false,
-    'delivered', case when coalesce((_op->>'deliver')::boolean, true) then deliver(array[_id], 1000, _now) else 0 end);
+  if not coalesce((_op->>'deliver')::boolean, true) then
+    -- At the commit of the caller, by which time others may wait than now: who is woken delivers it.
+    perform pg_notify(current_schema() || '_wake', '');
+    return json_build_object('repeated', false, 'delivered', 0);
+  end if;
+  return json_build_object('repeated', false, 'delivered', deliver(array[_id], 1000, _now));
 end
 $$;
 

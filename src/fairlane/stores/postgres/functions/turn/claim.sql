@@ -50,7 +50,6 @@ as $$
 declare
   _survey   integer := _want->>'survey';
   _before   integer := p.nth;
-  _tenants  text[];
   _queues   text[];
   _got      record;
 begin
@@ -68,7 +67,7 @@ begin
   p.marks := '{}';
   p.served := null;
   p.spent := null;
-  if (p.limits).queues is not null then
+  if exists (select from unnest((p.limits).queues) r where r.room is null) then
     _queues := array(
       select json_array_elements_text(_want->'queues')
       union
@@ -91,11 +90,8 @@ begin
   if p.nth = _before and p.spent is not null then
     served := p.spent;  -- the next claim starts after the tenants that used the locks up without a job
   elsif _survey > 0 and served is not null then
-    _tenants := tenants_after(p.head, served, null, _survey, _c.tenants_paused);
-    if cardinality(_tenants) < _survey then
-      _tenants := _tenants || tenants_after(p.head, '', served, _survey - cardinality(_tenants), _c.tenants_paused);
-    end if;
-    survey := json_build_array(_c.lane, (p.head).queue, (p.head).band, _tenants);
+    survey := json_build_array(
+      _c.lane, (p.head).queue, (p.head).band, tenants_around(p.head, served, _survey, _c.tenants_paused));
   end if;
 end
 $$;

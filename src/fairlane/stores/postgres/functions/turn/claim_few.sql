@@ -1,12 +1,13 @@
--- claim_few: serve a Want by discovery where its queues hold no more than it wants: all of it is leased at once, in the
---         order in which discovery would have come to it. `fits`: it was so; else nothing is done.
+-- claim_few: serve a Want by discovery where its queues hold no more than it wants, or it wants one job: it gets what
+--         discovery would have given it, in that order. `fits`: it was so; else nothing is done.
 -- moves:  claim ready -> leased
--- guard:  the ready row is ours by `for update skip locked`, as in take; no limit holds for any of the rows
--- uses:   ready_line, at most 33 rows of it; lease_pkey
+-- guard:  the ready row is ours by `for update skip locked`, as in take; no limit holds for any of the rows, or its
+--         room is known and enough (`_limited` names the others)
+-- uses:   ready_line, at most 33 rows of it, and one probe for each tenant in the survey; lease_pkey
 --
--- For the Turn of an idle worker that is woken for one job: 0.6 times the server's time that claim_found, claim_band
--- and take need. Several small statements: one large one took longer to begin than all of them together.
--- (tests/plans/test_claim_few.py compares what both ways give)
+-- For the Turn of an idle worker that is woken for one job, and for the one that takes again the place it has freed:
+-- 0.6 times the server's time that claim_found, claim_band and take need. Several small statements: one large one took
+-- longer to begin than all of them together. (tests/plans/test_claim_few.py compares what both ways give)
 create or replace function claim_few(
   _c lane_claim, _want json, inout p claim_progress, _limited text[], _is_counted boolean,
   out served text, out survey json, out fits boolean
@@ -27,7 +28,10 @@ declare
   _tids        tid[];
   _queues      text[];
   _lines       claim_line[];
+  _types       text[];
   _counted     claim_limits;
+  _next        record;
+  _head        claim_line;  -- of many, the first row
 begin
   p.marks := '{}';
   select count(*), array_agg(r.tid), min(r.queues), coalesce(bool_and(
@@ -44,6 +48,13 @@ begin
     ) r
     limit _limit + 1
   ) r;
+  if _n > _limit and (_want->>'limit')::integer = 1 then
+    select * into _next from next_of_many(_tids[1], _want, _limited);
+    _head := _next.head;
+    _tids := array[_next.tid];
+    fits := _next.fits;
+    _n := 1;
+  end if;
   fits := fits and _n <= _limit;
   if not fits or _n = 0 then
     return;
@@ -87,23 +98,76 @@ begin
                 when type = any(_counted.counted_types) or queue = any(_counted.counted_queues) then 3
                 else _counted.counted end
     from gone
-    returning seq, nth, queue, band, tenant, rank, due_at
+    returning seq, nth, queue, band, tenant, rank, due_at, type
   )
   select array_agg((l.queue, l.band, l.tenant, l.rank, l.due_at, l.seq, 0, null, null, null, true, false)::claim_line
                    order by l.nth),
-         p.seqs || array_agg(l.seq)
-  into _lines, p.seqs
+         p.seqs || array_agg(l.seq), case when (p.limits).limited then array_agg(l.type) end
+  into _lines, p.seqs, _types
   from leased l;
   if _lines is null then
-    return;  -- others were faster
+    fits := _head.queue is null;  -- others were faster: of many there are more
+    return;
+  end if;
+  if _types is not null then
+    p.limits := with_less_room(p.limits, _lines, _types);
   end if;
   p.nth := _nth + _n;
   _n := cardinality(_lines);
   p.marks := case when _n = 1 then _lines else last_of_lines(_lines) end;
   served := _lines[_n].tenant;
   if (_want->>'survey')::integer > 0 then
-    survey := json_build_array(_lane, _lines[_n].queue, _lines[_n].band, '{}'::text[]);
+    survey := json_build_array(_lane, _lines[_n].queue, _lines[_n].band, case
+      when _head.queue is null then '{}' else tenants_around(_head, served, (_want->>'survey')::integer) end);
   end if;
+end
+$$;
+
+-- next_of_many: the row that discovery would give a Want first, where `_first` is the first of its queues, and whether
+--         the worker may have it.
+-- uses:   ready_line, two rows
+create or replace function next_of_many(
+  _first tid, _want json, _limited text[], out head claim_line, out tid tid, out fits boolean
+)
+language plpgsql
+as $$
+declare
+  _cursor  text := coalesce(_want->>'cursor', '');
+  _tenant  text;
+begin
+  select r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq into head from ready r where r.ctid = _first;
+  if head.tenant <= _cursor collate "C" then
+    _tenant := (
+      select r.tenant from ready r where r.queue = head.queue and r.band = head.band and r.tenant > _cursor collate "C"
+      order by r.tenant limit 1);
+  end if;
+  _tenant := coalesce(_tenant, head.tenant);  -- under row security an expression in the query would cost it the order
+  select r.ctid, (w.types is null or r.type = any(w.types))
+         and (not r.put_off or w.leaves is null or r.type <> all(w.leaves))
+         and (_limited is null or r.type <> all(_limited) and r.queue <> all(_limited))
+  into tid, fits
+  from json_to_record(_want) as w (types text[], leaves text[])
+  cross join lateral (
+    select r.ctid, r.type, r.put_off, r.queue from ready r
+    where r.queue = head.queue and r.band = head.band and r.tenant = _tenant
+    order by r.rank, r.due_at, r.seq limit 1
+  ) r;
+  fits := coalesce(fits, false);
+end
+$$;
+
+-- with_less_room: limits after these jobs were claimed; by job: its line and its type.
+create or replace function with_less_room(inout l claim_limits, _lines claim_line[], _types text[])
+language plpgsql immutable
+as $$
+begin
+  for _i in 1 .. coalesce(cardinality(l.queues), 0) loop
+    l.queues[_i].room := l.queues[_i].room
+      - (select count(*) from unnest(_lines) n where n.queue = l.queues[_i].name);
+  end loop;
+  for _i in 1 .. coalesce(cardinality(l.types), 0) loop
+    l.types[_i].room := l.types[_i].room - (select count(*) from unnest(_types) t where t = any(l.types[_i].types));
+  end loop;
 end
 $$;
 

@@ -79,11 +79,14 @@ return coalesce((_rule).paused_until = '-infinity', false);
 -- Under a wide limit up to 16 Turns claim side by side, each at most a 32nd of it, while each sees half of it free:
 -- what the others have claimed and not committed is less than that half. They share the limit's lock; a Turn that sees
 -- less needs it alone. With one lock for each claim, 16 processes under a limit that never bound got 27 jobs a Turn.
+-- Of which more than half is in use is not wide: Turns that shared its lock and then each needed it alone kept each
+-- other from it, and eight claimers used 34 places of 64 on average, now 55. (tests/faults/test_limits_in_use.py)
 create or replace function mark_wide(inout l claim_limits, _wanted bigint, _now timestamptz)
 language plpgsql
 as $$
 declare
   _least   bigint := 32 * greatest(_wanted, 1);
+  _held    integer;
   _marked  limit_room[];
 begin
   if not exists (
@@ -96,24 +99,40 @@ begin
     return;
   end if;
   if not l.own then
-    _marked := with_wide(l.tenants, _least, _now);
+    _marked := with_wide(l.tenants, _least, null, _now);
     if not exists (select from unnest(_marked) r where not is_wide(r)) then
       l.tenants := _marked;
     end if;
   end if;
-  l.queues := with_wide(l.queues, _least, _now);
-  l.types := with_wide(l.types, _least, _now);
+  _held := held_by_all();
+  l.queues := with_wide(l.queues, _least, _held, _now);
+  l.types := with_wide(l.types, _least, _held, _now);
 end
 $$;
 
--- with_wide: the same limits, marked where they allow `_least` at once and in a period.
-create or replace function with_wide(_rules limit_room[], _least bigint, _now timestamptz) returns limit_room[]
+-- is_half_free: whether half of a limit over a queue or types is free; `_held`: there are no more leases than that,
+--         null: not known.
+-- uses:   lease_counted, rate_use_pkey; reads no more rows than the limit allows
+create or replace function is_half_free(_r limit_room, _held integer, _now timestamptz) returns boolean
+language plpgsql stable
+as $$
+begin
+  return (_r.running is null or coalesce(2 * _held <= _r.running, false) or 2 * running_under(_r) <= _r.running)
+    and (_r.rate_count is null or 2 * (
+      select u.n from uses_of(_r.kind, _r.name, '', _r.rate_count, _r.period_s, _now) u) <= _r.rate_count);
+end
+$$;
+
+-- with_wide: the same limits, marked where they allow `_least` at once and in a period, and half of it is free.
+create or replace function with_wide(_rules limit_room[], _least bigint, _held integer, _now timestamptz)
+returns limit_room[]
 language plpgsql stable
 as $$
 begin
   return (
     select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, case
       when least(nullif(r.running, -1), nullif(r.rate_count, -1)) >= _least and (r.paused_until > _now) is not true
+        and (r.kind = 'tenant' or is_half_free(_rules[r.ord], _held, _now))  -- of each tenant: lines_with_room
       then '-infinity' else r.paused_until end, r.types, r.room)::limit_room order by r.ord)
     from unnest(_rules) with ordinality
       as r (kind, name, queue, running, rate_count, period_s, paused_until, types, room, ord));
@@ -158,15 +177,16 @@ begin
   )
   select coalesce(bool_or(holds), false), array_agg(rule) filter (where kind = 'tenant'),
          array_agg(rule) filter (where kind = 'queue' and holds),
-         array_agg(rule) filter (where kind in ('type', 'named') and holds and types is not null)
-  into _l.limited, _l.tenants, _l.queues, _l.types
+         array_agg(rule) filter (where kind in ('type', 'named') and holds and types is not null),
+         exists (select from limit_rule r where r.kind = 'tenant' and r.name <> '*'
+                   and (r.running is not null or r.rate_count is not null or r.paused_until is not null))
+  into _l.limited, _l.tenants, _l.queues, _l.types, _l.own
   from judged;
-  select exists (select from limit_rule r where r.kind = 'tenant' and r.name <> '*'
-                   and (r.running is not null or r.rate_count is not null or r.paused_until is not null)),
-         _l.limited or exists (select from limit_rule r where r.kind = 'tenant' and r.name <> '*'
-                                 and (r.running is not null or r.rate_count is not null or r.paused_until is not null)
-                                 and (r.running >= 0 or r.rate_count >= 0 or r.paused_until > _now))
-  into _l.own, _l.limited;
+  if _l.own and not _l.limited then
+    _l.limited := exists (select from limit_rule r where r.kind = 'tenant' and r.name <> '*'
+                            and (r.running is not null or r.rate_count is not null or r.paused_until is not null)
+                            and (r.running >= 0 or r.rate_count >= 0 or r.paused_until > _now));
+  end if;
   return _l;
 end
 $$;

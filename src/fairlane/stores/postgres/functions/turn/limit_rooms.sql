@@ -74,7 +74,8 @@ $$;
 -- count_limits: lock and count the limits of queues or types that a claim needs and its Turn has not counted yet.
 -- guard:  limit_lock: a limit that another session counts under has no room for us, none is overshot; only a Turn that
 --         settles waits for it (await_limit); shared where the limit is wide and half of it free (mark_wide)
--- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow
+-- uses:   lease_counted, rate_use_pkey; reads no more rows than the limits allow, and none of leases where the limit is
+--         wide and half of it more than all of them (held_by_all)
 --
 -- `_idle`: count without locks first, and lock only where there is room. Idle workers look often; their locks would
 -- keep a worker that has just freed a place from claiming it.
@@ -86,6 +87,7 @@ as $$
 declare
   _needed  integer[];
   _locked  boolean[];
+  _held    integer;
 begin
   _needed := array(
     select r.ord
@@ -108,7 +110,8 @@ begin
         ) r);
     end if;
     exit when _needed = '{}';
-    -- In a statement of its own: it has to see what those who held the locks before have committed.
+    -- In statements of their own: they have to see what those who held the locks before have committed.
+    _held := case when _pass < 3 and exists (select from unnest(rules) r where is_wide(r)) then held_by_all() end;
     select array_agg((r.kind, r.name, r.queue, r.running, r.rate_count, r.period_s, r.paused_until, r.types,
                       case when n.ord is null then r.room
                            when not _locked[n.ord] or r.paused_until > _now then 0
@@ -128,6 +131,7 @@ begin
     left join unnest(_needed) with ordinality as n (i, ord) on n.i = r.ord
     cross join lateral (
       select case when n.ord is null or r.running is null then 0
+                  when r.paused_until = '-infinity' and 2 * _held <= r.running then _held
                   when r.kind = 'queue' then (
                     select count(*) from (
                       select from lease l where l.counted = 3 and l.queue = r.name limit r.running) c)
@@ -154,10 +158,68 @@ begin
 end
 $$;
 
+-- with_freed: limits on running, with the room that this Turn has made under them by ending jobs.
+-- guard:  none is needed: as many leases come as have gone, in one commit, so whoever counts meanwhile counts no fewer
+-- uses:   lease_counted; reads no more rows than the limits allow
+--
+-- A Turn that wants no more than it has freed neither locks a limit nor waits for one that counts under it. One that
+-- wants more needs the lock, and makes do with what it has freed if it cannot have it at once. Counted all the same: a
+-- limit may have been lowered.
+create or replace function with_freed(
+  _rules limit_room[], _freed freed_place[], _wanted bigint, _now timestamptz
+) returns limit_room[]
+language plpgsql
+as $$
+declare
+  _r  limit_room;
+  _f  freed_place;
+  _n  integer;
+begin
+  for _i in 1 .. coalesce(cardinality(_rules), 0) loop
+    _r := _rules[_i];
+    continue when _r.running is null or _r.rate_count is not null or _r.paused_until > _now or is_wide(_r);
+    _n := 0;
+    foreach _f in array _freed loop
+      _n := _n + (case when _r.kind = 'queue' then _f.queue = _r.name else _f.type = any(_r.types) end)::integer;
+    end loop;
+    if _n > 0 and (_wanted <= _n or not pg_try_advisory_xact_lock(limit_lock(_r.kind, _r.name))) then
+      _rules[_i].room := greatest(least(_n, _r.running - running_under(_r)), 0);
+    end if;
+  end loop;
+  return _rules;
+end
+$$;
+
+-- running_under: how many leases a limit over a queue or types counts, no further than it allows.
+-- uses:   lease_counted
+create or replace function running_under(_r limit_room) returns integer
+language plpgsql stable
+as $$
+declare
+  _n      integer := 0;
+  _queue  text := '';
+begin
+  if _r.kind = 'queue' then
+    return (select count(*) from (select from lease l where l.counted = 3 and l.queue = _r.name limit _r.running) c);
+  end if;
+  while _n < _r.running loop
+    _queue := (select l.queue from lease l where l.counted = 3 and l.queue > _queue order by l.queue limit 1);
+    exit when _queue is null;
+    _n := _n + (
+      select count(*)
+      from (select from lease l where l.counted = 3 and l.queue = _queue and l.type = any(_r.types)
+            limit _r.running - _n) c);
+  end loop;
+  return _n;
+end
+$$;
+
 -- tenant_rooms: how many more jobs each line may give by the limits of its tenant, and which rates count them.
 -- uses:   limit_rule_pkey, lease_tenant, rate_use_pkey; reads no more rows than the limits allow
+--
+-- `_held`: no tenant has more leases than that; those of limits twice as large are not counted.
 create or replace function tenant_rooms(
-  inout lines claim_line[], _l claim_limits, _now timestamptz, out until timestamptz
+  inout lines claim_line[], _l claim_limits, _now timestamptz, _held integer, out until timestamptz
 )
 language plpgsql
 as $$
@@ -192,6 +254,7 @@ begin
         ) r
         cross join lateral (
           select case when r.running is null then 0
+                      when 2 * _held <= r.running then _held
                       when p.place = '' then (select count(*) from (
                         select from lease l where l.counted > 0 and l.tenant = n.tenant limit r.running) c)
                       else (select count(*) from (
@@ -226,7 +289,9 @@ declare
     select case when bool_and(is_wide(t)) then min(least(nullif(t.running, -1), nullif(t.rate_count, -1))) / 2 end
     from unnest(l.tenants) t where not l.own);
   -- Only a limit of every tenant makes it sure that each one has a limit at all; and `system` is not one of them.
+  -- More than half of it may be in use: who needs a lock alone must not share it first.
   _wary     boolean := l.wary or (cardinality(lines) > 32 and _half is null)
+    or coalesce(held_by_all() > _half, _half is not null)
     or exists (select from unnest(lines) n where n.tenant = 'system')
     or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', lines[1].queue));
   _counted  record;
@@ -238,7 +303,8 @@ begin
     return;
   end if;
   if _wary then
-    select * into _counted from tenant_rooms(lines, l, _now);
+    select * into _counted
+    from tenant_rooms(lines, l, _now, case when _half is not null then held_by_all() end);
     lines := _counted.lines;
     l.until := least(l.until, _counted.until);
     _end := (
@@ -254,7 +320,7 @@ begin
   select array_agg(n.tried order by n.ord), array_agg(n.locked order by n.ord) into _tried, _locked
   from (
     select n.tried, n.ord, case
-      when n.tried and _half is not null
+      when n.tried and (not _wary or n.room >= _half) and _half is not null
       then n.nth + l.locks <= 256 and pg_try_advisory_xact_lock_shared(limit_lock('tenant', n.tenant))
       when n.tried
       then n.nth + l.locks <= 256 and (
@@ -262,16 +328,16 @@ begin
         or (not l.idle and cardinality(lines) = 1 and await_limit(limit_lock('tenant', n.tenant))))
       else n.tried is null end as locked
     from (
-      select n.tenant, n.tried, n.ord, count(*) filter (where n.tried) over (order by n.ord) as nth
+      select n.tenant, n.room, n.tried, n.ord, count(*) filter (where n.tried) over (order by n.ord) as nth
       from (
-        select n.tenant, not _wary or n.room > 0 as tried, n.ord
+        select n.tenant, n.room, not _wary or n.room > 0 as tried, n.ord
         from unnest(lines) with ordinality
           as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
       ) n
     ) n order by n.ord
   ) n;
   -- Counted in a statement after the locks: it has to see what those who held them before have committed.
-  select * into _counted from tenant_rooms(lines, l, _now);
+  select * into _counted from tenant_rooms(lines, l, _now, case when _half is not null then held_by_all() end);
   if exists (select from unnest(_counted.lines) n where n.room < _half) then
     _locked := array(
       select n.locked
@@ -279,7 +345,7 @@ begin
       from unnest(_counted.lines, _locked) with ordinality
         as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, locked, ord)
       order by n.ord);
-    select * into _counted from tenant_rooms(lines, l, _now);
+    select * into _counted from tenant_rooms(lines, l, _now, null);
   end if;
   select array_agg((n.queue, n.band, n.tenant, n.rank, n.due_at, n.seq, n.looked, n.room, n.rates, n.share, n.moved,
                     n.ended)::claim_line order by n.ord) filter (where n.locked and n.room is distinct from 0),

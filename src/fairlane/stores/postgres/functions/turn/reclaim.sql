@@ -72,6 +72,7 @@ begin
         ) t);
     end if;
   end loop;
+  perform end_nodes(ended_of(_all), _now);
   return json_build_object('reclaimed', _all);
 end
 $$;

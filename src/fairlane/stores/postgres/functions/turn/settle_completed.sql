@@ -13,7 +13,7 @@ declare
 begin
   select c.settled, c.deduped, c.freed into _settled, ended, freed
   from complete(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) c;
-  if ended is not null then
+  if ended is not null and exists (select from dedup_key) then
     delete from dedup_key k using job j
     where j.seq = any(ended) and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = j.seq;
   end if;
@@ -46,7 +46,7 @@ begin
   select s.refused, s.freed, s.ended into refused, freed, _ended
   from settle_completions(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
   if _ended is not null then
-    perform end_nodes(_ended, _now);
+    perform end_node_jobs(_ended, true, 1000, _now);
   end if;
 end
 $$;

@@ -153,7 +153,6 @@ $$;
 -- uses:   ready_line
 create or replace function with_types_counted(inout l claim_limits, _c lane_claim, _line claim_line)
 language plpgsql
-set search_path from current
 as $$
 declare
   _uncounted  text[] := array(select unnest(r.types) from unnest(l.types) r where r.room is null);
@@ -199,7 +198,10 @@ declare
   _seqs      bigint[];
   _used      jsonb[];
 begin
-  if _l.limited then
+  if _l.limited and (
+    exists (select from unnest(_l.queues || _l.types) r where r.rate_count is not null)
+    or exists (select from unnest(_lines) n where n.rates is not null)
+  ) then
     _rates := line_rates(_lines, _l.queues);
     _by_type := case when _c.by_type then type_rates(_l.types) end;
   end if;

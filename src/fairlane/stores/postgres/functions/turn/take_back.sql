@@ -1,4 +1,5 @@
--- take_back: end leases from outside, each by its cause; the caller has locked them.
+-- take_back: end leases from outside, each by its cause; the caller has locked them, and calls end_nodes(ended_of(…))
+--         once for all that it has ended: a second time would lock gates behind figures.
 -- moves:  reclaim leased -> ready | dead | cancelled
 -- guard:  the caller selected these leases `for update`
 -- uses:   lease_pkey
@@ -15,7 +16,6 @@ declare
   _wake    boolean;
   _rates   jsonb[];
   _leased  timestamptz[];
-  _ended   bigint[];
 begin
   with gone as (
     delete from lease l where l.seq = any(_seqs)
@@ -72,13 +72,9 @@ begin
                   order by seq),
          bool_or(counted > 1 or became = 'ready'),
          array_agg(rates) filter (where started_at is null and rates is not null),
-         array_agg(leased_at) filter (where started_at is null and rates is not null),
-         array_agg(seq) filter (where deduped and became <> 'ready')
-  into _told, _wake, _rates, _leased, _ended
+         array_agg(leased_at) filter (where started_at is null and rates is not null)
+  into _told, _wake, _rates, _leased
   from worded;
-  if _ended is not null then
-    perform end_nodes(_ended, _now);
-  end if;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
@@ -86,5 +82,31 @@ begin
     perform wake_waiting();
   end if;
   return _told;
+end
+$$;
+
+-- ended_of: the jobs that ended for good, of what take_back has told.
+create or replace function ended_of(_told jsonb) returns bigint[]
+language sql immutable
+set search_path from current
+begin atomic
+  select coalesce(array_agg((e->>'seq')::bigint), '{}')
+  from jsonb_array_elements(_told) e where e->>'became' <> 'ready';
+end;
+
+-- end_unless_reclaiming: end a Turn's nodes, unless it is to reclaim: then they are `left`, to end together with those
+--         that it reclaims. `moved`: how many nodes that let go.
+-- uses:   see end_nodes
+create or replace function end_unless_reclaiming(
+  _ended bigint[], _completed boolean, _reclaim_limit integer, _now timestamptz, out "left" bigint[], out moved integer
+)
+language plpgsql
+as $$
+begin
+  if _reclaim_limit > 0 and exists (select from worker w where w.expires_at <= _now) then
+    "left" := _ended;
+  else
+    moved := end_node_jobs(_ended, _completed, 1000, _now);
+  end if;
 end
 $$;

@@ -75,6 +75,22 @@ begin
 end
 $$;
 
+-- tenants_around: the same behind `_served`, and then from the first one up to it.
+create or replace function tenants_around(
+  _head claim_line, _served text, _limit integer, _skip_paused boolean default false
+) returns text[]
+language plpgsql
+as $$
+declare
+  _found text[] := tenants_after(_head, _served, null, _limit, _skip_paused);
+begin
+  if cardinality(_found) < _limit then
+    _found := _found || tenants_after(_head, '', _served, _limit - cardinality(_found), _skip_paused);
+  end if;
+  return _found;
+end
+$$;
+
 -- resume_lines: moves lines on to the marks that this Want has left in them, unless they begin behind those.
 --
 -- Here and in merge_marks joins are hashed, which a Turn's settings forbid: with nested loops a Turn that skipped the

@@ -45,6 +45,7 @@ declare
   _unstarted  json;
   _freed      freed_place[];
   _ended      bigint[];
+  _moved      integer;  -- nodes that its ends let go
   _reclaimed  json;
   _alive      boolean;
   _was        boolean;  -- waiting
@@ -68,9 +69,7 @@ begin
     if wants is not null then perform count_given(_given); end if;
   end if;
   select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
-  if starts is not null then
-    _unstarted := mark_started(_worker, starts, _now);
-  end if;
+  if starts is not null then _unstarted := mark_started(_worker, starts, _now); end if;
   if _seqs is not null then
     select s.refused, s.freed, s.ended into _refused, _freed, _ended
     from settle_completions(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
@@ -79,7 +78,9 @@ begin
     select s.refused, _freed || s.freed, _ended || s.ended into _unsettled, _freed, _ended
     from settle_outcomes(_worker, outcomes, _now, _max_crashes) s;
   end if;
-  if _ended is not null then perform end_nodes(_ended, _now); end if;
+  if _ended is not null then
+    select * into _ended, _moved from end_unless_reclaiming(_ended, outcomes is null, _reclaim_limit, _now);
+  end if;
   -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
   select (select max(c.claim_no) from claim_made c where c.worker = _worker),
          exists (select from pause), exists (select from limit_rule), exists (select from counted),
@@ -92,26 +93,25 @@ begin
     perform promote(_promote_limit, _now);
     _due := (select s.due_at from scheduled s order by s.due_at limit 1);
   end if;
-  if _reclaim_limit > 0 and _lapsed then
+  if _reclaim_limit > 0 and (_lapsed or _ended is not null) then
     _reclaimed := reclaim_lapsed(_reclaim_limit, _now, _max_crashes);
+    perform end_nodes(_ended || ended_of(_reclaimed::jsonb), _now);
     _cancels := (select json_agg(l.seq order by l.seq) from lease l
                  where l.worker = _worker and l.cancel_requested_at is not null);
   end if;
-  if _alive and _was is distinct from _waiting then
-    update worker set waiting = _waiting where id = _worker;
-  end if;
+  if _alive and _was is distinct from _waiting then update worker set waiting = _waiting where id = _worker; end if;
   if _alive and wants is not null or _given is not null or _ruled then
     _got := claim_for_lanes(
-      _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _now, _last,
-      _paused, _ruled, _counted);
+      _worker, _claim_no, case when _alive then wants end, _given, _seqs is null and outcomes is null, _freed, _now,
+      _last, _paused, _ruled, _counted, _moved > 32);
   end if;
-  if _freed is not null then
-    perform wake_for_room(_freed, _got.seqs);
+  if _got.seqs is not null and coalesce(_last, 0) <= _claim_no then
+    perform note_claim(_worker, _claim_no, _last, case when _counted then _got.seqs end, cardinality(_freed));
   end if;
+  if _freed is not null then perform wake_for_room(_freed, _got.seqs); end if;
 
   answer := json_build_object(
-    'now', _now,
-    'registered', coalesce(_alive, false),
+    'now', _now, 'registered', coalesce(_alive, false),
     'refused',
     coalesce(_refused::jsonb, '[]') || coalesce(_unsettled::jsonb, '[]') || coalesce(_unstarted::jsonb, '[]'),
     'cancels', coalesce(_cancels, '[]'),
@@ -176,21 +176,23 @@ create type turn_claimed as (
   held_back boolean, until timestamptz
 );
 
--- claim_for_lanes: claim what all lanes want, or give the leases again that this claim was given before.
+-- claim_for_lanes: claim what all lanes want, or give the leases again that this claim was given before. `_many`: more
+--         is ready than claim_few serves.
 -- moves:  claim ready -> leased
 -- guard:  the caller has locked the worker's row
--- uses:   claim_made_pkey, ready_line
+-- uses:   ready_line
 create or replace function claim_for_lanes(
-  _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _now timestamptz, _last bigint,
-  _paused boolean, _ruled boolean, _counted boolean
+  _worker uuid, _claim_no bigint, _wants json, _given limit_room[], _idle boolean, _freed freed_place[],
+  _now timestamptz, _last bigint, _paused boolean, _ruled boolean, _counted boolean, _many boolean
 ) returns turn_claimed
 language plpgsql
 as $$
 declare
-  _few       boolean := not (_paused or _ruled);  -- claim_few may serve it: no limit is over tenants either
-  _limited   text[];  -- queues and types that the code limits
+  _few       boolean := not _paused;  -- claim_few may serve it: no limit is over tenants either
+  _limited   text[];  -- queues and types of limits without known room
   _fits      boolean;
   _prepared  boolean := false;
+  _judged    boolean := _ruled or num_nulls(_given, _freed, _wants) = 0;  -- limits are prepared at once
   _empty     text[];
   _c         lane_claim;
   _p         claim_progress;
@@ -202,9 +204,12 @@ begin
     select coalesce(bool_or(g.running >= 0 or g.rate_count >= 0), false), _few and bool_and(g.kind <> 'tenant'),
            array_agg(g.name) || array(select unnest(n.types) from unnest(_given) n)
     into _all.limited, _few, _limited from unnest(_given) g;
-  elsif _ruled then
-    select * into _got from prepared_limits(_given, _wants, _idle, _ruled, _counted, _now);
+  end if;
+  if _judged then
+    select * into _got from prepared_limits(_given, _wants, _idle, _freed, _ruled, _counted, _now);
     _p.limits := _got.l;
+    _empty := _got.empty;
+    _few := _few and (_p.limits).tenants is null and (_p.limits).own is not true;
   end if;
   if _wants is not null and _last >= _claim_no then
     _all.seqs := nullif(leases_of(_worker, _claim_no), '{}');
@@ -223,15 +228,22 @@ begin
     _all.cursors := '{}';
     for _i in 0 .. json_array_length(_wants) - 1 loop
       _want := _wants->_i;
-      _fits := _few and _want->'takes' is null and coalesce((_want->>'discover')::boolean, true);
+      _fits := _few and _want->'takes' is null and coalesce((_want->>'discover')::boolean, true)
+        and (_many is not true or (_want->>'limit')::integer = 1);
+      if _fits and (_p.limits).limited then
+        _limited := _empty || array(
+          select unnest(case when r.kind = 'queue' then array[r.name] else r.types end)
+          from unnest((_p.limits).queues || (_p.limits).types) r
+          where r.rate_count is not null or coalesce(r.room, 0) < (_want->>'limit')::integer);
+      end if;
       if _fits then
         select * into _got from claim_few(_c, _want, _p, _limited, _counted);
         _fits := _got.fits;
       end if;
       if not _fits then
         if not _prepared then
-          if not _ruled then
-            select * into _got from prepared_limits(_given, _wants, _idle, _ruled, _counted, _now);
+          if not _judged then
+            select * into _got from prepared_limits(_given, _wants, _idle, _freed, _ruled, _counted, _now);
             _p.limits := _got.l;
             _empty := _got.empty;
           end if;
@@ -270,12 +282,6 @@ begin
       end if;
     end loop;
     _all.seqs := _p.seqs;
-    if _p.nth > 0 then
-      with made as (
-        insert into claim_made (worker, claim_no) values (_worker, _claim_no) on conflict do nothing
-      )
-      delete from claim_made where worker = _worker and claim_no = _last and _last < _claim_no;
-    end if;
   end if;
   _all.limited := (_p.limits).limited or _all.limited;
   _all.until := (_p.limits).until;
@@ -285,11 +291,13 @@ $$;
 
 -- prepared_limits: the limits that a claim has to count, and the queues that it leaves alone because they are `empty`.
 create or replace function prepared_limits(
-  _given limit_room[], _wants json, _idle boolean, _ruled boolean, _counted boolean, _now timestamptz,
-  out l claim_limits, out empty text[]
+  _given limit_room[], _wants json, _idle boolean, _freed freed_place[], _ruled boolean, _counted boolean,
+  _now timestamptz, out l claim_limits, out empty text[]
 )
 language plpgsql
 as $$
+declare
+  _wanted bigint;
 begin
   if _given is not null and not _ruled then
     -- What the code allows to a queue in which nothing is ready holds nothing back: the common Turn puts nothing
@@ -306,7 +314,15 @@ begin
     l := claim_limits(_given, _now);
     l.idle := _idle;
     if _wants is not null and l.limited then
-      l := mark_wide(l, (select sum((w->>'limit')::integer) from json_array_elements(_wants) w), _now);
+      _wanted := (select sum((w->>'limit')::integer) from json_array_elements(_wants) w);
+      l := mark_wide(l, _wanted, _now);
+      if cardinality(_freed) <= 32 then
+        l.queues := with_freed(l.queues, _freed, _wanted, _now);
+        l.types := with_freed(l.types, _freed, _wanted, _now);
+        if exists (select from unnest(l.queues || l.types) r where r.room < _wanted) then
+          l.until := _now + interval '20 milliseconds';  -- another session counts: there may be more room
+        end if;
+      end if;
     end if;
   elsif _counted then
     l := counting_only();

@@ -19,6 +19,7 @@ begin
   end if;
   perform mark_started(_worker, starts, _now);
   _back := take_back(leases_of(_worker), 'worker_gone', _now, 3);
+  perform end_nodes(ended_of(_back::jsonb), _now);
   perform forget_worker(_worker);
   return json_build_object('reclaimed', coalesce(_back, '[]'));
 end

@@ -1,5 +1,6 @@
 -- renew_v1: register a worker, or keep its heartbeat alive.
 -- role:   worker
+-- guard:  one that registers waits for a limit that is being set: its first Turn sees it, and so do those who count
 create or replace function renew_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -20,6 +21,7 @@ begin
                     wake_address = _wake_address, figures = _figures
   where id = _worker;
   if not found then
+    perform pg_advisory_xact_lock_shared(limit_lock('worker', ''));
     insert into worker (id, name, registered_at, renewed_at, expires_at, queues, types, wake_address, figures)
     values (_worker, _name, _now, _now, _expires, _queues, _types, _wake_address, _figures)
     on conflict (id) do update set renewed_at = _now, expires_at = _expires;

@@ -59,7 +59,7 @@ begin
 end
 $$;
 
--- cancel_workflow_v1: end every unfinished node, or ask it to stop; all gates close.
+-- cancel_workflow_v1: end every unfinished node, or ask it to stop; all gates close that have not opened.
 -- role:   api
 -- moves:  cancel ready -> cancelled, cancel scheduled -> cancelled, cancel held -> cancelled
 -- guard:  jobs first, then the gates, then what is held, as everywhere (see end_nodes); nodes let go meanwhile are
@@ -94,7 +94,7 @@ begin
   )
   select _ended || coalesce(array_agg(seq), '{}'), coalesce(array_agg(seq) filter (where queue = ''), '{}')
   into _ended, _waited from gone;
-  update gate set state = case state when 'skipping' then 'skipped' else 'closed' end
+  update gate set state = case state when 'opening' then 'open' when 'skipping' then 'skipped' else 'closed' end
   where workflow = _w.seq and state in ('waiting', 'opening', 'closing', 'skipping');
   select c.ended, c.asked into _more from cancel_nodes(_w.seq, false, _now) c;
   _ended := _ended || _more.ended;
@@ -115,7 +115,8 @@ begin
 end
 $$;
 
--- recount: set every gate of a workflow by how its nodes stand, once those of `_again` have not ended.
+-- recount: set every gate of a workflow by how its nodes stand, once those of `_again` have not ended; one that is
+--         ending its nodes goes on with that.
 -- guard:  the caller has locked the gates
 -- uses:   node_pkey, gate_pkey, done_pkey, dead_letter_pkey
 create or replace function recount(_workflow bigint, _again integer[]) returns void
@@ -154,17 +155,27 @@ begin
     select gate, sum(members) as members, sum(completed) as completed, sum(ended) as ended, sum(failed) as failed,
            sum(cancelled) as cancelled, sum(skipped) as skipped
     from together group by gate
+  ), anew as (
+    select g.n, w.members - case g.opens when 'completed' then w.completed else w.ended end as waits, w.failed,
+           case when g.opens = 'completed' and w.cancelled > 0
+                then case g.state when 'closing' then g.state else 'closed' end
+                when g.opens = 'completed' and w.skipped > 0
+                then case g.state when 'skipping' then g.state else 'skipped' end
+                when w.members > case g.opens when 'completed' then w.completed else w.ended end then 'waiting'
+                when g.opens = 'failed' and w.failed = 0
+                then case g.state when 'skipping' then g.state else 'skipped' end
+                else 'open' end as state
+    from gate g join whole w on w.gate = g.n where g.workflow = _workflow
   )
-  update gate g set
-    waits = w.members - case g.opens when 'completed' then w.completed else w.ended end,
-    failed = w.failed, reached = -1,
-    state = case when g.opens = 'completed' and w.cancelled > 0 then 'closed'
-                 when g.opens = 'completed' and w.skipped > 0 then 'skipped'
-                 when w.members > case g.opens when 'completed' then w.completed else w.ended end then 'waiting'
-                 when g.opens = 'failed' and w.failed = 0 then 'skipped' else 'open' end
-  from whole w where g.workflow = _workflow and g.n = w.gate;
+  update gate g set waits = a.waits, failed = a.failed, state = a.state,
+    reached = case when a.state = g.state then g.reached else -1 end
+  from anew a where g.workflow = _workflow and g.n = a.n;
 end
 $$;
+
+-- is_shut: whether a gate of this state lets no node go, unless it is counted anew.
+create or replace function is_shut(_state text) returns boolean language sql immutable parallel safe
+return _state in ('closing', 'closed', 'skipping', 'skipped');
 
 -- retry_workflow_v1: run nodes again, each as a new job like the one it had.
 -- role:   api
@@ -190,6 +201,8 @@ begin
     return workflow_act('not_found', null, 0);
   end if;
   _before := (select status from workflow_record where seq = _w.seq);
+  -- Letters before gates, as settle_letter has them. (tests/faults/test_keys_in_opposite_order.py)
+  perform from node n join dead_letter l on l.seq = n.seq where n.workflow = _w.seq order by l.seq for update of l;
   perform from gate where workflow = _w.seq order by n for update;
   _again := array(
     select (n.n, n.seq, 0, (a.value->>1)::uuid, d.seq is not null, node_end(d.status, l.status, n.skipped),
@@ -209,7 +222,7 @@ begin
     if exists (
       select from node n join gate g on g.workflow = n.workflow and g.n = n.gate
       left join unnest(_again) a on a.n = n.n left join done d on d.seq = n.seq left join held h on h.seq = n.seq
-      where n.workflow = _w.seq and case when a.n is not null then g.state in ('closed', 'skipped')
+      where n.workflow = _w.seq and case when a.n is not null then is_shut(g.state)
                                          else g.state <> 'open' and d.seq is null and h.seq is null end
     ) then
       raise exception using errcode = 'FL001';  -- the gates stay as they were
@@ -300,9 +313,7 @@ begin
   if not found then
     return coalesce(_dead.headers->>'fairlane-workflow' is not null, false);
   end if;
-  return exists (
-    select from gate where workflow = _n.workflow and n = _n.gate
-      and state in ('closing', 'closed', 'skipping', 'skipped'));
+  return exists (select from gate where workflow = _n.workflow and n = _n.gate and is_shut(state));
 end
 $$;
 

@@ -1,0 +1,170 @@
+"""Nodes of a workflow that is being built: their names, what they wait for, and parts copied from other workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
+
+from msgspec.structs import replace
+
+from fairlane.client.enqueue.results import Result, result_names, with_owner
+from fairlane.client.task import Bound
+from fairlane.core.job import JobSpec
+from fairlane.core.names import check_key
+from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER, GraphNode, OnFailure, WorkflowId
+from fairlane.errors import InvalidOption, InvalidWorkflow, nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.enqueue.options import Options
+    from fairlane.client.enqueue.prepare import Preparer
+
+R = TypeVar("R")
+
+
+class NodeRef(Generic[R]):
+    """A node of a workflow: others wait for it, and take its result."""
+
+    __slots__ = ("_owner", "bound", "name")
+
+    def __init__(self, owner: object, name: str, bound: Bound[R]) -> None:
+        self._owner, self.name, self.bound = owner, name, bound
+
+    @property
+    def result(self) -> R:
+        """Stands for what the node returns: `send_mail.bind(account.result)`, also within lists and dicts.
+
+        It is filled in when the job runs, and then checked like any argument; None if the node did not complete.
+        """
+        return cast(R, Result(self._owner, self.name))
+
+    def __repr__(self) -> str:
+        return f"<NodeRef {self.name}>"
+
+
+class PartRef(NodeRef[Any]):
+    """A workflow within another: nodes that come after it wait for its last ones. `result` is that of the last added.
+
+    Its nodes are in the other workflow by names of their own, `<part>/<node>`: `part["report"].result`.
+    """
+
+    __slots__ = ("_nodes", "ends", "starts")
+
+    def __init__(self, owner: object, nodes: dict[str, NodeRef[Any]], starts: list[str], ends: list[str]) -> None:
+        last = next(reversed(nodes.values()))
+        super().__init__(owner, last.name, last.bound)
+        self._nodes, self.starts, self.ends = nodes, tuple(starts), tuple(ends)
+
+    def __getitem__(self, node: str | NodeRef[R]) -> NodeRef[R]:
+        """A node of it, by its name there or as `add` returned it there."""
+        name = node if isinstance(node, str) else node.name
+        if name not in self._nodes:
+            raise InvalidWorkflow(f'the part has no node "{name}".{nearest(name, self._nodes)}')
+        return self._nodes[name]
+
+    def __repr__(self) -> str:
+        return f"<PartRef of {len(self._nodes)} nodes>"
+
+
+class Graph:
+    """Nodes that have been added, by name."""
+
+    def __init__(self, prefix: str = "", known: Iterable[str] = ()) -> None:
+        self._prefix, self._known = prefix, set(known)
+        self._counts: dict[str, int] = {}
+        self.nodes: dict[str, tuple[GraphNode, Bound[Any]]] = {}
+
+    def add(
+        self,
+        bound: Bound[R],
+        after: Sequence[NodeRef[Any]],
+        on_failure: OnFailure,
+        name: str | None,
+        *,
+        everyone: bool = False,
+    ) -> NodeRef[R]:
+        if not hasattr(bound, "options"):
+            raise InvalidOption("a node", bound, "a call of a task: `task.bind(…)`")
+        if on_failure not in get_args(OnFailure):
+            raise InvalidOption("on_failure", on_failure, f"one of {', '.join(get_args(OnFailure))}")
+        for option in ("idempotency_key", "dedup_key", "conn"):
+            if getattr(bound.options, option) is not None:
+                raise InvalidOption(option, getattr(bound.options, option), "none on a node: give it to the workflow")
+        waits_for = self._names_of(after)
+        waits_for.update(dict.fromkeys(self._name_of(used) for used in result_names(bound.args)))
+        name = self._new_name(function_of(bound)) if name is None else check_key("name", name)
+        if name in self.nodes or name in self._known:
+            raise InvalidWorkflow(f'two nodes are named "{name}": give each a name of its own')
+        self.nodes[name] = (GraphNode(name, tuple(waits_for), on_failure, everyone), bound)
+        return NodeRef(self, name, bound)
+
+    def add_part(
+        self, part: Graph, called: str, after: Sequence[NodeRef[Any]], on_failure: OnFailure, preparer: Preparer
+    ) -> PartRef:
+        """Copy the nodes of another graph into this one, under a name; its first nodes wait for `after`."""
+        waits_for, prefix, starts, ends = tuple(self._names_of(after)), f"{self._new_name(called)}/", [], []
+        needed = {
+            parent
+            for node, _ in part.nodes.values()
+            for parent in node.after
+            if node.on_failure != "compensate" and not node.everyone
+        }
+        refs: dict[str, NodeRef[Any]] = {}
+        copies: dict[str, tuple[GraphNode, Bound[Any]]] = {}
+        for own, (node, bound) in part.nodes.items():
+            if node.everyone:
+                raise InvalidWorkflow(f'"{own}" is a callback of a batch: a batch cannot be a part of a workflow')
+            args, name = with_owner(bound.args, self, prefix), prefix + own
+            moved = Bound(
+                bound.definition, bound.options, args, preparer.payload(bound.definition, args, in_workflow=True)
+            )
+            if node.after:
+                copied = GraphNode(name, tuple(prefix + parent for parent in node.after), node.on_failure)
+            else:
+                starts.append(name)
+                copied = GraphNode(name, waits_for, on_failure if waits_for else node.on_failure)
+            if own not in needed and node.on_failure != "compensate":
+                ends.append(name)
+            if name in self.nodes:
+                raise InvalidWorkflow(f'two nodes are named "{name}": give the part, or the node, another name')
+            copies[name] = copied, moved
+            refs[own] = NodeRef(self, name, moved)
+        self.nodes |= copies
+        return PartRef(self, refs, starts, ends)
+
+    def _names_of(self, nodes: Sequence[NodeRef[Any]]) -> dict[str, None]:
+        names: dict[str, None] = {}
+        for node in nodes:
+            self._name_of(node)
+            names.update(dict.fromkeys(node.ends if isinstance(node, PartRef) else (node.name,)))
+        return names
+
+    def _name_of(self, node: object) -> str:
+        if not isinstance(node, NodeRef | Result):
+            raise InvalidOption("after", node, "nodes of this workflow, as `add` returned them")
+        if node._owner is not self and node.name not in self._known:
+            raise InvalidWorkflow(f'node "{node.name}" belongs to another workflow: add it to this one')
+        return node.name
+
+    def _new_name(self, called: str) -> str:
+        """The name, with a number from the second on: the same ones if the same is added again."""
+        own = self._prefix + called
+        while True:
+            self._counts[own] = number = self._counts.get(own, 0) + 1
+            name = own if number == 1 else f"{own}-{number}"
+            if name not in self.nodes and name not in self._known:
+                return name
+
+
+def function_of(bound: Bound[Any]) -> str:
+    return bound.definition.name.rpartition(".")[2]
+
+
+def node_spec(spec: JobSpec, workflow: WorkflowId, name: str, correlation: str) -> JobSpec:
+    """The job of a node."""
+    headers = {**spec.headers, WORKFLOW_HEADER: str(workflow), NODE_HEADER: name}
+    return replace(spec, headers=headers, correlation_id=spec.correlation_id or correlation)
+
+
+def with_correlation(options: Options, correlation: str) -> Options:
+    """Hooks see the correlation id of the workflow, too."""
+    return options if options.correlation_id else replace(options, correlation_id=correlation)

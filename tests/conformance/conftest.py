@@ -1,3 +1,0 @@
-from tests.support.stores import face, ground, new_face, scene
-
-__all__ = ["face", "ground", "new_face", "scene"]
