@@ -179,7 +179,7 @@ class Workflows:
                     record = node["job"]
                     if gate["state"] == "opening":
                         record.place = "ready" if record.due <= now else "scheduled"
-                        record.due = max(record.due, now)
+                        record.due, record.attempt = max(record.due, now), int(bool(record.steps))
                     else:
                         record.finish("cancelled", now)
                         node["skipped"] = gate["state"] == "skipping"
@@ -336,6 +336,7 @@ class Workflows:
             )
             self.last_seq += 1
             self.jobs.append(Record(spec, self.last_seq, "new", enqueued_at=now, first_due=now, due=now))
+            self.jobs[-1].steps = [] if old.place == "completed" else list(old.steps)
             node["job"], node["again"], node["seen"] = self.jobs[-1], False, None
             node["skipped"] = False
         for gate in anew:
@@ -343,9 +344,9 @@ class Workflows:
         for node in flow["nodes"]:
             is_free = node["gate"] is None or flow["gates"][node["gate"]]["state"] == "open"
             if node["job"].place == "new":
-                node["job"].place = "ready" if is_free else "waiting"
-            elif node["job"].place == "waiting" and is_free:
-                node["job"].place = "ready"
+                node["job"].place = "waiting"
+            if node["job"].place == "waiting" and is_free:
+                node["job"].place, node["job"].attempt = "ready", int(bool(node["job"].steps))
         flow["cancelled_at"] = None
         after = self._read(flow)
         facts = {"status": before.status}, {"status": after.status, "jobs": len(again)}
@@ -375,7 +376,7 @@ class Workflows:
             flow, node = found
             node["job"], node["again"] = new, True
             if node["gate"] is not None and flow["gates"][node["gate"]]["state"] != "open":
-                new.place = "waiting"
+                new.place, new.attempt = "waiting", 0
 
     def is_wanted(self, record):
         found = self.node_of(record)

@@ -12,7 +12,7 @@ from fairlane.client.admin.dead_letters import Reprocessed
 from fairlane.client.admin.filters import DeadLetterFilters
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import DeadLetterFilter
-from fairlane.errors import DeadLetterNotFound, UnknownTask
+from fairlane.errors import DeadLetterNotFound, InvalidOption, UnknownTask
 
 
 @pytest.fixture
@@ -107,6 +107,21 @@ def test_letters_that_failed_alike_are_grouped_counted_and_reprocessed_at_a_boun
     assert due == [0.0, 0.5, 1.0]
     again = app.dead_letters.act_on_many("discard", [letter.id for letter in letters])
     assert ({refused.code for refused in again.refused}, len(again.done)) == ({"invalid_state"}, 3)
+
+
+def test_the_rate_continues_over_several_calls(app: Fairlane, add: SyncTask[[int, int], int], clock: FakeClock) -> None:
+    for n in range(5):
+        dead_letter(app, add, key=f"k{n}")
+    where, before, behind, due = DeadLetterFilter(status="pending_review"), None, 0, []
+    while behind == 0 or before is not None:
+        acts = app.dead_letters.act_on_many(
+            "reprocess", where=where, per_second=2.0, limit=2, before=before, behind=behind
+        )
+        before, behind = acts.next, behind + acts.matched
+        due += [(job.run_at - clock.now()).total_seconds() for job in acts.done if not isinstance(job, DeadLetter)]
+    assert due == [0.0, 0.5, 1.0, 1.5, 2.0]
+    with pytest.raises(InvalidOption, match="behind"):
+        app.dead_letters.act_on_many("reprocess", where=where, behind=-1)
 
 
 def test_the_keywords_of_a_listing_are_the_fields_of_its_filter() -> None:

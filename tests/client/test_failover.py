@@ -438,7 +438,7 @@ def test_a_spool_that_cannot_be_replayed_is_reported_once_and_its_store_is_used(
     both = Failover(open_store("memory://"), spool, on_news=news.append)
     spoil(spool)
     both._step()
-    both._note_away(StoreUnavailable("memory", "for this test"))
+    both._note_unavailable(StoreUnavailable("memory", "for this test"))
     both._step()
     assert [type(one) for one in news] == [ReplayFailed, WentAway, CameBack]
     assert (both.is_away, spool.depth().jobs) == (False, 1)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,7 @@ from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, Job, JobN
 from fairlane.client.admin.filters import JobFilters, filter_words, job_filter
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import JobFilter
-from fairlane.errors import DeadLetterNotFound
+from fairlane.errors import DeadLetterNotFound, NotFound
 from fairlane.testing import run_due
 
 
@@ -222,3 +223,26 @@ def test_an_act_by_filter_continues_where_it_ended(app: Fairlane, add: SyncTask[
         if (before := acts.next) is None:
             break
     assert done == [handle.id for handle in reversed(handles)]
+
+
+def test_a_part_of_an_id_that_older_jobs_may_have_names_none(
+    app: Fairlane, add: SyncTask[[int, int], int], clock: FakeClock
+) -> None:
+    mine, ours = add.enqueue(1, 2), UUID("0a0a0a0a-0000-1000-8000-0123456789ab")
+    clock.advance(24 * 3600)
+    new = list(app.enqueue_many([add.bind(1, 2) for _ in range(998)]))
+    add.using(id=ours).enqueue(1, 2)
+    assert app.jobs.id_of(str(mine.id)[:8]) == mine.id
+    assert app.jobs.id_of("0123456789ab") == ours
+    second = add.enqueue(1, 2)
+    text = str(second.id)
+    for part in (text[:-2], text[-8:], "0a0a0a0a", "0123456789ab"):
+        with pytest.raises(InvalidOption, match="older ones may begin or end like"):
+            app.jobs.id_of(part)
+    for part in (str(new[1].id)[:8], text[:6]):
+        with pytest.raises(InvalidOption, match="it may be"):
+            app.jobs.id_of(part)
+    with pytest.raises(NotFound, match="newest 1,000"):
+        app.jobs.id_of(str(mine.id)[-12:])
+    assert app.jobs.id_of(text[-12:]) == second.id
+    assert app.jobs.id_of("1") == mine.id

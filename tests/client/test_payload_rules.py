@@ -306,3 +306,39 @@ def test_how_long_a_job_waits_for_newer_code_is_a_setting(make_app: Callable[...
     clock.advance(60)
     run_due(app)
     assert app.jobs.get(CORRELATION).status == "dead"
+
+
+def test_strict_payloads_take_the_key_of_a_node_from_its_workflow(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(strict_payload=True)
+    ran: list[int] = []
+
+    @app.task(name="order", category="notifications", refs=("order_id",))
+    def order(order_id: int) -> int:
+        return order_id + 1
+
+    @app.task(name="ship", category="notifications", refs=("order_id",))
+    def ship(order_id: int) -> None:
+        ran.append(order_id)
+
+    flow = app.workflow("shop")
+    first = flow.add(order.using(tenant="acme").bind(order_id=7))
+    second = flow.add(ship.using(tenant="acme").bind(first.result), after=[first])
+    handle = flow.enqueue()
+    run_due(app)
+    assert ran == [8]
+    jobs = {node.name: app.jobs.get(node.job_id).refs for node in handle.nodes()}
+    assert jobs == {first.name: {"order_id": 7}, second.name: {}}, "a result is no id yet when its job is enqueued"
+
+
+def test_strict_payloads_demand_of_a_node_what_its_workflow_does_not_have(make_app: Callable[..., Fairlane]) -> None:
+    app = make_app(strict_payload=True)
+
+    @app.task(name="order", category="notifications", refs=("order_id",))
+    def order(order_id: int | None = None) -> None: ...
+
+    flow = app.workflow("shop")
+    flow.add(order.bind())
+    with pytest.raises(InvalidPayload) as refused:
+        flow.enqueue()
+    assert "tenant_id" in str(refused.value)
+    assert "idempotency_key" not in str(refused.value)

@@ -215,6 +215,8 @@ SLIPS = [
     "sqlite://app:{x}@h/x",
     "sqlite:///jobs.db?password={x}",
     "redis://:{x}@cache",
+    "rediss://bob@corp:{x}@h:x",
+    "postgresql://u%3A{x}@h:x/db",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, current_job
+from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, all_tenants, current_job
 from fairlane.client.workflows import WorkflowBuilder
 from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, JobFailed
 from fairlane.testing import run_due
@@ -76,6 +76,11 @@ def test_results_are_passed_on_typed_and_within_lists(shop: Shop) -> None:
     assert shop.calls[0] == ("account", 7)
     assert shop.calls[-1] == ("report", ["welcome:70", "tips:70"])
     assert handle.result(report) == 2
+    assert handle.result(shop.report) == 2
+    with pytest.raises(InvalidOption, match="the task of one node; 2 nodes run it: mail, mail-2"):
+        handle.result(shop.mail)
+    with pytest.raises(InvalidOption, match="no node runs it"):
+        handle.result(shop.text)
     assert handle.status().status == "completed"
     assert [node.name for node in handle.nodes()] == ["account", "mail", "mail-2", "report"]
     again = shop.app.workflow("onboard", idempotency_key="onboard-7")
@@ -147,6 +152,20 @@ def test_a_running_job_adds_nodes_behind_itself_once(shop: Shop) -> None:
     assert [task for task, _ in shop.calls] == ["grow", "account", "mail"]
     assert [node.name for node in handle.nodes()] == ["grow", "grow/account", "grow/mail"]
     assert handle.status().status == "completed"
+
+
+def test_a_running_job_adds_no_node_of_another_tenant(shop: Shop) -> None:
+    @shop.app.task(retry=Retry(max_attempts=1))
+    def stray() -> None:
+        with all_tenants():
+            current_job().workflow.add(shop.account.using(tenant="bolt").bind(1))
+
+    flow = shop.app.workflow("stray")
+    flow.add(stray.using(tenant="acme").bind())
+    handle = flow.enqueue()
+    [ran] = run_due(shop.app)
+    assert 'belongs to the tenant "acme", not to "bolt"' in str(ran.outcome)
+    assert len(handle.nodes()) == 1
 
 
 def test_a_job_of_no_workflow_adds_no_nodes(shop: Shop) -> None:

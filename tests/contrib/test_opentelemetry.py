@@ -199,3 +199,19 @@ def test_metrics_count_jobs_and_measure_attempts_without_their_tenants(shop: Sho
     assert (took[None].count, took[None].sum) == (2, pytest.approx(1.0))
     assert (took["ValueError"].count, took["ValueError"].sum) == (1, pytest.approx(2.0))
     assert took[None].attributes["messaging.destination.name"] == "mail"
+
+
+def test_the_call_of_a_batch_task_links_to_every_enqueue_and_counts_every_job(shop: Shop) -> None:
+    @shop.app.task(name="insert", batch=100, within=0.1)
+    def insert(rows: list[int]) -> list[int]:
+        return rows
+
+    for row in range(10):
+        insert.enqueue(row)
+    run_due(shop.app)
+    [processed] = shop.spans(SpanKind.CONSUMER)
+    created = [span.context.span_id for span in shop.spans(SpanKind.PRODUCER)]
+    assert [link.context.span_id for link in processed.links] == created
+    assert (processed.attributes or {})["messaging.batch.message_count"] == 10
+    [consumed] = shop.metrics()["messaging.client.consumed.messages"]
+    assert consumed.value == 10

@@ -11,7 +11,7 @@ import sentry_sdk
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
-from fairlane import Fairlane, FakeClock, Retry
+from fairlane import Cancel, Fairlane, FakeClock, Retry
 from fairlane.contrib.sentry import instrument
 from fairlane.testing import run_due
 
@@ -194,4 +194,18 @@ def test_a_run_that_dies_checks_in_as_an_error(app: Fairlane, sentry: Kept) -> N
     run_due(app)
     items = sentry.items("check_in")
     assert [item["status"] for item in items] == ["in_progress", "in_progress", "error"]
+    assert len({item["check_in_id"] for item in items}) == 1
+
+
+def test_a_run_that_cancels_itself_checks_in_as_done(app: Fairlane, sentry: Kept) -> None:
+    instrument(app)
+
+    @app.task(name="nightly")
+    def nightly() -> None:
+        raise Cancel("nothing to do today")
+
+    nightly.using(created_by="schedule:nightly").enqueue()
+    run_due(app)
+    items = sentry.items("check_in")
+    assert [item["status"] for item in items] == ["in_progress", "ok"]
     assert len({item["check_in_id"] for item in items}) == 1

@@ -13,22 +13,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlane import Fairlane, current_job
-from fairlane.core.ops import Check, Enqueue
+from fairlane.core.ops import ALL_TENANTS, AddNodes, Check, Emit, Enqueue, EnqueueWorkflow
+from fairlane.core.workflows import NodeSpec, WorkflowId, WorkflowSpec
 from fairlane.errors import StoreUnavailable
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
-from fairlane.stores.failover import Failover, News, Spool, WentAway
-from fairlane.testing.conformance.samples import Making
+from fairlane.stores.failover import CameBack, Failover, News, RefusesJobs, Replayed, Spool, WentAway
+from fairlane.testing.conformance.samples import Making, completed
+from fairlane.testing.conformance.scene import Scene
 from tests.faults.conftest import Stores
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import BLACKHOLE, PASS, Plan, Proxy
 from tests.servers.valkey import ValkeyServer
+from tests.support.stores import COLOURS, Face
 
 PATIENCE_S = 30.0
 
@@ -189,6 +194,33 @@ def test_a_server_that_goes_silent_costs_the_timeout_once_and_its_jobs_come_once
     assert place.jobs() == 21
 
 
+@pytest.mark.parametrize("colour", COLOURS)
+def test_workflows_added_nodes_and_signals_wait_no_longer_for_a_silent_server_than_an_enqueue(
+    stores: Stores, place: Place, proxy: Proxy, colour: str
+) -> None:
+    making, job_id = Making(7), Making(8).job_id()
+    spec = WorkflowSpec(id=WorkflowId(job_id), name="onboard", tenant="acme")
+    parts: dict[str, Any] = {"jobs": (making.job(tenant="acme"),), "nodes": (NodeSpec(name="first"),)}
+    for op in (
+        EnqueueWorkflow(workflow=spec, **parts),
+        AddNodes(scope=ALL_TENANTS, workflow=spec.id, **parts),
+        Emit(id=job_id, tenant="acme", name="paid", data=Raw(b"{}")),
+    ):
+        proxy.plan = PASS
+        store = stores.open(place.through(proxy.port, "connect_timeout=20"), statement_timeout_s=20.0)
+        face = Face(Failover(store, Spool(), timeout_s=0.3), colour)
+        face.run(Check())
+        proxy.plan = BLACKHOLE
+        proxy.cut_all("silent")
+        since_s = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=r"no answer within 0\.30?1? s"):
+            face.run(op)
+        assert time.monotonic() - since_s < 3
+        proxy.plan = PASS
+        proxy.cut_all()
+        face.close()
+
+
 @pytest.mark.requirement("Q5")
 def test_a_job_whose_reply_was_lost_is_spooled_and_there_once(
     stores: Stores, place: Place, proxy: Proxy, tmp_path: Path
@@ -215,6 +247,35 @@ def test_a_job_whose_reply_was_lost_is_spooled_and_there_once(
             eventually(lambda both=both: both.spool.depth().jobs == 0 and both.state().reachable)
     assert done_unseen >= 3, "the server never did what the client could not know"
     assert place.jobs() == 6 * calls
+
+
+@pytest.mark.requirement("Q5")
+def test_a_server_that_refuses_only_jobs_is_used_for_everything_else(stores: Stores, place: Place) -> None:
+    news: list[News] = []
+    everything = "all on all {} in schema fairlane"
+    place.rows("create role clerk login")
+    place.rows("grant usage on schema fairlane to clerk")
+    for kind in ("tables", "sequences", "functions"):
+        place.rows(f"grant {everything.format(kind)} to clerk")
+    try:
+        store = stores.open(place.dsn.replace("postgres@", "clerk@"))
+        with failover(store, Spool(), on_news=news.append) as both:
+            scene = Scene(both)
+            worker, first = scene.hire(), scene.put()
+            place.rows("revoke insert on fairlane.job from clerk")
+            late = [scene.job() for _ in range(3)]
+            assert all(both.run(Enqueue(jobs=(job,))).spooled for job in late)
+            [lease] = scene.claim(worker)
+            assert lease.id == first.id
+            assert not scene.settle(worker, completed(lease)).refused
+            assert (both.state().reachable, both.spool.depth().jobs) == (True, 3)
+            place.rows("grant insert on fairlane.job to clerk")
+            eventually(lambda: both.spool.depth().jobs == 0 and both.state().why is None)
+            assert scene.list_jobs() == [*(job.id for job in reversed(late)), first.id]
+    finally:
+        place.rows("drop owned by clerk")
+        place.rows("drop role clerk")
+    assert [type(one) for one in news] == [RefusesJobs, Replayed, CameBack]
 
 
 KILLED = """

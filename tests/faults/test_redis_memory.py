@@ -10,9 +10,11 @@ import pytest
 
 from fairlane.core.ops import ALL_TENANTS, Enqueue, GetStats
 from fairlane.errors import ConfigError, StoreUnavailable
+from fairlane.stores.failover import CameBack, Failover, News, RefusesJobs, Replayed, Spool
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.samples import Making, completed, died, retried
 from fairlane.testing.conformance.scene import Scene
+from tests.faults.eventually import eventually
 from tests.faults.test_unreachable import both_colours, one_job
 from tests.servers.valkey import ValkeyServer
 from tests.support.stores import Face
@@ -61,6 +63,42 @@ def test_a_full_redis_refuses_jobs_whole_while_workers_go_on_and_retention_makes
     assert scene.retain(finished_before=scene.now, limit=1000) == acknowledged - 1
     assert scene.put_many(3, payload=payload), "there is room again"
     assert scene.discard(second.seq).refused is None
+    face.close()
+
+
+@pytest.mark.requirement("Q5", "Q17")
+@both_colours
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+def test_a_full_redis_with_a_spool_keeps_its_workers_and_takes_the_spooled_jobs_when_there_is_room(
+    valkey: ValkeyServer, colour: str, is_restarted: bool
+) -> None:
+    news: list[News] = []
+    store = Failover(RedisStore(valkey.url), Spool(), on_news=news.append)
+    face = Face(store, colour)
+    scene = Scene(face)
+    worker, making = scene.hire(), Making(1)
+    first = scene.put_many(100, payload='"' + "x" * 20_000 + '"')
+    if is_restarted:
+        valkey.stop()
+        valkey.start()
+    set_memory(valkey, -100_000)
+    late = [making.job() for _ in range(5)]
+    for job in late:
+        assert face.run(Enqueue(jobs=(job,))).spooled
+    assert store.state().reachable
+    assert "its memory is full" in (store.state().why or "")
+    # Everything else goes to the server, and so the room is made that the spooled jobs need.
+    leases = scene.claim(worker, 300)
+    assert len(leases) == len(first)
+    scene.renew(worker)
+    assert not scene.settle(worker, *map(completed, leases)).refused
+    assert store.spool.depth().jobs == len(late)
+    scene.later(3600)
+    assert scene.retain(finished_before=scene.now, limit=1000) == len(first)
+    eventually(lambda: store.spool.depth().jobs == 0 and store.state().why is None)
+    assert scene.list_jobs()[::-1] == [job.id for job in late]
+    assert not face.run(Enqueue(jobs=(making.job(),))).spooled
+    assert [type(one) for one in news] == [RefusesJobs, Replayed, CameBack]
     face.close()
 
 

@@ -29,6 +29,8 @@ class MailServer:
         self.sessions: set[int] = set()
         self.logins: list[bytes] = []
         self.recipient_says = self.data_says = "250 OK"
+        self.recipients_say: dict[str, str] = {}
+        """Answers by address, instead of `recipient_says`."""
         self.port = free_port()
         options: dict[str, Any] = {}
         if private:
@@ -45,9 +47,10 @@ class MailServer:
 
     async def handle_RCPT(self, _: SMTP, session: Session, envelope: Envelope, address: str, __: list[str]) -> str:  # noqa: N802
         self.sessions.add(id(session))
-        if self.recipient_says.startswith("250"):
+        says = self.recipients_say.get(address, self.recipient_says)
+        if says.startswith("250"):
             envelope.rcpt_tos.append(address)
-        return self.recipient_says
+        return says
 
     async def handle_DATA(self, _: SMTP, __: Session, envelope: Envelope) -> str:  # noqa: N802
         assert isinstance(envelope.content, bytes)

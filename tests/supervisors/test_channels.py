@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
+import psycopg
 import pytest
 
 from fairlane import Fairlane, NonRetryable
@@ -70,7 +72,7 @@ class Office:
 
     def __init__(self, db: Database) -> None:
         self.db, self.postbox = db, Postbox()
-        self.app = Fairlane(db.dsn)
+        self.app = Fairlane(db.dsn, statement_timeout_s=2.0)
         self.channels = Channels(self.app)
 
     def answers(self, handler: str, answer: object, *, fails: bool = False) -> None:
@@ -81,9 +83,14 @@ class Office:
     def process(self, task_type: str = "email", /, **payload: Any) -> int:
         """Enqueue one task and let a worker process all there is; returns its number."""
         self.db.do("select queues.enqueue(%s, %s)", task_type, json.dumps(payload))
+        self.drain()
+        return int(self.db.one("select max(task_id) from queues.task"))
+
+    def drain(self) -> None:
+        """Let a worker process what is due, and what waits for another try as if it were."""
+        self.db.do("update fairlane.scheduled set due_at = now()")
         with self.app.running(drain=True):
             pass
-        return int(self.db.one("select max(task_id) from queues.task"))
 
     def heard(self) -> list[tuple[str, Any]]:
         return self.db.ask("select handler, payload from shop.heard order by n")
@@ -252,6 +259,102 @@ def test_a_success_handler_that_raises_leaves_no_attempt_without_a_fact(mail: Of
         ("error", {"original_payload": HANDLERS, "error": "shop.success: out of order"}),
     ]
     assert mail.completed()
+
+
+REFUND = """
+create table shop.purchase (purchase_id bigint primary key);
+insert into shop.purchase values (7);
+select queues.create_process('shop.refund', 'shop.purchase.purchase_id');
+create or replace function shop.run_refund(_refund_task_id bigint) returns jsonb
+language sql security definer set search_path = shop, pg_temp as $$ select '{"status": "succeeded"}'::jsonb $$;
+select shop.kickoff_refund(7);
+"""
+
+
+@pytest.mark.requirement("S4", "S10")
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("reset lock_timeout", "canceling statement due to statement timeout"),
+        ("set lock_timeout = '50ms'", "canceling statement due to lock timeout"),
+    ],
+)
+def test_a_supervisor_whose_process_is_locked_for_too_long_runs_again_and_ends_it(
+    office: Office, setting: str, says: str
+) -> None:
+    office.db.do(REFUND)
+    office.db.do(f"alter function shop.refund_supervisor {setting}")
+    with psycopg.connect(office.db.dsn) as other:
+        other.execute("select from shop.refund_task for update")
+        office.drain()
+        [said] = office.errors()
+        assert said == f"the postgresql store is busy: shop.refund_supervisor: {says}"
+        assert not office.completed()
+        assert office.db.one("select attempts from fairlane.scheduled") == 1
+    office.drain()
+    assert (office.completed(), len(office.errors())) == (True, 1)
+    assert office.db.one("select count(*) from shop.refund_attempt_succeeded") == 1
+
+
+@pytest.mark.parametrize("code", ["53100", "53400", "55006", "58030", "25006"])
+def test_a_db_function_that_the_database_has_no_room_for_runs_again(office: Office, code: str) -> None:
+    office.db.do(
+        "create or replace function shop.supervise(_payload jsonb) returns jsonb language plpgsql security definer "
+        f"set search_path = shop, pg_temp as $$ begin raise 'not now' using errcode = '{code}'; end $$"
+    )
+    office.process("db_function", db_function="shop.supervise", error_handler="shop.error")
+    assert office.heard() == []
+    assert (len(office.errors()), office.completed()) == (1, False)
+
+
+def test_a_success_handler_that_is_held_up_is_called_again_and_nothing_delivered_again(mail: Office) -> None:
+    with psycopg.connect(mail.db.dsn) as other:
+
+        def lock() -> None:
+            other.execute("lock table shop.heard in exclusive mode")
+            Timer(2.5, other.rollback).start()
+
+        mail.postbox.act = lock
+        mail.process(**HANDLERS)
+    assert [handler for handler, _ in mail.heard()] == ["before", "success"]
+    assert (mail.errors(), mail.completed(), len(mail.postbox.delivered)) == ([], True, 1)
+
+
+def test_a_failure_whose_error_handler_is_held_up_is_recorded_and_runs_again(mail: Office) -> None:
+    def refuse() -> None:
+        other.execute("lock table shop.heard in exclusive mode")
+        raise NonRetryable("550 no such user")
+
+    mail.postbox.act = refuse
+    with psycopg.connect(mail.db.dsn) as other:
+        mail.process(**HANDLERS)
+        [said] = mail.errors()
+        assert said.startswith("550 no such user; then the postgresql store is busy: shop.error: canceling statement")
+        assert not mail.completed()
+
+
+@pytest.mark.parametrize("number", ["1e5000", f"{10**400}.5"])
+@pytest.mark.parametrize("handler", ["supervise", "before", "success", "error"])
+def test_a_handler_that_answers_with_a_number_out_of_range_has_failed(mail: Office, handler: str, number: str) -> None:
+    mail.answers("supervise", {})
+    answer = f'{{"status": "succeeded", "payload": {{"n": {number}}}}}'
+    mail.db.do("update shop.answers set answer = %s where handler = %s", answer, handler)
+    if handler in ("supervise", "error"):
+        mail.process("db_function", db_function="shop.supervise", error_handler="shop.error")
+    else:
+        mail.process(**HANDLERS)
+    [said] = mail.errors()
+    assert f"shop.{handler}: answered what cannot be read" in said
+    assert mail.completed()
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0\0b", "\\\0", "\\u0000", "\\\\u0000"])
+def test_what_a_provider_answers_is_kept_but_for_nul(mail: Office, text: str) -> None:
+    mail.postbox.answer = {"said": text, text: 1}
+    mail.process(**HANDLERS)
+    kept = text.replace("\0", "\ufffd")
+    assert mail.heard()[1][1]["worker_payload"] == {"said": kept, kept: 1}
+    assert (mail.errors(), len(mail.postbox.delivered)) == ([], 1)
 
 
 @pytest.mark.parametrize("answer", [{"id": object()}, {7: "x"}, object(), {"text": "\ud800"}])

@@ -120,6 +120,19 @@ def test_a_private_mail_server_gets_name_and_password_under_tls() -> None:
         server.close()
 
 
+def test_recipients_that_are_refused_beside_others_are_in_the_answer(mail: MailServer) -> None:
+    postman = mailer(mail)
+    mail.recipients_say = {"bob@example.com": "550 no such user", "cid@example.com": "450 greylisted"}
+    everybody = {**MAIL, "to_address": ["ann@example.com", "bob@example.com", "cid@example.com"]}
+    to_all, to_one = run(postman.deliver(everybody), postman.deliver(MAIL), closing=postman)
+    assert to_all["refused"] == {"bob@example.com": [550, "no such user"], "cid@example.com": [450, "greylisted"]}
+    assert "refused" not in to_one
+    assert len(mail.mails) == 2
+    mail.recipients_say["ann@example.com"] = "550 no such user"
+    with pytest.raises(NonRetryable, match="550 no such user"):
+        run(postman.deliver(everybody), closing=postman)
+
+
 def test_what_a_mail_server_refuses_for_good_is_told_apart_from_not_now(mail: MailServer) -> None:
     postman = mailer(mail)
     mail.recipient_says = "550 no such user"

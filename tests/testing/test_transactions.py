@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -14,6 +14,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from fairlane import wait_for
 from fairlane.errors import UnsupportedConnection
 from fairlane.testing import TransactionUnknown, aassert_enqueued, aassert_nothing_enqueued, aenqueued, enqueued
 from tests.borrowing.callers import EVERY_WAY, Caller, Kind
@@ -61,6 +62,59 @@ def test_a_job_is_there_until_its_transaction_is_rolled_back(
         assert [each.args["user_id"] for each in await aenqueued()] == [2]
 
     play(shop, kind, colour, ground, story)
+
+
+@pytest.mark.parametrize(("kind", "colour"), EVERY_WAY, ids=str)
+def test_a_signal_is_there_until_its_transaction_is_rolled_back(
+    shop: Shop, kind: Kind, colour: str, ground: Ground
+) -> None:
+    async def story() -> None:
+        async with shop.app.testing(), kind.open(ground.address(kind.store)) as caller:
+            for end in (caller.rollback, caller.commit):
+                await caller.begin()
+                if colour == "async":
+                    await shop.app.signals.aemit("paid", idempotency_key="once", conn=caller.conn)
+                else:
+                    shop.app.signals.emit("paid", idempotency_key="once", conn=caller.conn)
+                assert len((await shop.app.signals.alist(name="paid")).signals) == 1
+                await end()
+                left = 0 if end == caller.rollback else 1
+                assert len((await shop.app.signals.alist(name="paid")).signals) == left
+            with pytest.raises(UnsupportedConnection):
+                await shop.app.signals.aemit("paid", conn=object())
+
+    asyncio.run(story())
+
+
+def test_a_signal_of_the_tests_transaction_reaches_jobs_that_wait(shop: Shop) -> None:
+    @shop.app.task(name="wait")
+    def wait() -> str:
+        return str(wait_for("paid", timeout=60))
+
+    with shop.app.testing() as jobs, closing(sqlite3.connect(":memory:")) as connection:
+        handle = wait.enqueue()
+        jobs.run_due()
+        shop.app.signals.emit("paid", "in cash", conn=connection)
+        connection.rollback()
+        jobs.run_due()
+        assert handle.status() == "pending"
+        shop.app.signals.emit("paid", "by card", conn=connection)
+        connection.commit()
+        jobs.run_due()
+        assert handle.result() == "by card"
+        with pytest.raises(UnsupportedConnection):
+            shop.app.signals.emit("paid", conn=object())
+
+
+def test_a_workflow_goes_with_its_transaction(shop: Shop) -> None:
+    with shop.app.testing() as jobs, closing(sqlite3.connect(":memory:")) as connection:
+        flow = shop.app.workflow("onboarding", idempotency_key="once")
+        flow.add(shop.welcome.bind(1))
+        flow.enqueue(conn=connection)
+        assert len(shop.app.workflows.list().workflows) == 1
+        connection.rollback()
+        assert shop.app.workflows.list().workflows == ()
+        jobs.assert_nothing_enqueued()
 
 
 def test_the_tests_outer_transaction_is_the_world(shop: Shop) -> None:

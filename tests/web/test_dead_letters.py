@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
+import httpx
 import pytest
 
 from fairlane.testing import run_due
@@ -18,7 +20,7 @@ def bounce(house: DashboardHouse, count: int) -> list[int]:
     task = house.app.tasks["mail.bounce"].using(tenant=OWN)
     for number in range(count):
         task.enqueue(note=f"to {number}")
-    run_due(house.app)
+    run_due(house.app, limit=count + 50)
     return [letter.id for letter in house.app.dead_letters.list(tenant=OWN).dead_letters][:count]
 
 
@@ -106,3 +108,63 @@ def test_an_act_on_all_jobs_that_match_counts_those_that_it_can_change(house: Da
     operator = house.session(("operator",), OWN)
     assert 'value="retry"' not in house.get("/jobs", operator).text
     assert house.post("/jobs/many", operator, {"act": "retry", "q": "status:dead"}).status_code == 403
+
+
+def answered(house: DashboardHouse, cookie: str, page: str, **fields: str) -> httpx.Response:
+    """The confirmation that a page asks for, submitted with everything that it contains."""
+    [(action, inside)] = re.findall(r'<form method="post" action="([^"]*)" class="stacked">(.*?)</form>', page, re.S)
+    given = {
+        name: unescape(value) for name, value in re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', inside)
+    }
+    return house.post("/" + unescape(action).lstrip("./"), cookie, {**given, **fields})
+
+
+def followed(house: DashboardHouse, cookie: str, answer: httpx.Response) -> str:
+    assert answer.status_code == 303
+    return house.get("/" + answer.headers["location"].lstrip("./"), cookie).text
+
+
+@pytest.mark.parametrize("act", ["acknowledge", "reprocess"])
+def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(house: DashboardHouse, act: str) -> None:
+    bounce(house, 1_005)
+    cookie, jobs = house.session(EVERY_ROLE, OWN), house.app.jobs
+    before = {job.id for job in jobs.list(tenant=OWN, status="pending", limit=200).jobs}
+    asked = {"act": act, "q": "type:mail.bounce status:pending_review", "all": "1"}
+    first = house.get("/failures/many", cookie, params=asked).text
+    assert f"{act.capitalize()} 1,006 dead letters?" in first
+    assert "1,000 now, the newest first; then you are asked again." in first
+    more = {} if act == "acknowledge" else {"per_second": "100"}
+    again = followed(house, cookie, answered(house, cookie, first, **more))
+    assert f"1,000 dead letters {act.removesuffix('e')}" in again
+    assert f"{act.capitalize()} 6 dead letters?" in again
+    assert "The rest of all that match" in again
+    assert "6 dead letters" in followed(house, cookie, answered(house, cookie, again))
+    if act == "acknowledge":
+        assert house.app.dead_letters.list(type="mail.bounce", tenant=OWN, acknowledged=False).dead_letters == ()
+    else:
+        made = [job for job in jobs.list(tenant=OWN, status="pending", limit=200).jobs if job.id not in before]
+        now = house.clock.now()
+        assert max((job.run_at - now).total_seconds() for job in made) == pytest.approx(10.05)
+
+
+def test_acts_on_very_many_jobs_are_asked_for_part_by_part(house: DashboardHouse) -> None:
+    send, cookie = house.app.tasks["mail.send"].using(tenant=OWN, correlation_id="flood"), house.session()
+    for number in range(1_003):
+        send.enqueue(user_id=number)
+    asked = {"act": "cancel", "q": "correlation_id:flood", "all": "1", "tenant": OWN}
+    first = house.get("/jobs/many", cookie, params=asked).text
+    assert "Cancel 1,000 or more jobs?" in first
+    again = followed(house, cookie, answered(house, cookie, first))
+    assert "1,000 jobs cancelled." in again
+    assert "Cancel 3 jobs?" in again
+    assert "3 jobs cancelled." in followed(house, cookie, answered(house, cookie, again))
+    assert house.app.jobs.list(tenant=OWN, status="pending", correlation_id="flood").jobs == ()
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "1001", "fast"])
+def test_a_rate_that_is_none_is_refused(house: DashboardHouse, rate: str) -> None:
+    cookie, before = house.session(), house.facts()
+    fields = {"act": "reprocess", "id": str(house.own.letter), "per_second": rate}
+    refused = house.post("/failures/many", cookie, fields)
+    assert (refused.status_code, "Per_second: expected a number" in refused.text) == (422, True)
+    assert house.facts() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -335,3 +336,42 @@ def test_the_chosen_tenant_stays_chosen(house: DashboardHouse) -> None:
     assert str(house.foreign.ready) not in jobs
     assert house.get("/jobs?tenant=", cookie).status_code == 200
     assert house.get("/jobs?tenant=globex", house.session(EVERY_ROLE, OWN)).status_code == 404
+
+
+def switched(house: DashboardHouse, path: str, cookie: str, tenant: str) -> httpx.Response:
+    """The page that the tenant field of the header leads to, as a browser submits it."""
+    page = house.get(path, cookie)
+    [(action, inside)] = re.findall(r'<form class="tenant" method="get" action="([^"]*)"(.*?)</form>', page.text, re.S)
+    fields = [
+        (name, unescape(value)) for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', inside)
+    ]
+    address = page.url.join(unescape(action)) if action else page.url
+    query = urlencode([*fields, ("tenant", tenant)])
+    return house.get(f"{address.path}?{query}", cookie)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_another_tenant_can_be_chosen_on_every_page(house: DashboardHouse, name: str) -> None:
+    page = switched(house, address_of(name, PAGES[name](house, house.own)), house.session(), "globex")
+    assert (page.status_code, 'value="globex" placeholder="all tenants"' in page.text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/jobs?q=status:dead+type:%22a+b%22&cursor=9", "/jobs?q=status:dead+type:%22a+b%22"),
+        ("/failures?q=status:discarded", "/failures?q=status:discarded"),
+        ("/failures/letters?q=status:discarded&did=act_on_jobs&n=3", "/failures/letters?q=status:discarded"),
+        ("/charts?by=queue&range=6h", "/charts?by=queue&range=6h"),
+        ("/tenants/one?name=acme&range=6h", "/tenants?range=6h"),
+        ("/jobs/many?act=cancel&all=1&q=status:pending", "/jobs?q=status:pending"),
+        ("/failures/many?act=discard&all=1&q=status:discarded", "/failures?q=status:discarded"),
+        ("/jobs/many?act=dance", "/"),
+    ],
+)
+def test_the_search_of_a_page_outlasts_the_choice_of_another_tenant(
+    house: DashboardHouse, path: str, leads_to: str
+) -> None:
+    url = switched(house, path, house.session(), "globex").url
+    wanted = httpx.URL(leads_to)
+    assert (url.path, url.params) == (wanted.path, wanted.params.set("tenant", "globex"))

@@ -59,6 +59,7 @@ def test_a_schedule_is_added_on_the_page_and_a_wrong_one_is_refused(house: Dashb
         ({"overlap": "never"}, "allow, skip, queue"),
         ({"name": ""}, "fill it in"),
         ({"name": "a b"}, "chedule name"),
+        ({"queue": "critical"}, "&#34;default&#34;"),
     ):
         refused = house.post("/schedules", cookie, {**good, **wrong})
         assert (refused.status_code, why in refused.text) == (422, True), (wrong, refused.text)

@@ -224,6 +224,19 @@ def test_a_future_that_holds_a_generator_exit_costs_neither_slot_nor_job(app: Fa
     assert {(job.status, job.error_type) for job in app.jobs.list(type="awaits").jobs} == {("dead", "RuntimeError")}
 
 
+def test_slots_that_were_cancelled_while_they_waited_take_the_next_single_job(app: Fairlane) -> None:
+    @app.task(name="cancels")
+    async def cancels() -> None:
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("slot") and task is not asyncio.current_task():
+                task.cancel()
+
+    with app.running(slots=SLOTS):
+        app.tasks["cancels"].enqueue()
+        for n in range(SLOTS + 1):
+            assert app.tasks["add"].enqueue(n, 1).result(timeout=5) == n + 1
+
+
 def test_application_code_that_cancels_every_task_it_finds_ends_no_slot(app: Fairlane) -> None:
     @app.task(name="cancels")
     async def cancels() -> None:

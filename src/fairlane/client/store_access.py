@@ -189,11 +189,13 @@ def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
 
 
 def _log(news: News) -> None:
-    from fairlane.stores.failover import CameBack, Replayed, ReplayFailed, SpoolLost, WentAway
+    from fairlane.stores.failover import CameBack, RefusesJobs, Replayed, ReplayFailed, SpoolLost, WentAway
 
     match news:
         case WentAway(why=why):
             logger.warning("the store is away (%s): enqueues are spooled until it is back", why)
+        case RefusesJobs(why=why):
+            logger.warning("the store takes no jobs (%s): enqueues are spooled until it does", why)
         case CameBack(away_s=away_s):
             logger.warning("the store is back after %.1f s", away_s)
         case ReplayFailed(why=why):

@@ -11,6 +11,7 @@ from msgspec import Struct
 from fairlane.client.context import in_scope
 from fairlane.client.handle import ActOptions, audited
 from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
+from fairlane.client.task import Task
 from fairlane.client.workflow_nodes import Graph, function_of, node_spec, with_correlation
 from fairlane.core.job import FINAL
 from fairlane.core.ops import (
@@ -24,7 +25,15 @@ from fairlane.core.ops import (
     WorkflowAct,
 )
 from fairlane.core.workflows import Node, Workflow, WorkflowId, compile_graph, descendants, parents_of
-from fairlane.errors import InvalidState, InvalidWorkflow, JobFailed, JobNotFound, ResultTimeout, WorkflowNotFound
+from fairlane.errors import (
+    InvalidOption,
+    InvalidState,
+    InvalidWorkflow,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    WorkflowNotFound,
+)
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
@@ -124,9 +133,15 @@ class WorkflowHandle(Verbs):
             yield Sleep(min(sleep.seconds, left_s))
         raise AssertionError
 
-    def _result(self, node: NodeRef[R] | str, timeout: float | None = None) -> Steps[R]:
-        """Wait until a node has ended and return what its task returned; raises like the result of a job."""
-        name = node if isinstance(node, str) else node.name
+    def _result(self, node: NodeRef[R] | Task[..., R] | str, timeout: float | None = None) -> Steps[R]:
+        """Wait until a node has ended and return what its task returned; raises like the result of a job.
+
+        A task stands for its one node; of several, name the one or pass what `add` returned.
+        """
+        if isinstance(node, Task):
+            name = yield from self._node_of(node)
+        else:
+            name = node if isinstance(node, str) else node.name
         monotonic = self._runtime.clock.monotonic
         began_s = monotonic()
         for sleep in growing_sleeps():
@@ -146,6 +161,17 @@ class WorkflowHandle(Verbs):
                 raise ResultTimeout(found.job_id, found.status, timeout or 0.0)
             yield Sleep(min(sleep.seconds, left_s))
         raise AssertionError
+
+    def _node_of(self, task: Task[..., Any]) -> Steps[str]:
+        """The name of the one node that runs this task."""
+        nodes = yield from read_nodes(self.id)
+        if not nodes:
+            raise WorkflowNotFound(self.id)
+        names = [node.name for node in nodes if node.type == task.name]
+        if len(names) != 1:
+            found = f"{len(names)} nodes run it: {', '.join(names[:3])}{', …' if names[3:] else ''}"
+            raise InvalidOption("node", task, f"the task of one node; {found if names else 'no node runs it'}")
+        return names[0]
 
     def _nodes(self) -> Steps[tuple[Node, ...]]:
         """All nodes, in the order of adding."""
@@ -208,7 +234,8 @@ class BatchHandle(WorkflowHandle):
                 raise InvalidWorkflow(f'it belongs to the tenant "{workflow.tenant}", not to "{bound.options.tenant}"')
             options = with_correlation(bound.options, workflow.correlation_id)
             options = msgspec.structs.replace(options, tenant=workflow.tenant)
-            spec = self._runtime.preparer.bound_job(bound.definition, options, bound.args, bound.payload)
+            preparer = self._runtime.preparer
+            spec = preparer.bound_job(bound.definition, options, bound.args, bound.payload, is_node=True)
             # Named by its id: who adds at the same time must not choose the same name, which would be left out.
             node = graph.add(bound, (), "stop", f"{function_of(bound)}+{spec.id.hex}")
             jobs.append(node_spec(spec, self.id, node.name, workflow.correlation_id))

@@ -166,7 +166,11 @@ class WorkflowBuilder(Verbs):
         specs = tuple(
             node_spec(
                 preparer.bound_job(
-                    bound.definition, with_correlation(bound.options, correlation), bound.args, bound.payload
+                    bound.definition,
+                    with_correlation(bound.options, correlation),
+                    bound.args,
+                    bound.payload,
+                    is_node=True,
                 ),
                 self._id,
                 name,
@@ -274,13 +278,15 @@ class RunningWorkflow(Verbs):
         node = graph.add(bound, after or (NodeRef(graph, self.node, bound),), on_failure, name)
         added, _ = graph.nodes.pop(node.name)
         compiled = compile_graph([added], graph._known)
+        preparer, tenant = self._runtime.preparer, self._lease.tenant
+        spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload, is_node=True)
+        if spec.tenant != tenant:
+            raise InvalidWorkflow(f'it belongs to the tenant "{tenant}", not to "{spec.tenant}"')
         graph._known.add(node.name)
-        preparer = self._runtime.preparer
-        spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload)
         spec = node_spec(spec, self.id, node.name, str(self.id))
         result = yield from ask(
             AddNodes(
-                scope=only(self._lease.tenant),
+                scope=only(tenant),
                 workflow=self.id,
                 jobs=_traced([added], (spec,), self._traces),
                 nodes=compiled.nodes,

@@ -20,7 +20,7 @@ with needed_for("fairlane.contrib.opentelemetry", "opentelemetry"):
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.trace import SpanContext, TracerProvider
 
 NAME = "fairlane"
 PROCESS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -39,7 +39,8 @@ def instrument(
 
     A job carries the W3C trace context of its producer in its headers `traceparent` and `tracestate`. Each attempt is
     a span of the producer's trace, and links to the span of the enqueue; that of a workflow's node also to those of the
-    nodes it waits for, 16 at most. Tenants are in spans, not in metrics.
+    nodes it waits for, 16 at most. The call of a batch task is one span, of the trace of its first job, with links to
+    the enqueues of all. Tenants are in spans, not in metrics.
     """
     tracer = trace.get_tracer(NAME, tracer_provider=tracer_provider)
     meter = metrics.get_meter(NAME, meter_provider=meter_provider)
@@ -69,19 +70,16 @@ def instrument(
     def process_span(job: CurrentJob) -> Iterator[None]:
         common = _attributes("process", job.queue, job.type)
         producer = propagator.extract(dict(job.headers))
-        created = trace.get_current_span(producer).get_span_context()
-        parents = [
-            trace.get_current_span(propagator.extract({"traceparent": text})).get_span_context()
-            for text in job.headers.get(PARENTS_HEADER, "").split(",")
-        ]
+        jobs = job.batch or (job,)
+        links = [Link(context) for each in jobs for context in _contexts(each, propagator) if context.is_valid]
         began_s = app.runtime.clock.monotonic()
-        consumed.add(1, common)
+        consumed.add(len(jobs), common)
         with tracer.start_as_current_span(
             f"process {job.type}",
             context=producer,
             kind=SpanKind.CONSUMER,
             attributes={**common, **_about(job)},
-            links=[Link(context) for context in (created, *parents) if context.is_valid],
+            links=links,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -112,8 +110,17 @@ def _attributes(operation: str, queue: str, task: str) -> Attributes:
     }
 
 
+def _contexts(job: CurrentJob, propagator: TraceContextTextMapPropagator) -> Iterator[SpanContext]:
+    """Of the enqueue of a job, and of those of the nodes it waits for; some may be invalid."""
+    yield trace.get_current_span(propagator.extract(dict(job.headers))).get_span_context()
+    for text in job.headers.get(PARENTS_HEADER, "").split(","):
+        yield trace.get_current_span(propagator.extract({"traceparent": text})).get_span_context()
+
+
 def _about(job: CurrentJob) -> Mapping[str, str | int]:
+    batch = {"messaging.batch.message_count": len(job.batch)} if job.batch else {}
     return {
+        **batch,
         "messaging.message.id": str(job.id),
         "messaging.message.conversation_id": job.correlation_id,
         "fairlane.tenant": job.tenant,

@@ -59,8 +59,10 @@ def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, a
                     transaction.set_data(name, value)
                 try:
                     yield
-                except (Snooze, Cancel):
+                except (Snooze, Cancel) as signal:
                     transaction.set_status("cancelled")
+                    if monitors and isinstance(signal, Cancel):  # no other hook is told of this end
+                        _check_in(app, job, "ok")
                     raise
                 except BaseException:
                     transaction.set_status("internal_error")

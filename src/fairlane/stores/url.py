@@ -18,7 +18,7 @@ SCHEMES = {
 }
 """What stands before `://`, and the store it means."""
 
-_CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:@/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_CREDENTIALS = re.compile(r"^(?P<before>[a-z0-9+.-]+://[^:/?#]*?)(?::|%3a).*@", re.IGNORECASE | re.DOTALL)
 _NO_PORT = re.compile(
     r"^(?P<before>[a-z0-9+.-]+://[^:@/?#\[]*):(?![0-9]{0,5}(?:[/?#,]|$)).*$", re.IGNORECASE | re.DOTALL
 )

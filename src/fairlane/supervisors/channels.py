@@ -4,9 +4,12 @@
     channels.add("email", SmtpMailer("smtp://mail.example.com:587", …), running=20)
 
 A channel asks the task's before handler what to send, has its provider deliver it, and gives the result to the success
-handler, or the error to the error handler. It records a failure and always completes the task: retries are new attempts
-that supervisors make. It knows `db_function`, `before_handler`, `success_handler`, `error_handler` and the envelope,
-and passes the rest of a payload through.
+handler, or the error to the error handler. It records a failure and completes the task: retries are new attempts that
+supervisors make. Only where the database itself is away, or holds a handler up (a lock, a timeout, no room), the task
+runs again, with the backoff of every job: the call that would go on with the process was undone.
+
+It knows `db_function`, `before_handler`, `success_handler`, `error_handler` and the envelope, and passes the rest of a
+payload through.
 
 Claiming, heartbeats, timeouts, limits and breakers are those of every worker. A task whose worker dies runs again.
 """
@@ -14,7 +17,9 @@ Claiming, heartbeats, timeouts, limits and breakers are those of every worker. A
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
@@ -33,12 +38,18 @@ from fairlane.errors import ConfigError, FairlaneError, InvalidOption, Snooze, S
 from fairlane.stores.url import redacted, store_named_by
 from fairlane.supervisors.contract import QUEUE
 from fairlane.supervisors.envelope import SUCCEEDED, DBFunctionResult, HandlerFailed
-from fairlane.supervisors.handlers import HandlerInvoker, TaskContext
+from fairlane.supervisors.handlers import HandlerHeldUp, HandlerInvoker, TaskContext
 
 log = GuardedLogger("fairlane.supervisors")
 
 TIMEOUT_S = 60.0
 """Of one delivery, unless the channel has its own."""
+
+RECORD_PAUSES_S = (0.5, 2.0, 5.0)
+"""Between calls of a success handler that the database holds up."""
+
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+"""The escape of NUL in JSON text, and not a backslash before `u0000`."""
 
 
 class Provider(Protocol):
@@ -140,6 +151,9 @@ class Channels:
         invoker, run = await self._handlers(), TaskRun.current()
         try:
             result = await invoker.invoke(_named(payload, "db_function"), payload, run.context)
+        except HandlerHeldUp as error:
+            await run.held_up(invoker, str(error))
+            raise
         except (HandlerFailed, TaskRefused) as error:
             return await run.failed(invoker, payload, error)
         return run.ended(result)
@@ -172,12 +186,21 @@ class TaskRun:
                 result = await invoker.invoke(_named(payload, "error_handler"), about, self.context)
                 if not result.succeeded:
                     log.info("error handler of task %s: %s", self.task_id, result.message)
+            except HandlerHeldUp as second:
+                await self.held_up(invoker, f"{said[0]}; then {second}")
+                raise
             except (HandlerFailed, TaskRefused) as second:
                 said.append(str(second))
         message = "; then ".join(said)
         log.warning("task %s (%s) failed: %s", self.task_id, self.task_type, message)
         await invoker.fail_task(self.task_id, message, self.context)
         return {"status": "failed", "error": message}
+
+    async def held_up(self, invoker: HandlerInvoker, message: str) -> None:
+        """Record, as far as the database lets it, why the task is to run again."""
+        log.warning("task %s (%s) is held up and runs again: %s", self.task_id, self.task_type, message)
+        with suppress(StoreError):  # the attempt keeps the error, too
+            await invoker.fail_task(self.task_id, message, self.context)
 
 
 class Channel:
@@ -198,7 +221,10 @@ class Channel:
             if payload.get("success_handler") is None:
                 return {"status": SUCCEEDED}
             about = {"original_payload": payload, "worker_payload": _as_json(run, delivered)}
-            return run.ended(await invoker.invoke(_named(payload, "success_handler"), about, run.context))
+            return run.ended(await self._recorded(invoker, run, _named(payload, "success_handler"), about))
+        except HandlerHeldUp as error:
+            await run.held_up(invoker, str(error))
+            raise
         except (Snooze, StoreError):
             raise  # an open breaker, or a database that is away: the task runs again, uncharged or after a pause
         except Exception as error:  # noqa: BLE001 - whatever a provider or handler raises is a failure of the task
@@ -223,11 +249,21 @@ class Channel:
                     raise
                 raise TimeoutError(f"no answer within {self._timeout_s:g} s") from error
 
+    async def _recorded(
+        self, invoker: HandlerInvoker, run: TaskRun, handler: str, about: dict[str, Any]
+    ) -> DBFunctionResult:
+        """The success handler's answer. One that is held up is called again: the task run again would deliver again."""
+        for pause_s in RECORD_PAUSES_S:
+            with suppress(HandlerHeldUp):
+                return await invoker.invoke(handler, about, run.context)
+            await asyncio.sleep(pause_s)
+        return await invoker.invoke(handler, about, run.context)
+
 
 def _as_json(run: TaskRun, delivered: object) -> object:
-    """What was delivered stays delivered, even if its provider answers with something that JSON cannot hold."""
+    """What was delivered stays delivered, even if its provider answers with something that jsonb cannot hold."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(delivered))
+        return msgspec.json.decode(_NUL.sub(rb"\1\\ufffd", msgspec.json.encode(delivered)))
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
         log.warning("the provider of task %s (%s) answered what is no JSON: %s", run.task_id, run.task_type, error)
         return {}

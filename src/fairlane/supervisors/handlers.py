@@ -18,13 +18,18 @@ from fairlane.client.settings.model import Settings
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.postgres.connection import PostgresConnector, parameters
-from fairlane.stores.postgres.errors import translated, unreachable
+from fairlane.stores.postgres.errors import BUSY, STORE, translated, unreachable
 from fairlane.stores.retries import Again, Lost
 from fairlane.supervisors.contract import WORKER_ROLE
 from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Between calls that lost their connection, or to others in the database: handlers are idempotent."""
+
+TRANSIENT = ("25006", "53", "55006", "55P03", "57", "58")
+"""How the SQLSTATEs of what passes by itself begin: a server that is read-only, has no room or a limit reached, an
+object in use, a lock timeout, a cancelled or timed out statement, trouble of the system. All else is the function's own
+failure."""
 
 ANSWER_GRACE_S = 5.0
 WAIT_S = 30.0
@@ -52,6 +57,13 @@ class TaskContext(NamedTuple):
         return cls(job.tenant, job.correlation_id or str(job.id), str(job.id))
 
 
+class HandlerHeldUp(StoreUnavailable):
+    """The database could not run a supervisor or handler for now, and has undone what it did: to be tried later."""
+
+    def __init__(self, function: str, why: str) -> None:
+        super().__init__(STORE, f"{function}: {why}", BUSY)
+
+
 class HandlerInvoker:
     """Calls functions of the database for the tasks of one worker process."""
 
@@ -61,12 +73,19 @@ class HandlerInvoker:
         self._pool = ConnectionPool(connector, connections, WAIT_S)
 
     async def invoke(self, function: str, payload: Any, context: TaskContext) -> DBFunctionResult:
-        """Its answer; raises `HandlerFailed` where it raised, may not be run, or answered with no envelope."""
+        """Its answer; raises `HandlerFailed` where it raised, may not be run, or answered with no envelope.
+
+        `HandlerHeldUp`, or another `StoreUnavailable`: nothing was done, and a later call may succeed.
+        """
         try:
             text = await self._ask(context, _RUN, (function, msgspec.json.encode(payload).decode()))
+            answer = None if text is None else msgspec.json.decode(text)
         except psycopg.Error as error:
-            raise HandlerFailed(function, _said(error)) from error
-        return read_result(function, None if text is None else msgspec.json.decode(text))
+            kind = HandlerHeldUp if (error.sqlstate or "").startswith(TRANSIENT) else HandlerFailed
+            raise kind(function, _said(error)) from error
+        except (msgspec.DecodeError, RecursionError) as error:  # jsonb holds numbers that no float does: 1e400
+            raise HandlerFailed(function, f"answered what cannot be read: {error}") from error
+        return read_result(function, answer)
 
     async def fail_task(self, task_id: int, message: str, context: TaskContext) -> None:
         with _as_unavailable():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.clock import Clock
 from fairlane.core.ids import JobId
-from fairlane.core.ops import AddNodes, Enqueue, EnqueueResult, EnqueueWorkflow, Op, WorkflowReceipt
+from fairlane.core.ops import AddNodes, Emit, Emitted, Enqueue, EnqueueResult, EnqueueWorkflow, Op, WorkflowReceipt
 from fairlane.errors import UnsupportedConnection
 from fairlane.stores.sqlite.driver import Driver
 from fairlane.stores.sqlite.memory import MemoryStore
@@ -21,6 +22,8 @@ from fairlane.testing.transactions import ACCEPTED, TransactionMark, Transaction
 T = TypeVar("T")
 
 ENQUEUES = Enqueue, EnqueueWorkflow, AddNodes
+WRITES = *ENQUEUES, Emit
+"""What may be part of the caller's own transaction."""
 
 
 class SandboxAccess(StoreAccess):
@@ -37,7 +40,7 @@ class SandboxAccess(StoreAccess):
 
 
 class SandboxStore(MemoryStore):
-    """A memory store in which a job enqueued on the test's connection is there while that transaction has it."""
+    """A memory store in which a job or signal of the test's connection is there while that transaction has it."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -47,18 +50,19 @@ class SandboxStore(MemoryStore):
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
         self._follow_rollbacks()
-        if not isinstance(op, ENQUEUES):
+        if not isinstance(op, WRITES):
             return super().run(op)
         mark: TransactionMark | None = None
         if on is not None:
             connection = connection_of(on)
             if connection.is_async:
-                raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …aenqueue(…)`")
+                verb = "emit" if isinstance(op, Emit) else "enqueue"
+                raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …a{verb}(…)`")
             mark = TransactionMark(connection)
             connection.run(mark.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mark, op, result)
-        if self.after_enqueue is not None:
+        if self.after_enqueue is not None and isinstance(op, ENQUEUES):
             self.after_enqueue()
         return result
 
@@ -66,7 +70,7 @@ class SandboxStore(MemoryStore):
         for mark in tuple(self.marks):
             if mark.connection.is_async and not (mark.is_kept is None and mark.connection.is_closed):
                 self._follow(mark, is_there=await mark.alook())
-        if not isinstance(op, ENQUEUES):
+        if not isinstance(op, WRITES):
             return self.run(op)
         self._follow_rollbacks()
         mine: TransactionMark | None = None
@@ -75,7 +79,7 @@ class SandboxStore(MemoryStore):
             await mine.connection.arun(mine.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mine, op, result)
-        if self.after_aenqueue is not None:
+        if self.after_aenqueue is not None and isinstance(op, ENQUEUES):
             await self.after_aenqueue()
         return result
 
@@ -84,7 +88,7 @@ class SandboxStore(MemoryStore):
 
         Raises `TransactionUnknown` where a transaction cannot be asked; `is_asked`: asynchronous ones were, just now.
         """
-        for mark in tuple(self.marks):
+        for mark in tuple(mark for mark in self.marks if mark.jobs):
             if mark.connection.is_async and mark.is_kept is None and not is_asked:
                 raise TransactionUnknown(
                     "jobs were enqueued on an asynchronous connection, which can only be asked by `await`: use "
@@ -95,10 +99,12 @@ class SandboxStore(MemoryStore):
             if mark.connection.is_failed:
                 yield from mark.jobs
 
-    def forget(self, jobs: tuple[JobId, ...]) -> None:
-        """Remove jobs as if they had never been."""
+    def forget(self, jobs: tuple[JobId, ...], signals: tuple[UUID, ...] = ()) -> None:
+        """Remove jobs and signals as if they had never been."""
 
         def remove(db: Driver) -> None:
+            for signal in signals:
+                db.execute("delete from fairlane_signal where id = ?", (signal.bytes,))
             for job in jobs:
                 for (seq,) in db.execute("select seq from fairlane_job where id = ?", (job.bytes,)):
                     remove_nodes(db, as_list([seq]))
@@ -113,7 +119,9 @@ class SandboxStore(MemoryStore):
                 mark.jobs = tuple(each.id for each in result.receipts if each.disposition == "created")
             elif isinstance(op, EnqueueWorkflow) and cast("WorkflowReceipt", result).disposition == "created":
                 mark.jobs = tuple(job.id for job in op.jobs)
-            if mark.jobs:
+            elif isinstance(op, Emit) and not cast("Emitted", result).repeated:
+                mark.signals = (op.id,)
+            if mark.jobs or mark.signals:
                 self.marks.append(mark)
 
     def _follow_rollbacks(self) -> None:
@@ -134,4 +142,4 @@ class SandboxStore(MemoryStore):
         if mark.is_kept is not None and mark in self.marks:
             self.marks.remove(mark)
         if not is_there:
-            self.forget(mark.jobs)
+            self.forget(mark.jobs, mark.signals)

@@ -1,6 +1,6 @@
-"""Jobs enqueued on a test's own connection (`conn=`): there as long as the test's transaction keeps them.
+"""Jobs and signals on a test's own connection (`conn=`): there as long as the test's transaction keeps them.
 
-The jobs of a test are in memory, its transaction is in a database. So each enqueue on a connection leaves a mark in
+The jobs of a test are in memory, its transaction is in a database. So each call on a connection leaves a mark in
 that transaction, which the database keeps, or forgets with a rollback, also one to a savepoint. PostgreSQL: a setting
 of the session, which is transactional. SQLite: a row in a temporary table. Nothing else is written.
 """
@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from fairlane.core.ids import JobId
 from fairlane.errors import FairlaneError, UnsupportedConnection
@@ -132,11 +133,12 @@ def _plain_rows(module: str) -> dict[str, Any]:
 
 
 class TransactionMark:
-    """One enqueue in a test's transaction, with the jobs it created."""
+    """One enqueue or signal in a test's transaction, with what it created."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self.connection, self.number = connection, next(_numbers)
         self.jobs: tuple[JobId, ...] = ()
+        self.signals: tuple[UUID, ...] = ()
         self.is_kept: bool | None = None
         """None: its transaction is open, or was not looked at since it ended."""
         if connection.core is not None:

@@ -45,6 +45,11 @@ HEADERS = {
     "Referrer-Policy": "same-origin",  # With no-referrer, browsers would hide from us where a form comes from.
 }
 
+NOT_KEPT = frozenset({"tenant", "cursor", "after", "did", "n", "refused", "verb"})
+"""Fields of a query that are about the tenant shown before: a place in its rows, and what was done."""
+KEPT_ELSEWHERE = frozenset({"q", "range", "since", "until"})
+"""Fields of a query that the first page about the same noun takes, too."""
+
 
 class DeclaredPage(NamedTuple):
     """A page or an act, under the name of its function."""
@@ -78,8 +83,17 @@ class Pages(Routes):
         self.title, self.key, self.first = title, key, ""
 
     def page(
-        self, path: str, of: Verb | Right, template: str, *, all_tenants: bool = False, status: int = 200
+        self,
+        path: str,
+        of: Verb | Right,
+        template: str,
+        *,
+        all_tenants: bool = False,
+        of_one_tenant: bool = False,
+        status: int = 200,
     ) -> Callable[[F], F]:
+        """Declare a page. With `of_one_tenant` it shows things of one tenant, and choosing another one leaves it."""
+
         def declare(endpoint: F) -> F:
             self.first = self.first or self._declare(endpoint, path, of, all_tenants)
             self._declare(endpoint, path, of, all_tenants)
@@ -87,7 +101,9 @@ class Pages(Routes):
             @functools.wraps(endpoint)
             async def show(*, page: Page, **given: Any) -> Response:
                 values = await endpoint(page=page, **given)
-                return values if isinstance(values, Response) else page.shown(template, self, values, status)
+                if isinstance(values, Response):
+                    return values
+                return page.shown(template, self, values, status, of_one_tenant=of_one_tenant)
 
             show.__annotations__ = {**endpoint.__annotations__, "return": Response}
             self.get(path, of, all_tenants=all_tenants, include_in_schema=False, response_class=HTMLResponse)(show)
@@ -180,15 +196,33 @@ class Page:
         path = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix(self.request.app.state.base_path)
         return "../" * (path.count("/") - 1) or "./"
 
-    def shown(self, template: str, pages: Pages | None, values: Values, status: int = 200) -> HTMLResponse:
+    def shown(
+        self,
+        template: str,
+        pages: Pages | None,
+        values: Values,
+        status: int = 200,
+        *,
+        of_one_tenant: bool = False,
+    ) -> HTMLResponse:
         places = [
             (place.title, self.url(place.first), place.key, place is pages)
             for place in self.request.app.state.navigation
             if self.may(place.first)
         ]
-        body = rendered(template, page=self, places=places, url=self.url, may=self.may, **values)
+        switch = self._tenant_switch(pages, of_one_tenant)
+        body = rendered(template, page=self, places=places, switch=switch, url=self.url, may=self.may, **values)
         took = {"Server-Timing": f"page;dur={(self.app.runtime.clock.monotonic() - self._began_s) * 1000:.1f}"}
         return HTMLResponse(body, status, headers={**HEADERS, **took})
+
+    def _tenant_switch(self, pages: Pages | None, of_one_tenant: bool) -> tuple[str, list[tuple[str, str]]]:
+        """Where another tenant is shown, and the fields of this page's query that stay as they are."""
+        query = self.request.query_params.multi_items()
+        if pages is None or not pages.title:
+            return self.url("show_overview", tenant=None), []
+        if of_one_tenant:
+            return self.url(pages.first, tenant=None), [field for field in query if field[0] in KEPT_ELSEWHERE]
+        return "", [field for field in query if field[0] not in NOT_KEPT]
 
 
 def _without_kind(path: str, key: str) -> str:

@@ -99,10 +99,11 @@ class LaneState:
         self._wake(len(self._idle))
 
     def _wake(self, count: int) -> None:
-        for _ in range(min(len(self._idle), count)):
+        while self._idle and count > 0:
             waiting = self._idle.popleft()
-            if not waiting.done():
+            if not waiting.done():  # else its slot was cancelled while it waited, and wakes nobody
                 waiting.set_result(None)
+                count -= 1
 
     def next(self, now_s: float) -> Lease:
         """The held job that begins next."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 from msgspec import Struct
 from pydantic import Field
 from starlette.responses import Response
 
+from fairlane.api.auth.admission import Caller
 from fairlane.api.fields import Key, Name, TenantName, accepting
-from fairlane.api.request import Context, RequestContext
+from fairlane.api.request import Context
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import Options
 from fairlane.errors import InvalidOption, JobNotFound
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
 
 routes = Routes("jobs", "/api/jobs/")
 
@@ -62,7 +66,9 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     tenant = in_scope(body.tenant).tenant
     if body.parent_id is not None and await ctx.app.jobs.aget(body.parent_id) is None:
         raise JobNotFound(body.parent_id)
-    _refuse_beyond_caps(ctx, body)
+    refuse_beyond_caps(
+        ctx.app, ctx.caller, body.type, priority=body.priority, queue=body.queue, max_attempts=body.max_attempts
+    )
     given = body.model_dump(exclude={"type", "payload", "tenant"}, exclude_unset=True, exclude_none=True)
     options: Any = {_RENAMED.get(name, name): value for name, value in given.items()}
     options |= {"created_by": ctx.caller.name, "tenant": tenant}
@@ -71,25 +77,33 @@ async def enqueue_job(ctx: Context, body: JobBody) -> EnqueuedJob | Response:
     return answered(enqueued, EnqueuedJob) if handle.duplicate else enqueued
 
 
-def _refuse_beyond_caps(ctx: RequestContext, body: JobBody) -> None:
+def refuse_beyond_caps(
+    app: Fairlane,
+    caller: Caller,
+    type: str,
+    *,
+    priority: str | int | None = None,
+    queue: str | None = None,
+    max_attempts: int | None = None,
+) -> None:
     """Refuse options by which a caller bound to a tenant would run before or beside the jobs of other tenants.
 
     What the task itself declares is always allowed.
     """
-    task, settings = ctx.app.tasks.get(body.type), ctx.app.runtime.settings
-    if ctx.caller.tenant is None or task is None:
+    task, settings = app.tasks.get(type), app.runtime.settings
+    if caller.tenant is None or task is None:
         return
     own = task.definition
-    if body.priority is not None:
+    if priority is not None:
         highest = min(settings.api_tenant_priority, own.priority)
-        if ctx.app.runtime.preparer.priorities.resolve(body.priority) < highest:
-            raise _beyond("priority", body.priority, f"{highest} or a higher number, which is less urgent")
-    if body.queue is not None and body.queue not in (own.queue, *settings.api_tenant_queues):
+        if app.runtime.preparer.priorities.resolve(priority) < highest:
+            raise _beyond("priority", priority, f"{highest} or a higher number, which is less urgent")
+    if queue is not None and queue not in (own.queue, *settings.api_tenant_queues):
         queues = sorted({own.queue, *settings.api_tenant_queues})
-        raise _beyond("queue", body.queue, " or ".join(f'"{queue}"' for queue in queues))
+        raise _beyond("queue", queue, " or ".join(f'"{allowed}"' for allowed in queues))
     highest = max(settings.api_tenant_max_attempts, own.max_attempts or 0)
-    if (body.max_attempts or 0) > highest:
-        raise _beyond("max_attempts", body.max_attempts, f"at most {highest}")
+    if (max_attempts or 0) > highest:
+        raise _beyond("max_attempts", max_attempts, f"at most {highest}")
 
 
 def _beyond(option: str, given: object, expected: str) -> InvalidOption:

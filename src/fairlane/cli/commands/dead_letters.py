@@ -191,9 +191,17 @@ def _act(
     from fairlane.client.admin.filters import dead_letter_filter
 
     where = dead_letter_filter({"status": "pending_review", **filters})
+    behind = 0
+
+    def act_on_page(client: Fairlane, **how: Any) -> ManyActs[DeadLetter | Job]:
+        nonlocal behind
+        acts = client.dead_letters.act_on_many(verb, where=where, behind=behind, **how, **about)
+        behind += 0 if how["dry_run"] else acts.matched
+        return acts
+
     act_on_matching(
         bulk,
-        lambda client, **how: client.dead_letters.act_on_many(verb, where=where, **how, **about),
+        act_on_page,
         yes=yes,
         dry_run=dry_run,
         at=at,

@@ -147,17 +147,21 @@ class DeadLetterAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
+        behind: int = 0,
         on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[DeadLetter | Job]]:
         """Apply one act to many dead letters, given by id or by filter, at most `limit` per call.
 
-        A refusal does not stop the others. New jobs become due at the rate `per_second`. A dry run only counts.
-        `on_each` is called after each of them.
+        A refusal does not stop the others. New jobs become due at the rate `per_second`; a call that continues
+        others passes the sum of what they `matched` as `behind`, so that its jobs become due after theirs. A dry run
+        only counts. `on_each` is called after each of them.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
-        act = self._act_on_one(verb, per_second, about)
+        if behind < 0:
+            raise InvalidOption("behind", behind, "0 or more")
+        act = self._act_on_one(verb, per_second, behind, about)
         scope = in_scope(about.get("tenant"))
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[Seq], Seq | None]]:
@@ -176,13 +180,14 @@ class DeadLetterAdmin(Verbs):
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
     def _act_on_one(
-        self, verb: DeadLetterVerb, per_second: float, about: ScopedActOptions
+        self, verb: DeadLetterVerb, per_second: float, behind: int, about: ScopedActOptions
     ) -> Callable[[int, Seq], Steps[DeadLetter | Job]]:
         match verb:
             case "reprocess":
 
                 def reprocess(index: int, id: Seq) -> Steps[DeadLetter | Job]:
-                    return (yield from self._reprocess(id, delay=index / per_second or None, **about)).job
+                    delay_s = (behind + index) / per_second
+                    return (yield from self._reprocess(id, delay=delay_s or None, **about)).job
 
                 return reprocess
             case "discard":

@@ -95,8 +95,9 @@ class JobAdmin(Verbs):
     def _id_of(self, text: str, *, tenant: str | int | None = None) -> Steps[JobId]:
         """The id of the job that a person means by its number, by a part of its id, or by the id itself.
 
-        A number is found whatever its age, a part among the newest 1,000 jobs. Raises `NotFound`, or `InvalidOption`
-        with the candidates if a part fits several. An id in full is not looked up.
+        A number is found whatever its age, the last block of an id among the newest 1,000 jobs, any other part if
+        there are no more than these. Raises `NotFound`, or `InvalidOption` with the candidates if a part fits several
+        or may fit older ones. An id in full is not looked up.
         """
         scope = in_scope(tenant)
 

@@ -53,22 +53,26 @@ class Envelope:
             categories=settings.categories, limits=settings.limits, sensitive="allow"
         )
 
-    def problems(self, task: Definition[Any], options: Options, args: dict[str, Any]) -> list[str]:
+    def problems(
+        self, task: Definition[Any], options: Options, args: dict[str, Any], *, is_node: bool = False
+    ) -> list[str]:
+        """A node needs no key: the workflow has it. What a node's arguments take from results is given, too."""
         around = job_in_force.get()
         tenant = options.tenant or tenant_in_force.get()
         correlation = options.correlation_id or (inherited_correlation(around) if around else None)
-        key = options.idempotency_key
+        key = options.idempotency_key or (_PLACEHOLDER_ID if is_node else None)
         if not self._settings.strict_payload:
             tenant, correlation, key = tenant or self._settings.default_tenant, _PLACEHOLDER_ID, key or _PLACEHOLDER_ID
         named = {"tenant_id": tenant, "correlation_id": correlation, "idempotency_key": key}
-        text, _ = encode_value(args, limits=self._settings.limits)
+        given = {name: _PLACEHOLDER_ID if isinstance(value, Result) else value for name, value in args.items()}
+        text, _ = encode_value(without_results(given) if is_node else args, limits=self._settings.limits)
         refs = refs_of(task, options, args)
         document = {
             **refs,
             **({} if text is None else msgspec.json.decode(text)),
             **{name: value for name, value in named.items() if value is not None},
         }
-        has_reference = bool(refs) or any(args.get(name) is not None for name in task.required)
+        has_reference = bool(refs) or any(args.get(name) is not None for name in (*task.required, *task.refs))
         return self.validator.review(
             document,
             task.category,
@@ -95,10 +99,17 @@ def inherited_correlation(around: CurrentJob) -> str | None:
 
 
 def refs_of(task: Definition[Any], options: Options, args: dict[str, Any]) -> dict[str, int | str]:
-    """The ids a job works on: from the task's arguments, then those added by the call."""
+    """The ids a job works on: from the task's arguments, then those added by the call.
+
+    A result of another node is no id yet: the job is listed without it.
+    """
     if not task.refs:
         return options.refs
-    own = {name: _ref(name, args[name]) for name in task.refs if args.get(name) is not None}
+    own = {
+        name: _ref(name, args[name])
+        for name in task.refs
+        if args.get(name) is not None and not isinstance(args[name], Result)
+    }
     return {**own, **options.refs}
 
 
@@ -235,10 +246,17 @@ class Preparer:
         return self.spec(task, options, args, payload, id)
 
     def bound_job(
-        self, task: Definition[Any], options: Options, args: dict[str, Any], payload: Raw, id: JobId | None = None
+        self,
+        task: Definition[Any],
+        options: Options,
+        args: dict[str, Any],
+        payload: Raw,
+        id: JobId | None = None,
+        *,
+        is_node: bool = False,
     ) -> JobSpec:
-        """Like `prepare`, for a call whose payload was checked when it was bound."""
-        if self._envelope is not None and (missing := self._envelope.problems(task, options, args)):
+        """Like `job`, for a call whose payload was checked when it was bound. `is_node`: a job of a workflow."""
+        if self._envelope is not None and (missing := self._envelope.problems(task, options, args, is_node=is_node)):
             raise InvalidPayload(task.name, missing)
         return self.spec(task, options, args, payload, id)
 

@@ -24,10 +24,12 @@ _DEEPEST = 100
 _QUOTED = r""" [bBrRuUfF]{0,2} (?: \\+"[^"\r\n]*"? | \\+'[^'\r\n]*'?
                                   | "(?:\\.|[^"\\\r\n])*+"? | '(?:\\.|[^'\\\r\n])*+'? | `[^`\r\n]*`? ) """
 _PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?"
+    r"(?:-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
 )
 _IN_A_URL = re.compile(
-    r"""(?P<kept>://[^\s/:@"'<>]{0,100}:)
+    r"""(?P<kept>://[^\s/:"'<>]{0,100}:)
         (?: [^\s/]{1,300}(?=@) | (?![0-9]{1,5}(?:[/?#]|$))[^\s"'<>]{1,300}(?=@) )   # not a port
       | (?P<alone>\bhttps?://)(?!git@)[^\s/:@?\#"'<>]{1,300}(?=@)
       | (?P<long>://)[\w.~%+-]{20,300}(?=@)

@@ -6,6 +6,7 @@ from fairlane.stores.failover.store import (
     CameBack as CameBack,
     Failover as Failover,
     News as News,
+    RefusesJobs as RefusesJobs,
     ReplayFailed as ReplayFailed,
     SpoolLost as SpoolLost,
     WentAway as WentAway,

@@ -1,8 +1,11 @@
 """The store over a primary and a spool: who gets an operation, and when the primary counts as away.
 
     reachable   every operation goes to the primary; what the spool still holds is replayed meanwhile
-    away        enqueues are acknowledged by the spool, all others raise StoreUnavailable at once; a thread of its own
-                asks for the primary again and again, and replays the spool when it answers
+    refusing    it answers, but takes no jobs: its memory or disk is full, or a right is missing. Enqueues are
+                acknowledged by the spool; everything else goes to the primary, which may so make room
+    away        enqueues are acknowledged by the spool, all others raise StoreUnavailable at once
+
+In the last two a thread of its own asks for the primary again and again, and replays the spool when it takes jobs.
 
 An enqueue that the primary does not answer in time is spooled, whether the primary has done it or not: jobs have the
 ids of their first try, and the replay creates none twice. An enqueue in the caller's own transaction never is.
@@ -22,7 +25,18 @@ from msgspec import Struct
 
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Check, Enqueue, EnqueueResult, HasTenants, ListLimits, Op, TakeTokens
+from fairlane.core.ops import (
+    AddNodes,
+    Check,
+    Emit,
+    Enqueue,
+    EnqueueResult,
+    EnqueueWorkflow,
+    HasTenants,
+    ListLimits,
+    Op,
+    TakeTokens,
+)
 from fairlane.errors import FairlaneError, StoreClosed, StoreUnavailable
 from fairlane.stores.base import Capability, Listener, Migrator, Store
 from fairlane.stores.failover.replay import Replay, Replayed
@@ -32,19 +46,27 @@ from fairlane.stores.sqlite.connection import fork_locks
 T = TypeVar("T")
 
 PROBES_S = (0.1, 0.25, 0.5, 1.0, 2.0)
-"""Between questions to a primary that is away; from the first again once it has stayed for SETTLED_S."""
+"""Between questions to a primary that takes no jobs; from the first again once it has taken them for SETTLED_S."""
 SETTLED_S = 10.0
 END_S = 5.0
 """How long a close waits for a primary that does not answer."""
 LOOK_S = 5.0
 """How often the spool is looked at while the primary answers: a process that was killed may have left jobs in it."""
 CALLS = 64
-"""Enqueues of one process that wait for the primary at once, each in a thread."""
-PROMPT: tuple[type[Op[Any]], ...] = (Enqueue, ListLimits, TakeTokens, HasTenants)
-"""An enqueue and what a client may ask before it: they wait for an answer no longer than the timeout."""
+"""Calls of one process that wait for the primary at once, each in a thread."""
+PROMPT: tuple[type[Op[Any]], ...] = (Enqueue, ListLimits, TakeTokens, HasTenants, EnqueueWorkflow, AddNodes, Emit)
+"""What brings work, and what a client may ask before it: they wait for an answer no longer than the timeout."""
+NODE_S = 0.001
+"""Time for each node beyond the timeout: a workflow that is late raises, unlike an enqueue, and may have 100,000."""
 
 
 class WentAway(Struct, frozen=True):
+    why: str
+
+
+class RefusesJobs(Struct, frozen=True):
+    """It answers, but not to enqueues."""
+
     why: str
 
 
@@ -61,13 +83,13 @@ class SpoolLost(Struct, frozen=True):
     """In memory, when the store was closed."""
 
 
-News = WentAway | CameBack | Replayed | ReplayFailed | SpoolLost
+News = WentAway | RefusesJobs | CameBack | Replayed | ReplayFailed | SpoolLost
 
 
 class FailoverState(Struct, frozen=True, kw_only=True):
     reachable: bool
     why: str | None
-    """Why the primary is away."""
+    """Why the primary is away, or takes no jobs."""
     spool: SpoolDepth | None
     """None: the spool cannot be read; its directory is gone, or its disk is."""
 
@@ -105,10 +127,10 @@ class Failover:
             return self.primary.run(op, on=on)
         is_sent = False
         try:
-            self._require_reachable()
+            self._require_admitted(op)
             is_sent = True
             if isinstance(op, PROMPT):
-                return self._answered(threads.calls.submit(self.primary.run, op))
+                return self._answered(threads.calls.submit(self.primary.run, op), self._patience_s(op))
             return self.primary.run(op)
         except StoreUnavailable as error:
             if not self._is_to_be_spooled(op, error):
@@ -121,7 +143,7 @@ class Failover:
             return await self.primary.arun(op, on=on)
         is_sent = False
         try:
-            self._require_reachable()
+            self._require_admitted(op)
             is_sent = True
             if isinstance(op, PROMPT):
                 return await self._awaited(op)
@@ -140,14 +162,14 @@ class Failover:
 
     @property
     def is_away(self) -> bool:
-        return self._why is not None
+        return _is_away(self._why)
 
     def state(self) -> FailoverState:
         """Never raises: who looks at the health of a store is not hurt by a spool that is gone."""
         why, spool = self._why, None
         with suppress(SpoolUnavailable):
             spool = self.spool.depth()
-        return FailoverState(reachable=why is None, why=None if why is None else why.why, spool=spool)
+        return FailoverState(reachable=not _is_away(why), why=None if why is None else why.why, spool=spool)
 
     def close(self) -> None:
         """End the replay after its batch; what is left in a spool on disk is replayed by whoever opens it next."""
@@ -181,16 +203,20 @@ class Failover:
                 self._threads = _Threads(self._step)
             return self._threads
 
-    def _answered(self, call: Future[T]) -> T:
+    def _patience_s(self, op: Op[Any]) -> float:
+        nodes = len(op.jobs) if isinstance(op, (EnqueueWorkflow, AddNodes)) else 0
+        return self._timeout_s + nodes * NODE_S
+
+    def _answered(self, call: Future[T], patience_s: float) -> T:
         try:
-            return call.result(self._timeout_s)
+            return call.result(patience_s)
         except TimeoutError:
-            raise self._too_slow() from None
+            raise self._too_slow(patience_s) from None
 
     async def _awaited(self, op: Op[T]) -> T:
-        call = asyncio.ensure_future(self.primary.arun(op))
+        call, patience_s = asyncio.ensure_future(self.primary.arun(op)), self._patience_s(op)
         try:
-            await asyncio.wait({call}, timeout=self._timeout_s)
+            await asyncio.wait({call}, timeout=patience_s)
         except asyncio.CancelledError:
             call.cancel()
             raise
@@ -198,7 +224,7 @@ class Failover:
             # Not cancelled: that would wait for the server that does not answer.
             self._late.add(call)
             call.add_done_callback(self._forget_late)
-            raise self._too_slow()
+            raise self._too_slow(patience_s)
         return call.result()
 
     def _forget_late(self, call: asyncio.Future[Any]) -> None:
@@ -214,35 +240,38 @@ class Failover:
             also = f"{why}; nor can the spool {self.spool.place} be used: {error.why}"
             raise StoreUnavailable(self.name, also) from error
 
-    def _too_slow(self) -> StoreUnavailable:
-        return StoreUnavailable(self.name, f"no answer within {self._timeout_s:g} s")
+    def _too_slow(self, patience_s: float) -> StoreUnavailable:
+        return StoreUnavailable(self.name, f"no answer within {patience_s:g} s")
 
-    def _require_reachable(self) -> None:
-        if (why := self._why) is not None:
+    def _require_admitted(self, op: Op[Any]) -> None:
+        """Raise if the primary is away, or takes no jobs and this brings some."""
+        why = self._why
+        if why is not None and (_is_away(why) or isinstance(op, Enqueue)):
             raise StoreUnavailable(why.store, why.why, why.problem)
 
     def _is_to_be_spooled(self, op: Op[Any], error: StoreUnavailable) -> bool:
-        """Also notes that the primary is away; one that is busy, or cannot do another operation, may take enqueues."""
+        """Also notes what the error says of the primary: one that cannot do another operation may take enqueues."""
         is_enqueue = isinstance(op, Enqueue)
-        if is_enqueue or error.problem == "cannot be reached":
-            self._note_away(error)
+        if is_enqueue or _is_away(error):
+            self._note_unavailable(error)
         return is_enqueue
 
-    def _note_away(self, error: StoreUnavailable) -> None:
+    def _note_unavailable(self, error: StoreUnavailable) -> None:
         with self._lock:
-            is_news, now_s = self._why is None, self._clock.monotonic()
-            self._why = error
-            if is_news:
+            before, self._why = self._why, error
+            now_s = self._clock.monotonic()
+            if before is None:
                 if now_s - self._changed_s > SETTLED_S:
                     self._misses = 0
                 self._changed_s = now_s
             threads = self._threads
-        if is_news:
-            self._on_news(WentAway(error.why))
-            if threads is not None:
-                threads.kick()
+        if before is None or _is_away(before) != _is_away(error):
+            self._on_news(WentAway(error.why) if _is_away(error) else RefusesJobs(error.why))
+        if before is None and threads is not None:
+            threads.kick()
 
     def _note_back(self) -> None:
+        """It takes jobs."""
         with self._lock:
             was_away, self._why = self._why is not None, None
             away_s = self._clock.monotonic() - self._changed_s
@@ -252,18 +281,18 @@ class Failover:
             self._on_news(CameBack(away_s))
 
     def _step(self) -> float:
-        """Ask for the primary if it is away, replay what the spool holds; returns the seconds until the next step."""
-        was_away = self._why is not None
+        """Ask for a primary that takes no jobs, replay the spool; returns the seconds until the next step."""
+        was_unavailable = self._why is not None
         try:
-            if was_away:
+            if was_unavailable:
                 self.primary.run(Check())
             failure = self._replay_failure()
-            if was_away:
+            if was_unavailable:
                 self._note_back()
         except StoreClosed:
             return LOOK_S
         except StoreUnavailable as error:
-            self._note_away(error)
+            self._note_unavailable(error)
             pause_s = PROBES_S[min(self._misses, len(PROBES_S) - 1)]
             self._misses += 1
             return pause_s
@@ -275,7 +304,7 @@ class Failover:
         return LOOK_S
 
     def _replay_failure(self) -> str | None:
-        """Replay what the spool holds; returns why that failed, and raises if the primary cannot be reached."""
+        """Replay what the spool holds; returns why that failed, and raises if the primary takes no jobs."""
         try:
             if self.spool.depth().jobs > 0:
                 self._replay.run_pass()
@@ -284,6 +313,11 @@ class Failover:
                 raise
             return _described(error)
         return None
+
+
+def _is_away(why: StoreUnavailable | None) -> bool:
+    """Whether nothing can be asked of the primary: one that is busy or refuses a call answers others."""
+    return why is not None and why.problem == "cannot be reached"
 
 
 def _described(error: Exception) -> str:

@@ -109,12 +109,16 @@ class SmtpMailer:
         return f"<SmtpMailer {self._host}:{self._port}>"
 
     async def deliver(self, payload: dict[str, Any], /) -> dict[str, Any]:
+        """Send one message; of several recipients those the server refused are in the answer's `refused`.
+
+        If it refused all of them, nothing was sent, and it raises.
+        """
         import aiosmtplib
 
         message = self._message(payload)
         client = await self._connected()
         try:
-            _, said = await client.send_message(message)
+            refused, said = await client.send_message(message)
         except aiosmtplib.SMTPRecipientsRefused as error:
             await self._give_back(client)
             worst = max(error.recipients, key=lambda refused: refused.code)
@@ -126,7 +130,10 @@ class SmtpMailer:
             client.close()
             raise
         await self._give_back(client)
-        return {"message_id": str(message["Message-ID"]), "response": said}
+        answer: dict[str, Any] = {"message_id": str(message["Message-ID"]), "response": said}
+        if refused:
+            answer["refused"] = {address: [each.code, each.message] for address, each in refused.items()}
+        return answer
 
     async def close(self) -> None:
         while self._idle:

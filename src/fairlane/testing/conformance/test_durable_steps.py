@@ -11,6 +11,7 @@ from fairlane.core.ops import ReadSteps, RecordStep, StepAnswer
 from fairlane.core.outcome import Snoozed, Suspension
 from fairlane.testing.conformance.samples import NO_SUCH_SEQ, cancelled, completed, died, retried, snoozed
 from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.workflows import Flow
 
 pytestmark = pytest.mark.requirement("L18")
 
@@ -147,6 +148,64 @@ def test_a_job_without_steps_made_from_a_dead_letter_begins_with_its_first_attem
     made = scene.reprocess(lease.seq).new_job
     assert made is not None
     assert made.attempt == 0
+
+
+@pytest.mark.parametrize("end", ["dead", "cancelled"])
+def test_a_node_that_is_retried_takes_its_steps_along(scene: Scene, end: str) -> None:
+    flow = Flow(scene, {"a": [], "b": ["a"]}).put()
+    flow.claim()
+    first = flow.leases["a"]
+    assert flow.worker is not None
+    record(scene, flow.worker, first, 1, "charge", "1")
+    {"dead": flow.die, "cancelled": flow.stop}[end]("a")
+    flow.run()
+    before = steps(scene, first)
+    flow.retry("a")
+    assert flow.claim() == ["a"]
+    again = flow.leases["a"]
+    assert (again.id != first.id, again.attempt, again.attempts) == (True, 2, first.attempts)
+    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == before
+    assert record(scene, flow.worker, again, 2, "ship").accepted
+    assert (len(steps(scene, again)), steps(scene, first)) == (2, before)
+    flow.complete("a")
+    assert flow.claim() == ["b"]
+    assert flow.leases["b"].attempt == 1
+
+
+def test_a_completed_node_that_is_retried_runs_all_of_its_steps_again(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": ["a"]}).put()
+    flow.claim()
+    first = flow.leases["a"]
+    assert flow.worker is not None
+    record(scene, flow.worker, first, 1, "charge", "1")
+    flow.complete("a")
+    flow.run()
+    flow.retry("a")
+    assert flow.claim() == ["a"]
+    again = flow.leases["a"]
+    assert (again.id != first.id, again.attempt) == (True, 1)
+    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == ()
+
+
+def test_a_node_that_is_retried_behind_another_takes_its_steps_along(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": ["a"]}).put()
+    flow.claim()
+    flow.complete("a")
+    flow.claim()
+    first = flow.leases["b"]
+    assert flow.worker is not None
+    record(scene, flow.worker, first, 2, "charge", "1")
+    flow.die("b")
+    before = steps(scene, first)
+    flow.retry("a")
+    waiting = scene.see(flow.job("b"))
+    assert (waiting.status, waiting.attempt) == ("pending", 0)
+    flow.claim()
+    flow.complete("a")
+    assert flow.claim() == ["b"]
+    again = flow.leases["b"]
+    assert again.attempt == 2
+    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == before
 
 
 def test_steps_are_kept_with_the_finished_job_and_removed_with_it(scene: Scene) -> None:

@@ -93,7 +93,7 @@ async def show_dead_letters(page: CurrentPage, q: Words = UNREVIEWED, cursor: Cu
     }
 
 
-@pages.page("/letters/{id:int}", DeadLetterAdmin.aget, "dead_letter.html")
+@pages.page("/letters/{id:int}", DeadLetterAdmin.aget, "dead_letter.html", of_one_tenant=True)
 async def show_dead_letter(page: CurrentPage, id: RowId) -> Values:
     """Show one dead letter: its error and attempts, and its arguments, which may be edited for another run."""
     detail = await page.app.dead_letters.aget(id, tenant=page.tenant)
@@ -110,21 +110,30 @@ async def show_dead_letter(page: CurrentPage, id: RowId) -> Values:
     }
 
 
-@pages.page("/many", DeadLetterAdmin.aact_on_many, "confirm.html")
+@pages.page("/many", DeadLetterAdmin.aact_on_many, "confirm.html", of_one_tenant=True)
 async def confirm_dead_letters(
     page: CurrentPage,
     act: DeadLetterVerb,
     q: Words = "",
     id: Annotated[list[RowId] | None, Query(max_length=200)] = None,
     all: Annotated[str, Query(max_length=1)] = "",
+    cursor: Cursor = None,
+    behind: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    per_second: Annotated[float, Query(ge=0.01, le=1000)] = PER_SECOND,
 ) -> Values:
-    """Ask whether an act on many dead letters is meant, with their number."""
+    """Ask whether an act on many dead letters is meant, with their number; again for each part of very many."""
     asked = read_search(page, q)
     ids = None if all else (id or [])
     counted = None
     if asked.problem is None and ids != []:
         counted = await page.app.dead_letters.aact_on_many(
-            act, ids, where=None if ids else asked.where, tenant=asked.tenant, dry_run=True, by=page.by
+            act,
+            ids,
+            where=None if ids else asked.where,
+            tenant=asked.tenant,
+            before=seq_at(cursor),
+            dry_run=True,
+            by=page.by,
         )
     return {
         "search": asked,
@@ -132,10 +141,12 @@ async def confirm_dead_letters(
         "noun": "dead letter",
         "ids": ids,
         "counted": counted,
-        "total": None if counted is None else counted.total if counted.total is not None else counted.matched,
+        "total": None if counted is None else counted.matched if cursor or counted.total is None else counted.total,
+        "cursor": cursor,
+        "behind": behind,
         "post_to": page.url("act_on_dead_letters"),
         "back": page.url("show_dead_letters", q=q),
-        "per_second": PER_SECOND if act == "reprocess" else None,
+        "per_second": per_second if act == "reprocess" else None,
         "needs_reason": act == "discard",
         "is_danger": act == "discard",
     }
@@ -146,19 +157,25 @@ async def act_on_dead_letters(page: CurrentPage, form: Form) -> Done:
     verb: Any = form.one_of("act", get_args(DeadLetterVerb))
     asked = read_search(page, form.text("q") or "")
     ids = form.wholes("id") or None
+    per_second, behind = form.number("per_second"), form.whole("behind") or 0
     if verb == "discard":
         form.required("notes")
     acts = await page.app.dead_letters.aact_on_many(
         verb,
         ids,
         where=None if ids else asked.required(),
-        per_second=form.number("per_second") or PER_SECOND,
+        per_second=PER_SECOND if per_second is None else per_second,
+        before=form.whole("cursor"),
+        behind=behind,
         by=page.by,
         notes=form.words("notes"),
         tenant=asked.tenant,
     )
-    back = page.url("show_dead_letters", q=form.text("q") or UNREVIEWED)
-    return Done(back, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
+    where = page.url("show_dead_letters", q=form.text("q") or UNREVIEWED)
+    if acts.next is not None:
+        rest = {"cursor": acts.next, "behind": behind + acts.matched, "per_second": per_second}
+        where = page.url("confirm_dead_letters", act=verb, q=form.text("q") or "", all="1", **rest)
+    return Done(where, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
 
 
 @pages.act("/letters/{id:int}/reprocess", DeadLetterAdmin.areprocess, done="This is the new job.")

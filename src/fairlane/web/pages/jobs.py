@@ -95,15 +95,16 @@ async def _look_into(page: Page, asked: Search, limit: int, cursor: str | None =
     )
 
 
-@pages.page("/many", JobAdmin.aact_on_many, "confirm.html")
+@pages.page("/many", JobAdmin.aact_on_many, "confirm.html", of_one_tenant=True)
 async def confirm_jobs(
     page: CurrentPage,
     act: JobVerb,
     q: Annotated[str, Query(max_length=2000)] = "",
     id: Annotated[list[UUID] | None, Query(max_length=200)] = None,
     all: Annotated[str, Query(max_length=1)] = "",
+    cursor: Cursor = None,
 ) -> Values:
-    """Ask whether an act on many jobs is meant, with their number."""
+    """Ask whether an act on many jobs is meant, with their number; again for each part of very many."""
     asked = read_search(page, q)
     ids: list[UUID] | None = None if all else (id or [])
     if ids is None and asked.asks_for_contents:
@@ -118,6 +119,7 @@ async def confirm_jobs(
             where=None if ids else _meant(asked.where, act),
             reason=reason,
             tenant=asked.tenant,
+            before=seq_at(cursor),
             dry_run=True,
             by=page.by,
         )
@@ -128,6 +130,8 @@ async def confirm_jobs(
         "ids": ids,
         "counted": counted,
         "total": None if counted is None else counted.matched,
+        "cursor": cursor,
+        "behind": None,
         "post_to": page.url("act_on_jobs"),
         "back": page.url("show_jobs", q=q),
         "per_second": None,
@@ -157,12 +161,15 @@ async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
         by=page.by,
         notes=form.words("notes"),
         tenant=asked.tenant,
+        before=form.whole("cursor"),
     )
-    back = page.url("show_jobs", q=form.text("q") or "")
-    return Done(back, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
+    where = page.url("show_jobs", q=form.text("q") or "")
+    if acts.next is not None:
+        where = page.url("confirm_jobs", act=verb, q=form.text("q") or "", all="1", cursor=acts.next)
+    return Done(where, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
 
 
-@pages.page("/{id:uuid}", JobAdmin.adetail, "job.html")
+@pages.page("/{id:uuid}", JobAdmin.adetail, "job.html", of_one_tenant=True)
 async def show_job(page: CurrentPage, id: UUID) -> Values:
     """Show one job: its states and attempts, what it was given and returned, and why it waits."""
     detail = await page.app.jobs.adetail(id, tenant=page.tenant)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 from fairlane.api.fields import Name
+from fairlane.api.routes.enqueue import refuse_beyond_caps
 from fairlane.client.admin.schedules import ScheduleAdmin
 from fairlane.client.rights import Right
 from fairlane.core.job import Job
@@ -89,6 +90,8 @@ async def add_schedule(page: CurrentPage, form: Form) -> str:
     """Add a schedule, or change one that was added before. Its task must be known here if any task is."""
     arguments = form.json("arguments") if form.text("arguments") else {}
     using: Any = {"tenant": form.text("of_tenant") or page.tenant, "queue": form.text("queue")}
+    if page.caller is not None:
+        refuse_beyond_caps(page.app, page.caller, form.required("task"), queue=using["queue"])
     rules = page.app.runtime if _tasks(page) else None
     call = page.app.tasks.call(form.required("task"), arguments, rules=rules, **using)
     timetable: Any = {

@@ -76,7 +76,7 @@ async def show_tenants(
     }
 
 
-@pages.page("/one", TenantAdmin.aget, "tenant.html")
+@pages.page("/one", TenantAdmin.aget, "tenant.html", of_one_tenant=True)
 async def show_tenant(page: CurrentPage, range: ChosenRange, name: Annotated[TenantName, Query()]) -> Values:
     """Show one tenant, also one that has never had a job."""
     record = await page.app.tenants.aget(name)

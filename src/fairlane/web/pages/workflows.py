@@ -46,7 +46,7 @@ async def show_workflows(
     }
 
 
-@pages.page("/{id:uuid}", WorkflowAdmin.agraph, "workflow.html")
+@pages.page("/{id:uuid}", WorkflowAdmin.agraph, "workflow.html", of_one_tenant=True)
 async def show_workflow(page: CurrentPage, id: UUID, cursor: Cursor = None) -> Values:
     """Show one workflow: its graph, its nodes, and what it waits for."""
     detail = await page.app.workflows.aget(id, tenant=page.tenant)

@@ -74,8 +74,10 @@ functions.create = function(given, body)
         copied[#copied + 1] = fields[place + 1]
       end
     end
+    copied[#copied + 1] = 'has_carried_steps'
+    copied[#copied + 1] = 1
     in_lots('HSET', facts_key(job), copied)
-    move(job, waiting_state(job.state.place, job.state.due, {attempt = 1}))
+    if not given.waits then move(job, waiting_state(job.state.place, job.state.due, {attempt = 1})) end
   end
   return job.seq
 end

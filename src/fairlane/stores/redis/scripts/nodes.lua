@@ -132,7 +132,8 @@ local function move_nodes(flow, n, state, now, limit)
       if state == 'opening' then
         figure(flow, 'waiting', -1)
         local due = job.state.due
-        move(job, {place = due > now and 'scheduled' or 'ready', due = math.max(due, now)})
+        local place = due > now and 'scheduled' or 'ready'
+        move(job, {place = place, due = math.max(due, now), attempt = has_carried_steps(job) and 1 or nil})
         anew.ready = anew.ready or due <= now
       else
         finish(job, 'cancelled', now, {}, nil)

@@ -4,6 +4,7 @@
 local function signal_name(tenant, name, key) return joined(tenant, joined(name, key)) end
 
 local function has_step(job, n) return call('HEXISTS', facts_key(job), 'step:' .. n) == 1 end
+local function has_carried_steps(job) return call('HEXISTS', facts_key(job), 'has_carried_steps') == 1 end
 local function has_heard(seq, signal) return call('HEXISTS', P .. 'facts:' .. seq, 'heard:' .. signal) == 1 end
 
 local function write_step(job, step) call('HSET', facts_key(job), 'step:' .. step.n, pack(step)) end
@@ -52,4 +53,4 @@ local function suspend(job, state, given, now)
   end
 end
 
-return signal_name, has_step, has_heard, write_step, unheard, end_wait, suspend
+return signal_name, has_step, has_carried_steps, has_heard, write_step, unheard, end_wait, suspend

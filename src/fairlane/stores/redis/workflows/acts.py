@@ -77,6 +77,8 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
         node, dead = nodes[n], kept[n]
         waits = node.gate is not None and after[node.gate].state != "open"
         given, body = new_job(_like(dead, job_id, op.by), node=node_field(op.id, n))
+        if dead.state.place != "completed" and any(name.startswith(b"step:") for name in dead.facts):
+            given["steps_of"] = dead.seq
         work.create({**given, "waits": waits}, body)
         work.act("replace_job", own, n, 0, False)
         for name, by in ((str(ends[n]), -1), ("waiting", int(waits))):

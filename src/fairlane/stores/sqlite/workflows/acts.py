@@ -10,6 +10,7 @@ from fairlane.core.ops import CancelWorkflow, RetryWorkflow, WorkflowAct
 from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, Gate, NodeEnd, Workflow, forbids, recount
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.durable_steps import copy_steps
 from fairlane.stores.sqlite.facts import EndedJob, finish
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
@@ -57,7 +58,8 @@ from fairlane_job where seq = ?4 returning seq, queue
 """
 _READY = """
 insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
-select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, 0 from fairlane_job where seq = ?
+select seq, queue, band, tenant, rank, due_at, type, exists (select 1 from fairlane_step s where s.seq = j.seq), 0, 0, 0
+from fairlane_job j where seq = ?
 """
 _HELD = "insert into fairlane_held select seq, '', tenant from fairlane_job where seq = ?"
 _RETRIED = """
@@ -154,6 +156,8 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
     for node, job_id in ended:
         tallies.add(workflow, node.n, node.settled, -1)
         [(seq, queue)] = tx.db.execute(_COPY, (job_id.bytes, tx.now, op.by, node.seq))
+        if node.status != "completed":
+            copy_steps(tx, node.seq, seq)
         tx.db.execute(_RETRIED, (op.by, tx.now, op.notes, job_id.bytes, node.seq))
         tx.db.execute(_REPLACE, (seq, 0, workflow, node.n))
         queues.add(queue)

@@ -23,7 +23,8 @@ select opens, waits, failed, counts_for, state from fairlane_gate where workflow
 """
 _COUNT = "update fairlane_gate set waits = ?, failed = ?, state = ? where workflow = ? and n = ?"
 _BEHIND = """
-select n.n, n.seq, j.due_at from fairlane_node n cross join fairlane_held h on h.seq = n.seq
+select n.n, n.seq, j.due_at, exists (select 1 from fairlane_step s where s.seq = n.seq)
+from fairlane_node n cross join fairlane_held h on h.seq = n.seq
 cross join fairlane_job j on j.seq = n.seq
 where n.workflow = ? and n.gate = ? and n.n > ? order by n.n limit ?
 """
@@ -40,7 +41,8 @@ update fairlane_tally set waiting = waiting + ?, completed = completed + ?, dead
 """
 _FIGURES = ("waiting", "completed", "dead", "cancelled", "skipped")
 DONE = {"opening": "open", "closing": "closed", "skipping": "skipped"}
-UNTRIED = Counters(0, 0, 0, 0)
+# With steps of another job its attempts begin behind the first: that is how a worker knows of them.
+UNTRIED = (Counters(0, 0, 0, 0), Counters(1, 0, 0, 0))
 
 
 class GateName(NamedTuple):
@@ -176,21 +178,22 @@ def move_nodes(
         tx.db.execute(_MOVED, (state if has_more else DONE[state], now[-1][0] if now else reached, *name))
     if not now:
         return 0
-    listed = as_list([seq for _, seq, _ in now])
+    listed = as_list([seq for _, seq, *_ in now])
     tx.db.execute(_UNHOLD, (listed,))
     if state == "skipping":
         tx.db.execute(_SKIP, (listed,))
     if state == "opening":
-        due = [WaitingJob(seq, tx.now, UNTRIED) for _, seq, due_at in now if due_at <= tx.now]
+        due = [WaitingJob(seq, tx.now, UNTRIED[has_steps]) for _, seq, at, has_steps in now if at <= tx.now]
         make_ready(tx, due)
-        schedule(tx, [WaitingJob(seq, at, UNTRIED) for _, seq, at in now if at > tx.now], failed=False)
+        later = [WaitingJob(seq, at, UNTRIED[has_steps]) for _, seq, at, has_steps in now if at > tx.now]
+        schedule(tx, later, failed=False)
         tx.gave_back = tx.gave_back or bool(due)
         tallies = Tallies()
-        for n, _, _ in now:
+        for n, *_ in now:
             tallies.add(name.workflow, n, "waiting", -1)
         tallies.write(tx)
     else:
-        finish(tx, [EndedJob(seq, "cancelled", tx.now, due_at, 0, 0, 0) for _, seq, due_at in now])
+        finish(tx, [EndedJob(seq, "cancelled", tx.now, due_at, 0, 0, 0) for _, seq, due_at, _ in now])
     return len(now)
 
 

@@ -177,11 +177,12 @@ $$;
 create or replace function is_shut(_state text) returns boolean language sql immutable parallel safe
 return _state in ('closing', 'closed', 'skipping', 'skipped');
 
--- retry_workflow_v1: run nodes again, each as a new job like the one it had.
+-- retry_workflow_v1: run nodes again, each as a new job like the one it had. One that did not complete goes on
+--         behind its durable steps.
 -- role:   api
 -- moves:  enqueue new -> ready | held
 -- guard:  the workflow and its gates are locked; no node that is asked for is unfinished, but for those that wait
--- uses:   workflow_id_key, node_name, gate_pkey
+-- uses:   workflow_id_key, node_name, gate_pkey, step_pkey
 create or replace function retry_workflow_v1(_op json) returns json
 language plpgsql
 set search_path from current
@@ -235,6 +236,10 @@ begin
   select a.seq, a.id, j.type, j.tenant, j.queue, j.band, j.rank, j.payload, j.payload_version, j.max_attempts,
          j.timeout_s, j.category, j.correlation_id, j.parent_id, _by, j.refs, j.headers, j.retry, _now, _now
   from unnest(_again) a join job j on j.seq = a.old;
+  insert into step (seq, n, kind, name, key, attempt, at, ran_s, result, until, signal)
+  select a.seq, s.n, s.kind, s.name, s.key, s.attempt, s.at, s.ran_s, s.result, s.until, s.signal
+  from unnest(_again) a join step s on s.seq = a.old
+  where not exists (select from done d where d.seq = a.old and d.status = 'completed');
   update dead_letter d set status = 'retried', closed_by = _by, closed_at = _now, notes = _op->>'notes',
     reprocessed_as = a.id, reprocess_count = d.reprocess_count + 1
   from unnest(_again) a where d.seq = a.old and d.status = 'pending_review';
@@ -257,7 +262,9 @@ begin
   ), now_ready as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
       timeout_s)
-    select seq, queue, band, tenant, rank, _now, type, 0, 0, 0, false, true, timeout_s from placed where free
+    select seq, queue, band, tenant, rank, _now, type, exists (select from step s where s.seq = p.seq)::integer, 0, 0,
+           false, true, timeout_s
+    from placed p where free
   ), kept_back as (
     insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
     select seq, '', band, tenant, rank, _now, type, true, timeout_s from placed where not free

@@ -139,7 +139,7 @@ $$;
 --         ends, too; `ended`: jobs that ended by it. `_going_on`: the gates have been moving nodes before.
 -- moves:  unhold held -> ready | scheduled, cancel held -> cancelled
 -- guard:  the caller has locked the gates
--- uses:   node_gate, held_pkey, job_pkey
+-- uses:   node_gate, held_pkey, job_pkey, step_pkey
 create or replace function move_nodes(
   _turned gate_turn[], _going_on boolean, _limit integer, _now timestamptz, out moved integer, out ended bigint[],
   out changes tally_change[]
@@ -198,17 +198,19 @@ begin
         and g.workflow = t.workflow and g.n = t.gate and (g.state <> t.state or n.n <= g.reached)
       returning h.seq, h.band, h.tenant, h.rank, h.due_at, h.type, h.deduped, h.timeout_s, n.workflow, n.n
     ), placed as materialized (
-      select f.*, j.queue from freed f join job j on j.seq = f.seq
+      -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
+      select f.*, j.queue, exists (select from step s where s.seq = f.seq)::integer as attempt
+      from freed f join job j on j.seq = f.seq
     ), due as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
         timeout_s)
-      select seq, queue, band, tenant, rank, _now, type, 0, 0, 0, false, deduped, timeout_s from placed
-      where due_at <= _now
+      select seq, queue, band, tenant, rank, _now, type, attempt, 0, 0, false, deduped, timeout_s
+      from placed where due_at <= _now
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
         deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false from placed
-      where due_at > _now
+      select seq, queue, band, tenant, rank, due_at, type, attempt, 0, 0, false, deduped, timeout_s, false
+      from placed where due_at > _now
     ), figures as (
       select p.workflow, p.n >> 6 as n, count(*)::integer as count, bool_or(p.due_at <= _now) as due from placed p
       group by p.workflow, p.n >> 6
