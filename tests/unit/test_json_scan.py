@@ -125,6 +125,14 @@ def test_nesting_without_end_is_refused_without_exhausting_the_stack(text: bytes
     assert any("nested deeper than 64 levels" in problem for problem in scan(text))
 
 
+@pytest.mark.parametrize("depth", [64, 65])
+def test_brackets_in_strings_hide_no_level(depth: int) -> None:
+    text = b"1"
+    for _ in range(depth):
+        text = b'["]",%b,"["]' % text
+    assert may_break(text, LIMITS) == bool(scan(text)) == (depth > 64)
+
+
 def test_sixty_four_levels_and_ten_thousand_keys_are_still_fine() -> None:
     assert scan(b"[" * 64 + b"]" * 64) == []
     wide = "{" + ",".join(f'"{n}":0' for n in range(10_000)) + "}"

@@ -174,7 +174,7 @@ def encode_plain(
         texts = [_canonical.encode(value) for value in values]
         whole = b"[" + b",".join(texts) + b"]"
         if (
-            b"\\u0000" in whole
+            (b"\\" in whole and b"\\u0000" in whole)
             or (b"null" in whole and any(problems_in(value, limits) for value in values))
             or (
                 max(map(len, texts)) > min(limits.max_depth, limits.max_digits, limits.max_keys, limits.max_bytes)

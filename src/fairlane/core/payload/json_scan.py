@@ -62,7 +62,7 @@ def scan(text: bytes, limits: ScanLimits = LIMITS) -> list[str]:
 _NOT_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^\[\]{}:"]++', re.DOTALL)
 _OPENING, _CLOSING = b"[{", b"]}"
 _SQUARE = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(code for code in range(256) if code not in _OPENING + _CLOSING)
+_NO_MARKS = bytes(code for code in range(256) if code not in _OPENING + _CLOSING + b'"')
 
 
 def is_too_deep_or_wide(text: bytes, limits: ScanLimits) -> bool:
@@ -71,8 +71,10 @@ def is_too_deep_or_wide(text: bytes, limits: ScanLimits) -> bool:
     Twenty times faster than `scan`: only brackets and colons outside of quotes are looked at. Where no quote is escaped
     and there are few colons the innermost brackets are removed again and again: ten times faster still.
     """
-    if b'\\"' not in text and text.count(b":") <= limits.max_keys:
-        brackets = b"".join(text.split(b'"')[::2]).translate(_SQUARE, _NO_BRACKETS)
+    if text.count(b":") <= limits.max_keys and (b"\\" not in text or b'\\"' not in text):
+        brackets = text.translate(_SQUARE, _NO_MARKS).replace(b'""', b"")
+        if b'"' in brackets:  # of a string that holds brackets
+            brackets = b"".join(text.split(b'"')[::2]).translate(_SQUARE, _NO_MARKS)
         for _ in range(limits.max_depth):
             if not brackets:
                 return False
