@@ -1,5 +1,5 @@
 """Claimers beside each other on PostgreSQL: what a job costs the server with 1, 2, 4, 8 and 16 processes, over 1, 50 and 1,000 tenants, with and
-without limits.
+without limits; and beside it a job of pgqueuer, which has neither tenants nor such limits, where `make bench-peers` has installed it.
 
 Each process settles its last batch and claims the next with every Turn, as a busy worker does. A job may cost the server little more
 with 16 processes than with 2: claimers must not read what the others are taking again and again.
@@ -8,6 +8,7 @@ with 16 processes than with 2: claimers must not read what the others are taking
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
 from collections.abc import Iterator
 from itertools import chain
 from multiprocessing.connection import Connection
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import psutil
 import psycopg
 
+from bench import peers
 from bench.postgres_ground import TYPE, clock, new_id
 from fairlane.core.fairness.plan import ClaimPlanner
 from fairlane.core.ids import WorkerId
@@ -33,6 +35,7 @@ PROCESSES, TENANTS = (1, 2, 4, 8, 16), (1, 50, 1000)
 JOBS, BATCH, SECONDS, WARM = 150_000, 500, 1.5, 3
 GOAL = 1.3
 """What a job may cost the server with 16 processes, by what it costs with 2."""
+PEER = "pgqueuer"
 UNRELATED = (Limit(kind="type", name="unrelated", running=3),)
 WIDE = (Limit(kind="tenant", name="*", running=1_000_000, rate=Rate(1_000_000, 1.0)),)
 """In force for every job, and never without room."""
@@ -67,6 +70,17 @@ class Round(NamedTuple):
             f"{self.jobs / self.seconds:>8,.0f} jobs/s,{self.cost_us:>6.1f} us of the server and {self.rows / self.jobs:>5.1f} index rows a job, "
             f"{self.jobs / self.turns:>4.0f} jobs a Turn"
         )
+
+
+class PeerRound(NamedTuple):
+    jobs: int
+    seconds: float
+    server_s: float
+    ended: int
+    """With those before the measured time."""
+
+    def __str__(self) -> str:
+        return f"{self.jobs / self.seconds:>8,.0f} jobs/s,{self.server_s / max(self.jobs, 1) * 1e6:>6.1f} us of the server a job"
 
 
 def claim_on(
@@ -112,6 +126,8 @@ class Claimers:
         self._conn = psycopg.connect(self._dsn, autocommit=True)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["bench.claimers"])
+        self.alone: dict[int, Round] = {}
+        """By processes: one tenant without limits."""
 
     def fill(self, tenants: int) -> None:
         self._conn.execute("truncate fairlane.job")
@@ -134,9 +150,9 @@ class Claimers:
             child.start()
         rows = self._rows_read()
         go.wait()
-        before_s, began_s = self._backends_s(), clock.monotonic()
+        before_s, began_s = self.backends_s(), clock.monotonic()
         stop.wait()
-        server_s, took_s = self._backends_s() - before_s, clock.monotonic() - began_s
+        server_s, took_s = self.backends_s() - before_s, clock.monotonic() - began_s
         counts = [pipe.recv() for pipe, _ in pipes]
         stop.wait()
         for child in children:
@@ -151,15 +167,26 @@ class Claimers:
         assert row is not None
         return int(row[0])
 
-    def _backends_s(self) -> float:
-        """CPU time of the sessions of our database but this one."""
+    def backends_s(self, database: str = "bench") -> float:
+        """CPU time of the sessions of a database but this one."""
         own = self._conn.info.backend_pid
         spent = 0.0
         for process in psutil.Process(self._server.pid).children():
-            if process.pid != own and " bench " in " ".join(process.cmdline()):
+            if process.pid != own and f" {database} " in " ".join(process.cmdline()):
                 times = process.cpu_times()
                 spent += times.user + times.system
         return spent
+
+    def peer_round(self, place: peers.Place, processes: int) -> PeerRound:
+        """As many processes of pgqueuer, each claiming and ending a batch at a time."""
+        with peers.workers(place, PEER, processes, BATCH, "claim") as diary:
+            until_s = clock.monotonic() + peers.PATIENCE_S
+            while diary.stat().st_size < 8 * WARM * BATCH * processes and clock.monotonic() < until_s:
+                sleep(0.01)
+            before, before_s, began_s = diary.stat().st_size, self.backends_s("peers"), clock.monotonic()
+            sleep(SECONDS)
+            done, server_s = (diary.stat().st_size - before) // 8, self.backends_s("peers") - before_s
+            return PeerRound(done, clock.monotonic() - began_s, server_s, diary.stat().st_size // 8)
 
     def close(self) -> None:
         self._conn.close()
@@ -177,8 +204,28 @@ def table(claimers: Claimers) -> Iterator[str]:
             yield f"{tenants:>5,} tenant(s), {under}, 16 processes / 2: {ratio:.2f}   goal {GOAL}   {'met' if ratio <= GOAL else 'MISSED'}"
             if not limits:
                 free = measured[2].cost_us
+                claimers.alone = claimers.alone or measured
         ratio = free / claimers.round(2, UNRELATED).cost_us
         yield f"{tenants:>5,} tenant(s), without limits / under one that is not theirs: {ratio:.2f}   goal 0.80   {'met' if ratio >= 0.8 else 'MISSED'}"
+
+
+def beside(claimers: Claimers, server: PostgresServer) -> Iterator[str]:
+    """The peer that claims quickest, and what our single tenant does by it."""
+    if subprocess.run(
+        [peers.PYTHON, "-c", "import asyncpg, pgqueuer, uvloop"], capture_output=True, check=False
+    ).returncode:
+        yield f"{PEER} beside it: not installed; run `make bench-peers` once"
+        return
+    place = peers.Place(server.create_database("peers"))
+    peers.call(place, PEER, "install")
+    missing = JOBS
+    for processes in PROCESSES:
+        peers.call(place, PEER, "fill", str(missing))
+        one, ours = claimers.peer_round(place, processes), claimers.alone[processes]
+        missing = one.ended
+        ratio = ours.jobs / ours.seconds / (max(one.jobs, 1) / one.seconds)
+        met = "met" if ratio >= 1 else "MISSED"
+        yield f"{PEER}, {processes:>2} process(es): {one}   ours by it {ratio:.2f}   goal 1.00   {met}"
 
 
 def in_use(claimers: Claimers) -> Iterator[str]:
@@ -196,7 +243,7 @@ def main() -> None:
     with PostgresServer({"max_wal_size": "8GB", "shared_buffers": "1GB"}) as server:
         claimers = Claimers(server)
         try:
-            for line in chain(table(claimers), in_use(claimers)):
+            for line in chain(table(claimers), beside(claimers, server), in_use(claimers)):
                 print(f"  {line}", flush=True)
         finally:
             claimers.close()

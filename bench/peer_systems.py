@@ -1,6 +1,6 @@
 """Fairlane and its peers behind one face, each as its maintainers advise; run in a process of its own.
 
-    python -m bench.peer_systems SYSTEM install|work|fill|one|many|at_once|single [SLOTS|COUNT]
+    python -m bench.peer_systems SYSTEM install|work|claim|fill|one|many|at_once|single [SLOTS|COUNT]
 
 Every job is given a number, and appends eight bytes to the file that PEERS_DIARY names: counting them from outside costs every system the same.
 Where the number is the time of the call, they are the seconds until the job started.
@@ -22,10 +22,14 @@ _diary = -1
 
 
 def tick(n: int) -> None:
+    write(struct.pack("<d", time.monotonic() - n / 1e6))
+
+
+def write(entries: bytes) -> None:
     global _diary  # noqa: PLW0603 - one descriptor for the whole process
     if _diary < 0:
         _diary = os.open(os.environ["PEERS_DIARY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(_diary, struct.pack("<d", time.monotonic() - n / 1e6))
+    os.write(_diary, entries)
 
 
 class System:
@@ -160,6 +164,19 @@ class PgQueuer(System):
             tick(int(job.payload))
 
         await manager.run(batch_size=slots)
+
+    async def claim(self, batch: int) -> None:
+        """Its two statements alone, one after the other: claim a batch, end it."""
+        from datetime import timedelta
+        from uuid import uuid4
+
+        from pgqueuer.queries import EntrypointExecutionParameter
+
+        queries, me, wanted = await self._queries(), uuid4(), {"tick": EntrypointExecutionParameter(0)}
+        while True:
+            jobs = await queries.dequeue(batch, wanted, me, None, timedelta(seconds=30))
+            await queries.log_jobs([(job, "successful", None) for job in jobs])
+            write(bytes(8 * len(jobs)))
 
 
 class Procrastinate(System):

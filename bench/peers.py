@@ -30,7 +30,8 @@ from bench.peer_systems import SYSTEMS
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 
-PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
+_APART = Path(__file__).parent.parent / ".venv-peers/bin/python"
+PYTHON = os.environ.get("PEERS_PYTHON") or str(_APART if _APART.exists() else sys.executable)
 ROUNDS, PATIENCE_S = int(os.environ.get("PEERS_ROUNDS", "5")), 20.0
 LATENCIES, PAUSE_S = 200, 0.02
 SLOW = {
@@ -113,10 +114,10 @@ def enqueue(place: Place, system: str, how: str, count: int) -> Measured:
 
 
 @contextmanager
-def workers(place: Place, system: str, processes: int, slots: int) -> Iterator[Path]:
+def workers(place: Place, system: str, processes: int, slots: int, act: str = "work") -> Iterator[Path]:
     """Running workers, and the file that their jobs write to."""
     with tempfile.NamedTemporaryFile(dir=IN_MEMORY) as diary:
-        work = [PYTHON, "-m", "bench.peer_systems", system, "work", str(slots)]
+        work = [PYTHON, "-m", "bench.peer_systems", system, act, str(slots)]
         # Each in a session of its own: some peers have children that outlive them.
         started = [
             subprocess.Popen(

@@ -207,9 +207,11 @@ class People(Reads):
         removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
         self.jobs = [r for r in self.jobs if r.seq not in removed]
         self.forget_nodes()
-        if op.stats_before is not None:
-            self.figures = {key: row for key, row in self.figures.items() if key[0] >= op.stats_before}
-        return ops.Retained(jobs=len(removed), finished_to=old[-1].finished_at if old else None)
+        over = sorted(key for key in self.figures if op.stats_before and key[0] < op.stats_before)
+        for key in over[:2000]:
+            del self.figures[key]
+        finished_to = old[-1].finished_at if old else None
+        return ops.Retained(jobs=len(removed), finished_to=finished_to, more_stats=len(over) > 2000)
 
     def dropresults(self, op, now):
         ended = sorted(

@@ -121,7 +121,7 @@ class Reads:
             if alike and where.acknowledged in (None, letter.acknowledged_by is not None):
                 found.append(letter)
         letters, following = page(found, "id", op.before, op.limit)
-        return ops.DeadLetterPage(dead_letters=letters, next=following, total=min(len(found), ops.COUNT_CAP))
+        return ops.DeadLetterPage(dead_letters=letters, next=following, total=min(len(found), op.cap))
 
     def pageaudit(self, op, now):
         found = [

@@ -51,7 +51,7 @@ class Tenants:
         return ops.TenantPage(tenants=tuple(self._tenant(name) for name in names[:limit]), next=following)
 
     def hastenants(self, op, now):
-        return any(name != "system" for name in self.tenants)
+        return any(name != "system" for name in (*self.tenants, *(r.spec.tenant for r in self.jobs)))
 
     def addtenants(self, op, now):
         names = [name for name in sorted({r.spec.tenant for r in self.jobs}) if name > op.after]

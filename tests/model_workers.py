@@ -74,7 +74,7 @@ class Workers:
         found = [(w, e) for w in self.workers for e in w.get("exceptions", ()) if op.scope.admits(e.tenant)]
         found.sort(key=lambda pair: (pair[0]["id"], pair[1].id, pair[1].attempt))
         found.sort(key=lambda pair: pair[1].at, reverse=True)
-        told = (ops.WorkerException(worker=w["id"], name=w["name"], caught=e) for w, e in found)
+        told = (ops.WorkerException(worker=w["id"], name=w["name"], caught=e) for w, e in found[: op.limit])
         return ops.WorkerExceptions(exceptions=tuple(told))
 
     def listworkers(self, op, now):

@@ -27,22 +27,28 @@ class Workflows:
                 return ops.WorkflowReceipt(disposition="duplicate", id=known.id)
         if {job.id for job in op.jobs} & {r.spec.id for r in self.jobs}:
             return ops.WorkflowReceipt(disposition="conflict", id=spec.id)
-        asked = ops.Enqueue(jobs=op.jobs, capacity=op.capacity, limits=op.limits)
-        depth = None
-        if op.capacity is not None:
-            depth = min(sum(r.place in ("ready", "scheduled", "held", "waiting") for r in self.jobs), op.capacity)
-            if depth + len(op.jobs) > op.capacity:
-                return ops.WorkflowReceipt(full=True, depth=depth)
-        if refusing := self._refusing_pause(op.jobs):
-            return ops.WorkflowReceipt(paused=refusing, depth=depth)
-        refused, _, held = self._limit_hits(asked, op.jobs)
-        if refused:
-            return ops.WorkflowReceipt(refused=refused, depth=depth)
-        full = {job.queue for job in op.jobs if job.id in held}
+        refusal, depth, full = self._room(op.jobs, op)
+        if refusal:
+            return refusal
         flow = {"spec": spec, "seq": len(self.flows) + 1, "at": now, "cancelled_at": None, "nodes": [], "gates": []}
+        flow["removed"] = []  # how nodes had ended that are no longer kept
         self.flows.append(flow)
         self._add(flow, op.jobs, op.nodes, op.gates, full, now)
         return ops.WorkflowReceipt(disposition="created", id=spec.id, depth=depth)
+
+    def _room(self, jobs, op):
+        """The refusal of new nodes, how many jobs wait, and the queues whose nodes are kept back."""
+        depth = None
+        if op.capacity is not None:
+            depth = min(sum(r.place in ("ready", "scheduled", "held", "waiting") for r in self.jobs), op.capacity)
+            if depth + len(jobs) > op.capacity:
+                return ops.WorkflowReceipt(full=True, depth=depth), depth, ()
+        if refusing := self._refusing_pause(jobs):
+            return ops.WorkflowReceipt(paused=refusing, depth=depth), depth, ()
+        refused, _, held = self._limit_hits(ops.Enqueue(jobs=jobs, limits=op.limits), jobs)
+        if refused:
+            return ops.WorkflowReceipt(refused=refused, depth=depth), depth, ()
+        return None, depth, {job.queue for job in jobs if job.id in held}
 
     def _add(self, flow, jobs, nodes, gates, full, now):
         first = len(flow["gates"])
@@ -60,6 +66,7 @@ class Workflows:
                 {"name": node.name, "job": self.jobs[-1], "again": False, "seen": None, "skipped": False}
                 | {"gate": None if node.gate is None else first + node.gate}
                 | {"counts": [first + gate for gate in node.counts_for]}
+                | {"n": len(flow["nodes"]) + len(flow["removed"])}
             )
 
     def addnodes(self, op, now):
@@ -78,8 +85,14 @@ class Workflows:
             return ops.NodesAdded(refused="ended")
         if flow["cancelled_at"] or any(name not in names for name, _ in op.behind):
             return ops.NodesAdded(refused="not_allowed")
+        if len(names) + len(new) > op.max_nodes:
+            return ops.NodesAdded(refused="not_allowed", total=len(names) + len(new))
+        jobs = tuple(op.jobs[i] for i in new)
+        refusal, _, full = self._room(jobs, op)
+        if refusal:
+            return ops.NodesAdded(refused="not_allowed", receipt=refusal)
         first = len(flow["gates"])
-        self._add(flow, [op.jobs[i] for i in new], [op.nodes[i] for i in new], op.gates, (), now)
+        self._add(flow, jobs, [op.nodes[i] for i in new], op.gates, full, now)
         for node in flow["nodes"][-len(new) :]:
             node["counts"] += everyone
         for n in everyone:
@@ -193,9 +206,9 @@ class Workflows:
 
     def _read(self, flow):
         places = [(node["job"].place, self._ended(flow, node)) for node in flow["nodes"]]
-        ends = [ended for _, ended in places]
+        ends = [ended for _, ended in places] + flow["removed"]
         tally = workflows.Tally(
-            total=len(places),
+            total=len(ends),
             waiting=sum(place == "waiting" for place, _ in places),
             **{name: ends.count(name) for name in ("completed", "dead", "cancelled", "skipped")},
         )
@@ -237,7 +250,7 @@ class Workflows:
 
     def pagenodes(self, op, now):
         flow = self._flow(op.workflow, op.scope)
-        nodes = [] if flow is None else list(enumerate(flow["nodes"]))[op.after + 1 :]
+        nodes = [] if flow is None else [(node["n"], node) for node in flow["nodes"] if node["n"] > op.after]
         limit = max(1, min(op.limit, ops.MAX_NODE_PAGE))
         found = []
         for n, node in nodes[:limit]:
@@ -267,7 +280,14 @@ class Workflows:
         by_name = {} if flow is None else {node["name"]: job_of(node["job"]) for node in flow["nodes"]}
         return ops.NodeResults(
             results=tuple(
-                ops.NodeResult(name=name, job_id=job.id, status=job.status, result=job.result)
+                ops.NodeResult(
+                    name=name,
+                    job_id=job.id,
+                    status=job.status,
+                    result=job.result,
+                    type=job.type,
+                    finished_at=job.finished_at,
+                )
                 for name in op.names
                 if (job := by_name.get(name))
             )
@@ -387,5 +407,7 @@ class Workflows:
 
     def forget_nodes(self):
         for flow in self.flows:
-            flow["nodes"] = [node for node in flow["nodes"] if any(node["job"] is r for r in self.jobs)]
+            gone = [node for node in flow["nodes"] if not any(node["job"] is r for r in self.jobs)]
+            flow["removed"] += [self._ended(flow, node) for node in gone]
+            flow["nodes"] = [node for node in flow["nodes"] if not any(node is one for one in gone)]
         self.flows = [flow for flow in self.flows if flow["nodes"]]

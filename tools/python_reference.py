@@ -10,15 +10,16 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
 import fairlane
-from fairlane import Fairlane
+from fairlane import Fairlane, testing
 from fairlane.client.steps import Verbs
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
@@ -41,6 +42,9 @@ SECTIONS = {
     "For tests": "FakeClock SYSTEM",
 }
 """Names by what they are for; those in none of them stand under "More", errors in a table."""
+
+OF_TESTING = "Sandbox enqueued assert_enqueued assert_nothing_enqueued run_due run_attempt CollectedJob Ran Mode"
+ERRORS_OF_TESTING = ("NoSandbox", "TransactionUnknown")
 
 STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 WIDTH = 110
@@ -163,6 +167,8 @@ def entry(name: str, value: Any) -> Iterator[str]:
         return
     if issubclass(value, Struct):
         yield f"```py\n{one_line_or_more(name, [shown(field) for field in fields(value)])}\n```"
+    elif hasattr(value, "_fields"):
+        yield call(name, value)
     elif "__init__" in vars(value) and not name.endswith("Task"):
         yield call(name, value.__init__)
     if text := doc(value):
@@ -185,14 +191,21 @@ def one_line_or_more(name: str, parameters: list[str], end: str = "") -> str:
     return f"{name}(\n{inner}){end}"
 
 
-def errors() -> Iterator[str]:
+def errors(module: ModuleType, names: Iterable[str]) -> str:
     rows = [
         f"| `{name}` | {first_line(value) if value.__doc__ else f'a `{value.__base__.__name__}`'} |"
-        for name in fairlane.__all__
-        if is_error(value := getattr(fairlane, name))
+        for name in names
+        if is_error(value := getattr(module, name))
     ]
-    yield "## Errors"
-    yield "| error | |\n| --- | --- |\n" + "\n".join(rows)
+    return "| error | |\n| --- | --- |\n" + "\n".join(rows)
+
+
+def testing_kit() -> Iterator[str]:
+    yield "## fairlane.testing"
+    yield "As `from fairlane.testing import …`; [testing your application](../guides/testing.md) shows them at work."
+    for name in OF_TESTING.split():
+        yield from entry(name, getattr(testing, name))
+    yield errors(testing, ERRORS_OF_TESTING)
 
 
 def page() -> str:
@@ -215,7 +228,8 @@ def page() -> str:
             parts.append(f"## {title}")
             for name in names:
                 parts += entry(name, getattr(fairlane, name))
-    parts += errors()
+    parts += testing_kit()
+    parts += ["## Errors", errors(fairlane, fairlane.__all__)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

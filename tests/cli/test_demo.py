@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from fairlane import Fairlane
-from fairlane.cli.demo import TENANTS
+from fairlane.cli.demo import CRM, TENANTS
 from fairlane.cli.output import Failed
 from fairlane.cli.processes import Interrupts, Program
 from tests.faults.eventually import eventually
@@ -114,6 +114,20 @@ def test_a_reprocessed_dead_letter_succeeds(on_screen: tuple[Terminal, Path]) ->
         job = app.dead_letters.reprocess(letter, by="olga").job
         done = eventually(lambda: (found := app.jobs.get(job)) and found.status == "completed" and found)
         assert "new card" in str(done.result)
+
+
+def test_the_breaker_opens_while_the_crm_is_down_and_closes_again(on_screen: tuple[Terminal, Path]) -> None:
+    terminal, place = on_screen
+    terminal.wrote("the CRM is up again")
+    terminal.wrote("breaker closed")
+    [directory] = place.glob("fairlane-demo-*")
+    with Fairlane(f"sqlite:///{directory}/demo.db") as app:
+        events = app.events.list(kinds=("breaker_opened", "breaker_closed")).events
+        assert [(event.kind, event.data["breaker"]) for event in events][:2] == [
+            ("breaker_opened", CRM.name),
+            ("breaker_closed", CRM.name),
+        ]
+        assert app.jobs.list(type="crm.sync", status="completed").jobs
 
 
 def test_ctrl_c_ends_it_with_a_summary_and_leaves_nothing_behind(on_screen: tuple[Terminal, Path]) -> None:

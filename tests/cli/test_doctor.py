@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from fairlane import Fairlane
+from fairlane import ConfigError, Fairlane
 from fairlane.core.ops import Enqueue
 from fairlane.stores.failover import Spool
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import Making
 from tests.cli.conftest import Run, Scene
+from tests.faults.eventually import eventually
 from tests.servers.postgres import shared_server
+from tests.servers.valkey import ValkeyServer
 from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]
@@ -80,6 +84,75 @@ def test_a_redis_store_is_examined_with_what_its_server_keeps(run: Run, ground: 
     assert found["durability"]["state"] == "warn"
     assert "appendfsync" in found["durability"]["says"]
     assert "schema" not in found
+
+
+REDIS_SETTINGS: list[tuple[dict[str, str], str, str, str]] = [
+    ({"appendonly": "yes", "appendfsync": "always"}, "ok", "acknowledged writes survive a crash", ""),
+    ({"appendonly": "yes", "appendfsync": "everysec"}, "warn", "may lose the last second", 'set it to "always"'),
+    ({"appendonly": "yes", "appendfsync": "no"}, "warn", "may lose the last half minute", 'set it to "always"'),
+    ({"appendonly": "no", "save": "3600 1"}, "fail", 'last snapshot (save is "3600 1")', 'set appendonly to "yes"'),
+    ({"appendonly": "no", "save": ""}, "fail", "loses every job", 'set appendonly to "yes"'),
+    ({"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "allkeys-lru"}, "warn",
+     "as soon as one is set Fairlane refuses this server", 'set maxmemory-policy to "noeviction"'),
+]  # fmt: skip
+
+
+def test_an_older_server_than_the_suite_runs_on_is_refused_and_a_newer_one_noted(
+    run: Run, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is what it is: the bounds are moved."""
+    assert run("migrate", "up", "--url", database).exit_code == 0
+    monkeypatch.setattr("fairlane.stores.postgres.connection.NEWEST_SERVER", 14)
+    newer = findings(run, "--url", database)["server version"]
+    assert (newer["state"], newer["says"].endswith("tested with (15 to 14)")) == ("warn", True)
+    monkeypatch.setattr("fairlane.stores.postgres.connection.OLDEST_SERVER", 99)
+    refused = "the server is PostgreSQL 1\\d: expected PostgreSQL 99 to 14; upgrade the server"
+    found = findings(run, "--url", database, code=1)["store"]
+    assert (found["state"], re.match(refused, found["says"]) is not None) == ("fail", True)
+    with Fairlane(database) as app:
+        with pytest.raises(ConfigError, match=refused):
+            app.statistics.health()
+        with pytest.raises(ConfigError, match=refused):
+            asyncio.run(app.statistics.ahealth())
+    result = run("migrate", "up", "--url", database)
+    assert (result.exit_code, re.search(refused, result.stderr) is not None) == (2, True), result.stderr
+
+
+def test_an_older_sqlite_than_the_statements_need_is_refused(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.stores.sqlite.connection.OLDEST_LIBRARY", (99, 1))
+    found = findings(run, "--url", scene.url, code=1)["store"]
+    assert "SQLite 3." in found["says"]
+    assert "expected 99.1 or newer; upgrade the package apsw" in found["says"]
+    with pytest.raises(ConfigError, match='set sqlite_library = "apsw"'):
+        Fairlane("memory://", sqlite_library="stdlib").statistics.health()
+
+
+@pytest.mark.requirement("Q17")
+def test_a_redis_server_is_told_apart_by_what_its_settings_may_lose(run: Run) -> None:
+    with ValkeyServer() as server:
+        for settings, state, says, remedy in REDIS_SETTINGS:
+            for name, value in settings.items():
+                server.call("CONFIG", "SET", name, value)
+            found = findings(run, "--url", server.url, code=int(state == "fail"))["durability"]
+            assert (found["state"], says in found["says"]) == (state, True), found
+            assert found["remedy"].startswith(remedy)
+        server.call("CONFIG", "SET", "maxmemory", "100mb")
+        result = run("doctor", "--url", server.url)
+        assert result.exit_code == 1
+        assert 'maxmemory-policy is "allkeys-lru": when its memory is full' in " ".join(result.stdout.split())
+
+
+def test_a_redis_server_with_replicas_that_takes_jobs_without_them_is_named(run: Run) -> None:
+    primary = ValkeyServer(**{"repl-diskless-sync-delay": "0"})
+    with primary as server, ValkeyServer(replicaof=f"127.0.0.1 {server.port}"):
+        eventually(lambda: "state=online" in server.call("INFO", "replication"))
+        found = findings(run, "--url", server.url)["durability"]
+        assert "a failover may lose what was acknowledged" in found["says"]
+        assert found["remedy"].startswith("set min-replicas-to-write to 1")
+        server.call("CONFIG", "SET", "min-replicas-to-write", "1")
+        assert findings(run, "--url", server.url)["durability"]["state"] == "ok"
 
 
 def test_a_missing_schema_fails_with_the_command_to_run(run: Run, database: str) -> None:
@@ -184,6 +257,27 @@ def test_waiting_jobs_that_the_application_cannot_read_are_listed(
         assert found is not None
         assert (found["state"], found["says"].startswith("1 waiting job cannot be read")) == ("warn", True)
         assert problem in found["says"]
+
+
+@pytest.mark.requirement("L16")
+@pytest.mark.parametrize(("version", "problem"), [(2, None), (3, "no upcaster from version 2 to 3"), (1, "is newer")])
+def test_nodes_that_wait_for_results_are_not_taken_for_unreadable_ones(
+    run: Run, scene: Scene, tmp_path: Path, version: int, problem: str | None
+) -> None:
+    module = f"waiting_{tmp_path.name.replace('-', '_').replace('[', '_').replace(']', '_')}"
+    (tmp_path / f"{module}.py").write_text(
+        f"from fairlane import Fairlane\napp = Fairlane('{scene.url}')\n"
+        "@app.task(name='weigh')\ndef weigh() -> int: return 1\n"
+        f"@app.task(name='pack', version={version})\ndef pack(grams: int) -> None: ...\n"
+    )
+    with Fairlane(scene.url) as app:
+        flow = app.workflow("parcel")
+        weighed = flow.add(app.task(name="weigh")(lambda: 1).bind())
+        flow.add(app.task(name="pack", version=2)(lambda grams: None).bind(weighed.result))
+        flow.enqueue()
+    found = findings(run, "--app", f"{module}:app").get("unreadable")
+    assert (found is None) == (problem is None)
+    assert found is None or (problem or "") in found["says"]
 
 
 def test_a_server_that_would_lose_jobs_in_a_crash_fails(run: Run, database: str) -> None:

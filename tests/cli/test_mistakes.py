@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command, Run, Scene
+from tests.servers.valkey import ValkeyServer
 
 NOBODY = "0190a0a0-0000-7000-8000-000000000000"
 NOWHERE = "postgresql://someone:hunter2@127.0.0.1:1/nothing"
@@ -17,6 +19,9 @@ MISTAKES = [
     (["jbos"], 2, 'did you mean "jobs"?'),
     (["jobs", "lst"], 2, 'did you mean "list"?'),
     (["jobs", "list", "--stauts", "failed"], 2, "--status"),
+    (["--url", "sqlite:///jobs.db", "jobs", "list"], 2, "behind the command, as in fairlane COMMAND --url"),
+    (["jobs", "--status", "failed", "list"], 2, "behind the command, as in fairlane jobs COMMAND --status"),
+    (["--debgu", "jobs", "list"], 2, "--debug"),
     (["jobs", "list", "status:faild"], 2, 'Nearest: "failed"'),
     (["jobs", "list", "stat:failed"], 2, 'Nearest: "status"'),
     (["jobs", "list", "failed"], 2, "name:value"),
@@ -108,6 +113,9 @@ BAD_STORES = [
     ("jobs.db", 2, "expected an address"),
     ("memory://", 2, "would end with this command"),
     ("redis://127.0.0.1:1", 69, "cannot be reached"),
+    ("redis://nowhere.invalid/0", 2, "check host, user, password and database"),
+    ("redis://127.0.0.1:1/shop", 2, "host:port/database"),
+    ("redis://127.0.0.1:1/0?cluster=true", 2, "options of a redis-py connection behind the ?, got cluster"),
 ]
 
 
@@ -127,6 +135,37 @@ def test_a_store_that_is_not_there_is_told_and_not_made(run: Run, url: str, code
         assert says in result.stderr
         assert "hunter2" not in result.stderr
     assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[ValkeyServer]:
+    """A server with few databases that asks for a password, and knows a user who may do nothing."""
+    with ValkeyServer(requirepass="hunter2", databases="4", appendonly="no") as server:
+        server.call("ACL", "SETUSER", "guest", "on", ">hunter2", "+auth")
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("login", "database", "code", "says"),
+    [
+        ("", 0, 2, "it asks for a password"),
+        (":hunter3@", 0, 2, "it does not know this user and password"),
+        ("nobody:hunter2@", 0, 2, "it does not know this user and password"),
+        (":hunter2@", 4, 2, "DB index is out of range"),
+        ("guest:hunter2@", 0, 5, "this user lacks a right"),
+        (":hunter2@", 0, 0, "there are no jobs"),
+    ],
+)
+def test_a_wrong_address_on_a_redis_server_that_is_there_is_a_mistake_in_the_settings(
+    run: Run, valkey: ValkeyServer, login: str, database: int, code: int, says: str
+) -> None:
+    url = f"redis://{login}127.0.0.1:{valkey.port}/{database}"
+    result = run("jobs", "list", "--url", url)
+    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert says in result.stderr
+    assert ("check host, user, password and database of its url" in result.stderr) == (code == 2)
+    assert "hunter" not in result.stderr
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "memory://", "sqlite:///no/such/directory/jobs.db"])

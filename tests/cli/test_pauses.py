@@ -11,7 +11,7 @@ import pytest
 from fairlane import Fairlane
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.ops import CaughtException, Note, Renew, ReportExceptions, Turn, Want
-from tests.cli.conftest import Run, Scene
+from tests.cli.conftest import Command, Run, Scene
 
 THINGS = [("queues", "default", "queue"), ("tasks", "mail.send", "task"), ("tenants", "globex", "tenant")]
 
@@ -44,6 +44,18 @@ def test_what_is_paused_may_refuse_new_jobs(
     refused = run("enqueue", "mail.send", "--url", scene.url, "--tenant", "globex", "--queue", "default")
     assert refused.exit_code == 1
     assert "refuses new jobs (moving house)" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("noun", "typed", "meant"), [("queues", "defualt", "default"), ("tasks", "mail.sned", "mail.send")]
+)
+def test_a_pause_of_what_nothing_knows_is_made_with_the_nearest_name_on_stderr(
+    scene: Scene, command: Command, noun: str, typed: str, meant: str
+) -> None:
+    ran = command(noun, "pause", typed, "--url", scene.url)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (0, 1)
+    assert f'"{typed}", which nothing here knows' in ran.stderr
+    assert (f'Nearest: "{meant}".' in ran.stderr) is (noun == "queues")  # no worker says here which tasks there are
 
 
 @pytest.mark.parametrize("noun", ["queues", "tasks", "tenants"])

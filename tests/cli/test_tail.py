@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import Fairlane, NonRetryable
+from fairlane.core.ops import EVENT_KINDS
 from tests.cli.conftest import Run, Scene
 from tests.faults.eventually import eventually
 from tests.support.terminal import Terminal
@@ -74,6 +76,27 @@ def test_filters_and_json_lines(run: Run, scene: Scene) -> None:
     assert set(kinds("--type", "billing.charge")) == set(kinds("--queue", "default")) == {("job_dead", "globex")}
     assert kinds("--queue", "mail", "--kind", "dead") == []
     assert "NonRetryable" in run("tail", "--no-follow", "-n", 1000, "--kind", "dead", "--url", scene.url).stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "close"), [("nonsense", ""), ("job_faild", "job_failed"), ("opened", "breaker_opened")]
+)
+def test_a_kind_that_no_event_has_is_refused(run: Run, scene: Scene, kind: str, close: str) -> None:
+    result = run("tail", "--kind", kind, "--no-follow", "--url", scene.url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{kind!r}: expected one of job_completed, job_failed, " in result.stderr
+    assert ("Nearest" in result.stderr) is bool(close)
+    assert f'Nearest: "{close}"' in result.stderr or not close
+
+
+def test_the_known_kinds_are_those_of_the_guide_and_of_the_code() -> None:
+    root = Path(__file__).parents[2]
+    guide = (root / "docs/guides/http-api.md").read_text().partition("| kinds | about |")[2].partition("\n\n")[0]
+    assert re.findall(r"`([a-z_]+)`", guide) == list(EVENT_KINDS)
+    source = "".join(file.read_text() for file in (root / "src").rglob("*.py"))
+    written = re.findall(r'(?:EventDraft\(\s*kind=|events\.add\(|self\.add\()"(\w+)"', source)
+    assert set(written) <= set(EVENT_KINDS)
+    assert {"worker_started", "breaker_closed", "spooled_job_duplicate"} <= set(written)
 
 
 def test_jobs_without_an_event_of_their_own_are_counted(scene: Scene, tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_a_tenant_is_paused_resumed_and_drained(known: Scene, run: Run, answer: 
     assert run("tenants", "drain", "acme", "--url", known.url).stdout == 'tenant "acme" is drained and stays paused\n'
 
 
+def test_a_tenant_that_is_not_known_is_paused_with_the_nearest_name_on_stderr(known: Scene, run: Run) -> None:
+    note = 'tenant "globx" has had no job and no setting yet. Nearest: "globex".'
+    paused = run("tenants", "pause", "globx", "--url", known.url)
+    assert (paused.exit_code, paused.stdout, paused.stderr) == (0, 'tenant "globx" is paused\n', f"{note}\n")
+    assert run("tenants", "show", "globx", "--url", known.url).stderr == f"{note} These are the defaults\n"
+    assert run("tenants", "resume", "globx", "--url", known.url).stdout == 'tenant "globx" is resumed\n'
+    run("tenants", "set", "globx", "--weight", "2", "--url", known.url)
+    assert run("tenants", "pause", "globx", "--url", known.url).stderr == ""
+
+
 @pytest.mark.requirement("I2", "I5")
 def test_limits_are_set_listed_and_cleared(known: Scene, run: Run, answer: Answer) -> None:
     at = ("--url", known.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,11 @@ from fairlane import Fairlane
 from fairlane.cli.loads import SOONEST_S, LoadReader
 from tests.cli.conftest import Run, Scene
 from tests.faults.eventually import eventually
+from tests.servers.proxy import BLACKHOLE, Proxy
+from tests.support.stores import Ground, ground
 from tests.support.terminal import Terminal
+
+__all__ = ["ground"]
 
 UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
 
@@ -134,6 +139,32 @@ def test_an_outage_is_shown_and_the_view_goes_on(scene: Scene, tmp_path: Path) -
         terminal.shows("1 ready", lacks="the next try follows")
         terminal.press("q")
         assert terminal.ended() == 0
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_keys_are_heard_and_q_ends_it_at_once_while_the_store_is_silent(
+    ground: Ground, tmp_path: Path, kind: str
+) -> None:
+    """The reading thread waits for an answer that never comes."""
+    if kind == "redis":
+        server, url = ground.valkey, ground.valkey.url
+    else:
+        server, url = ground.server, ground.address(kind)
+    with Proxy(server.port) as proxy:
+        url = url.replace(f":{server.port}", f":{proxy.port}")
+        with Terminal("fairlane", "top", "--url", url, "-i", "200ms", cwd=tmp_path) as terminal:
+            terminal.shows("all tenants")
+            proxy.plan = BLACKHOLE
+            proxy.cut_all("silent")
+            terminal.press("ttac\x7fcme")  # in one burst, and while nothing is drawn by itself
+            assert terminal.reads_within(2.0, " tenant: tacme▏")
+            terminal.press("\x1b")
+            began_s = time.monotonic()
+            terminal.press("q")
+            assert terminal.ended() == 0
+            assert time.monotonic() - began_s < 1.0
+            assert terminal.raw.endswith("\x1b[?1049l")
+            assert "Traceback" not in terminal.text
 
 
 def test_without_a_terminal_it_prints_one_reading(

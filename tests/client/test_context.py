@@ -77,7 +77,6 @@ def test_tenants_that_only_the_store_knows_count_as_used(tmp_path: Path) -> None
     url = f"sqlite:///{tmp_path}/shared.db"
     with Fairlane(url) as first:
         first.task(name="t")(lambda: None).using(tenant="acme").enqueue()
-        first.tenants.set("acme", weight=2.0)
     with Fairlane(url) as app:
         task = app.task(name="t")(lambda: None).using(tenant=None)  # type: ignore[arg-type]
         for call in (task.enqueue, lambda: app.enqueue_many([task.bind()])):

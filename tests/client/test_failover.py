@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +22,11 @@ from fairlane import ConfigError, Fairlane, FakeClock, QueueFull
 from fairlane.client.settings.model import Settings
 from fairlane.client.store_access import open_spool
 from fairlane.client.task import SyncTask
-from fairlane.core.ops import Enqueue, Op
+from fairlane.core.ops import Check, Enqueue, EnqueueResult, Op
 from fairlane.errors import SpoolFull, StoreClosed, StoreUnavailable
 from fairlane.metrics import exposition
 from fairlane.stores import open_store
-from fairlane.stores.failover import CameBack, Failover, News, ReplayFailed, Spool, WentAway
+from fairlane.stores.failover import CameBack, Failover, News, RefusesJobs, Replayed, ReplayFailed, Spool, WentAway
 from fairlane.stores.sqlite.memory import MemoryStore
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import Making
@@ -452,6 +453,42 @@ class Choking(MemoryStore):
         if isinstance(op, Enqueue) and any(job.type == "poison" for job in op.jobs):
             raise OverflowError("int too big to convert")
         return super().run(op, on=on)
+
+
+class Full(MemoryStore):
+    """Answers, and takes no jobs while it is full."""
+
+    is_full = True
+    asked: threading.Event
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        if isinstance(op, Enqueue) and self.is_full:
+            raise StoreUnavailable("memory", "it is full", "cannot be used")
+        if isinstance(op, Check):
+            self.asked.set()
+        return super().run(op, on=on)
+
+
+class SlowSpool(Spool):
+    primary: Full
+
+    def add(self, op: Enqueue, *, sent: bool = False) -> EnqueueResult:
+        self.primary.asked.wait(0.2)
+        return super().add(op, sent=sent)
+
+
+def test_a_store_that_refuses_jobs_is_not_back_before_the_first_of_them_is_spooled() -> None:
+    news: list[News] = []
+    spool = SlowSpool()
+    spool.primary = primary = Full()
+    primary.asked = threading.Event()
+    store = Failover(primary, spool, on_news=news.append)
+    assert store.run(Enqueue(jobs=(Making(1).job(),))).spooled
+    eventually(primary.asked.is_set)
+    primary.is_full = False
+    eventually(lambda: store.spool.depth().jobs == 0 and store.state().why is None)
+    assert [type(one) for one in news] == [RefusesJobs, Replayed, CameBack]
+    store.close()
 
 
 def test_a_job_that_cannot_be_sent_holds_up_no_other() -> None:

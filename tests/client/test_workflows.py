@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fairlane import Fairlane, InvalidWorkflow, NonRetryable, Retry, WorkflowNotFound, all_tenants, current_job
+from fairlane import (
+    Fairlane,
+    FakeClock,
+    InvalidWorkflow,
+    NonRetryable,
+    Retry,
+    WorkflowHandle,
+    WorkflowNotFound,
+    all_tenants,
+    current_job,
+)
+from fairlane.client import workflow_handle
+from fairlane.client.workflow_handle import BatchProgress
 from fairlane.client.workflows import WorkflowBuilder
-from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, JobFailed
+from fairlane.core.ops import AddNodes
+from fairlane.core.workflows import RELEASE_LIMIT
+from fairlane.errors import (
+    EnqueueRateReached,
+    InvalidOption,
+    InvalidPayload,
+    InvalidState,
+    JobFailed,
+    QueueFull,
+    QueuePaused,
+    TenantLimitReached,
+)
 from fairlane.testing import run_due
 
 pytestmark = pytest.mark.requirement("L18")
@@ -279,6 +303,118 @@ def test_a_batch_reports_progress_and_calls_back_once(shop: Shop) -> None:
         handle.add(shop.account.bind(100))
 
 
+def test_what_refuses_an_enqueue_refuses_jobs_added_to_a_batch(shop: Shop) -> None:
+    app, call = shop.app, shop.account.using(tenant="acme").bind(1)
+    handle = app.batch("nightly").add_many([call]).enqueue()
+    app.limits.set(tenant="acme", waiting=1, when_full="reject")
+    with pytest.raises(TenantLimitReached) as enqueueing:
+        app.enqueue_many([call])
+    with pytest.raises(TenantLimitReached) as adding:
+        handle.add(call)
+    assert str(adding.value) == str(enqueueing.value)
+    app.limits.set(tenant="acme", waiting=5, when_full="reject")
+    app.queues.pause("default", refuse=True)
+    with pytest.raises(QueuePaused):
+        handle.add(call)
+    app.queues.resume("default")
+    assert (handle.add(call), handle.progress().total) == (1, 2)
+
+
+def test_jobs_beyond_the_capacity_the_rate_or_the_size_of_a_workflow_are_not_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = Fairlane("memory://", capacity=2, tenant_enqueue_rate="2/min")
+
+    @app.task
+    def work() -> None: ...
+
+    handle = app.batch("nightly").add_many([work.bind()]).enqueue()
+    with pytest.raises(QueueFull, match="2"):
+        handle.add(work.bind(), work.bind())
+    call = work.using(tenant="acme").bind()
+    other = app.batch("nightly").add_many([call]).enqueue()
+    run_due(app)
+    assert other.add(call) == 1
+    with pytest.raises(EnqueueRateReached, match="acme"):
+        other.add(call)
+    monkeypatch.setattr(workflow_handle, "AddNodes", partial(AddNodes, max_nodes=1))
+    with pytest.raises(InvalidWorkflow, match="would have 2 nodes: expected at most 100,000; enqueue another"):
+        handle.add(work.bind())
+    app.close()
+
+
+def test_a_job_that_is_refused_a_node_adds_it_later_under_the_same_name_and_pays_once(clock: FakeClock) -> None:
+    app = Fairlane("memory://", clock=clock, tenant_enqueue_rate="4/hour")
+
+    @app.task
+    def work(place: int) -> None: ...
+
+    @app.task(retry=Retry(max_attempts=2))
+    def split() -> None:
+        workflow = current_job().workflow
+        workflow.add(work.bind(0))
+        if current_job().attempt == 1:
+            with all_tenants():
+                app.queues.pause("default", refuse=True)
+            with pytest.raises(QueuePaused):
+                workflow.add(work.bind(1))
+            with all_tenants():
+                app.queues.resume("default")
+        workflow.add(work.bind(1))
+        if current_job().attempt == 1:
+            raise RuntimeError("after all of them")
+
+    flow = app.workflow("split")
+    flow.add(split.using(tenant="acme").bind())
+    handle = flow.enqueue()
+    run_due(app)
+    clock.advance(60)
+    run_due(app)
+    assert [node.name for node in handle.nodes()] == ["split", "split/work", "split/work-2"]
+    assert handle.status().status == "completed"
+    app.close()
+
+
+def test_progress_counts_jobs_named_like_callbacks_and_no_callback_whatever_became_of_it(shop: Shop) -> None:
+    app, told = shop.app, []
+
+    @app.task(max_attempts=1)
+    def on_complete(fails: bool) -> None:
+        told.append(fails)
+        if fails:
+            raise RuntimeError("no")
+
+    batch = app.batch("nightly")
+    batch.add_many([on_complete.bind(False), on_complete.bind(True)])
+    with pytest.raises(InvalidWorkflow, match='a job is named "on_success", like a callback: give it another name'):
+        batch.add(shop.account.bind(1), name="on_success")
+    handle = batch.enqueue()
+    run_due(app)
+    assert handle.progress() == BatchProgress(total=2, done=1, failed=1)
+
+    handle = app.batch("nightly", on_complete=on_complete.bind(True)).add_many([shop.account.bind(1)]).enqueue()
+    run_due(app)
+    assert handle.progress() == BatchProgress(total=1, done=1, failed=0)
+    [letter] = app.workflows.get(handle).dead
+    app.dead_letters.resolve(letter)
+    assert handle.progress() == BatchProgress(total=1, done=1, failed=0)
+    handle.retry(from_="account")
+    assert handle.progress() == BatchProgress(total=1, done=0, failed=0)
+
+
+def test_progress_is_right_while_a_callback_ends(shop: Shop) -> None:
+    handle = shop.app.batch("nightly", on_success=shop.text.bind("good")).add_many([shop.account.bind(1)]).enqueue()
+    steps, store, progress = handle._progress(), shop.app.runtime.store, None
+    asked = next(steps)
+    while progress is None:
+        run_due(shop.app, limit=1)  # between any two looks
+        try:
+            asked = steps.send(store.run(asked))
+        except StopIteration as end:
+            progress = end.value
+    assert progress == BatchProgress(total=1, done=1, failed=0)
+
+
 def test_two_that_add_to_a_batch_at_the_same_time_both_do(shop: Shop) -> None:
     handle = shop.app.batch("nightly").add_many([shop.account.bind(1)]).enqueue()
     adding, store = [handle._add(shop.account.bind(n)) for n in (2, 3)], shop.app.runtime.store
@@ -320,6 +456,36 @@ def test_a_batch_with_a_failure_says_so_once(shop: Shop) -> None:
     shop.app.dead_letters.reprocess(letter)
     run_due(shop.app)
     assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end", "good"]
+
+
+def test_a_callback_that_has_completed_is_called_again_only_behind_a_named_job(shop: Shop) -> None:
+    callbacks = {"on_success": "good", "on_failure": "bad", "on_complete": "end"}
+    batch = shop.app.batch("nightly", **{name: shop.text.bind(text) for name, text in callbacks.items()})
+    handle = batch.add_many([shop.account.bind(1), shop.mail.bind({"id": 1}, kind="x")]).enqueue()
+    shop.fails = {"mail"}
+    for _ in range(2):
+        run_due(shop.app)
+        assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end"]
+        handle.retry()
+    assert handle.add(shop.account.bind(2)) == 1
+    shop.fails = set()
+    run_due(shop.app)
+    assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end", "good"]
+    assert (handle.status().status, handle.progress().done) == ("completed", 3)
+    handle.retry(from_="mail")
+    run_due(shop.app)
+    assert sorted(value for task, value in shop.calls if task == "note") == ["bad", "end", "end", "good", "good"]
+
+
+def test_callbacks_of_a_cancelled_batch_are_called_once_it_is_retried(shop: Shop) -> None:
+    batch = shop.app.batch("nightly", on_success=shop.text.bind("good"), on_complete=shop.text.bind("end"))
+    handle = batch.add_many([shop.account.bind(1)]).enqueue()
+    handle.cancel()
+    run_due(shop.app)
+    assert (shop.calls, handle.status().status) == ([], "cancelled")
+    handle.retry()
+    run_due(shop.app)
+    assert sorted(value for task, value in shop.calls if task == "note") == ["end", "good"]
 
 
 def mails(shop: Shop, user_id: int) -> WorkflowBuilder:
@@ -442,3 +608,29 @@ def test_a_result_outside_of_its_workflow_is_refused_with_the_way_to_pass_it(sho
         with pytest.raises(InvalidPayload, match=r'the result of node "account" is there only within its workflow'):
             refused()
     assert shop.app.jobs.list().jobs == ()
+
+
+def test_due_jobs_are_run_however_many_wait_for_one(shop: Shop) -> None:
+    @shop.app.task(batch=500)
+    def count(numbers: list[int]) -> None:
+        shop.note("count", len(numbers))
+
+    flow = shop.app.workflow("wide")
+    flow.group(*map(count.bind, range(RELEASE_LIMIT + 5)), after=[flow.add(shop.account.bind(1))])
+    handle = flow.enqueue()
+    assert len(run_due(shop.app, limit=2000)) == RELEASE_LIMIT + 6
+    assert handle.status().status == "completed"
+    assert [number for _, number in shop.calls] == [1, 500, 500, 5]
+
+
+def test_the_result_of_a_node_fails_like_that_of_a_job(shop: Shop) -> None:
+    shop.fails.add("account")
+    flow = shop.app.workflow("two")
+    failed, odd = flow.add(shop.account.bind(1)), flow.add(shop.text.bind("three"), name="odd")
+    handle = flow.enqueue()
+    run_due(shop.app)
+    with pytest.raises(JobFailed, match=r"is dead: .*NonRetryable: no$"):
+        handle.result(failed)
+    newer = WorkflowHandle(shop.app.runtime, handle.id, readers={"odd": shop.report.definition.signature.read_result})
+    with pytest.raises(JobFailed, match='UnreadableResult: result of node "odd": Expected `int`, got `str`'):
+        newer.result(odd)

@@ -11,7 +11,7 @@ import sentry_sdk
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
-from fairlane import Cancel, Fairlane, FakeClock, Retry
+from fairlane import Cancel, Fairlane, FakeClock, Retry, current_job
 from fairlane.contrib.sentry import instrument
 from fairlane.testing import run_due
 
@@ -151,6 +151,23 @@ def test_a_job_continues_the_trace_of_whoever_enqueued_it(app: Fairlane, sentry:
     assert [span["description"] for span in found["works"]["spans"]] == ["inside"]
     [event] = sentry.items("event")
     assert event["contexts"]["trace"]["trace_id"] == request.trace_id
+
+
+def test_a_running_job_has_the_headers_for_what_is_enqueued_in_sql(app: Fairlane, sentry: Kept) -> None:
+    instrument(app)
+    carried: list[dict[str, str] | None] = []
+
+    @app.task(name="works")
+    def works() -> None:
+        carried.append(current_job().trace)
+
+    works.enqueue()
+    run_due(app)
+    [found] = [item["contexts"]["trace"] for item in sentry.items("transaction")]
+    [headers] = carried
+    assert headers is not None
+    assert headers["sentry-trace"] == f"{found['trace_id']}-{found['span_id']}-1"
+    assert "sentry-trace_id" in headers["baggage"]
 
 
 def test_runs_of_a_schedule_check_in(app: Fairlane, sentry: Kept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fairlane import testing
 from fairlane.cli.main import cli
 from fairlane.client.settings.load import load
 from tests.docs import page_program
@@ -23,6 +25,7 @@ __all__ = ["ground"]
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"`(fairlane [^`\n]+)`")
 
 TRIED_ELSEWHERE = {
     "README.md": "tests/acceptance/test_examples.py",
@@ -68,6 +71,19 @@ def test_the_settings_of_a_page_load(page: Path, tmp_path: Path) -> None:
             load({}, config=config)
 
 
+def test_the_python_reference_has_every_public_name_of_the_testing_kit() -> None:
+    source = ast.parse(Path(testing.__file__).read_text("utf-8"))
+    exported = {
+        name.name for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for name in node.names if name.asname
+    }
+    defined = {node.name for node in source.body if isinstance(node, ast.FunctionDef)}
+    page = (
+        (ROOT / "docs/reference/python.md").read_text("utf-8").partition("## fairlane.testing")[2].partition("\n## ")[0]
+    )
+    said = set(re.findall(r"^### (\w+)$|^\| `(\w+)`", page, re.MULTILINE))
+    assert {name for pair in said for name in pair if name} == (exported | defined) - {"arun_due"}
+
+
 def test_every_command_of_the_documentation_exists() -> None:
     found = [
         f"{name_of(page)}: {line}: {problem}"
@@ -80,10 +96,23 @@ def test_every_command_of_the_documentation_exists() -> None:
     assert found == []
 
 
+def test_every_command_named_in_a_sentence_exists() -> None:
+    """In pages, and in the messages and docstrings of the code."""
+    texts = [(page, FENCED.sub("", page.read_text("utf-8"))) for page in PAGES]
+    texts += [(file, file.read_text("utf-8")) for file in sorted((ROOT / "src").rglob("*.py"))]
+    found = [
+        f"{name_of(file)}: {line}: {problem}"
+        for file, text in texts
+        for line in NAMED.findall(text)
+        if (problem := problem_with(line)) and not problem.endswith("requires an argument.")
+    ]
+    assert found == []
+
+
 def problem_with(line: str) -> str | None:
     """Why a line that calls `fairlane` could not be typed; None where it could, or calls something else."""
-    line = line.removeprefix("$ ").split("  #")[0].strip()
-    if not line.startswith("fairlane ") or "…" in line:
+    line = re.split("  #|…|[{\\[]", line.removeprefix("$ "))[0].strip()
+    if not line.startswith("fairlane "):
         return None
     words = shlex.split(line.split(" | ")[0].split(" > ")[0].split(" && ")[0].rstrip("\\ "))[1:]
     command: click.Command = cli

@@ -65,3 +65,24 @@ def continues(url: str, effects: Path, place: str, expected: list[str]) -> None:
         detail = app.jobs.detail(handle)
         assert detail is not None
         assert [(one.n, one.name) for one in detail.steps] == [(1, "charge"), (2, "ship")]
+
+
+PLACES = ("in_charge", "charge_done", "slept", "paid", "in_ship", "end")
+
+
+@pytest.mark.requirement("L18")
+@pytest.mark.parametrize("task", ["fulfil", "fulfil_alone", pytest.param("afulfil", marks=pytest.mark.long)])
+def test_jobs_of_a_killed_worker_or_process_continue_behind_their_last_step(every_crew: Crew, task: str) -> None:
+    """One at a time: a worker that dies takes no other job with it between an effect and its record."""
+    crew = every_crew
+    handles = [crew.task(task).enqueue(place) for place in PLACES]
+    crew.start("-p", "1", "-s", "1", "--lease", "3s")
+    jobs = {str(handle.id) for handle in handles}
+    crew.eventually(lambda: {entry.job for entry in crew.diary("slept")} == jobs, 60)
+    for handle in handles:
+        crew.app.signals.emit("paid", "by card", key=str(handle.id))
+    for handle in handles:
+        crew.eventually(lambda handle=handle: handle.status() == "completed", 60)
+        assert handle.result(timeout=0) == ["charged", "by card", "shipped"]
+    for event in ("killed", "charged", "shipped"):
+        assert sorted(entry.job for entry in crew.diary(event)) == sorted(jobs), event

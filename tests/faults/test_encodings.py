@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
+import redis
 
 from fairlane import Fairlane
 from fairlane.core.ops import GetStats, HasTenants, ReadWeights, Turn
@@ -16,8 +18,13 @@ from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.postgres import PostgresStore
+from fairlane.stores.redis import RedisStore
+from fairlane.testing.conformance.samples import released
+from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.workflows import Flow
 from tests.faults.places import Place
 from tests.faults.test_odd_rows import insert
+from tests.servers.valkey import ValkeyServer
 from tests.support.stores import Face
 
 JAPANESE = "日本語 と ünïcode"
@@ -162,6 +169,100 @@ def test_a_row_of_a_file_that_cannot_be_read_is_set_aside_too(
             assert greet.enqueue("after").result(timeout=20) == "after!"
     [(reason,)] = apsw.Connection(str(tmp_path / "jobs.db")).execute("select reason from fairlane_dead_letter")
     assert "cannot be taken" in reason
+
+
+@pytest.fixture(scope="module")
+def shared_valkey() -> Iterator[ValkeyServer]:
+    with ValkeyServer(appendfsync="everysec") as server:
+        yield server
+
+
+@pytest.fixture
+def valkey(shared_valkey: ValkeyServer) -> redis.Redis:
+    direct = redis.Redis(port=shared_valkey.port)
+    direct.flushall()
+    return direct
+
+
+BODIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "invalid text": (lambda kept: kept.replace(b"odd", b"\xff\xfe\xfd"), "not valid UTF-8"),
+    "the text of another": (lambda kept: b"garbage", "cannot be read"),
+    "the array of another": (lambda kept: b"\x93\x01\x02\x03", "cannot be read"),
+    "half of it": (lambda kept: kept[: len(kept) // 2], "cannot be read"),
+    "only its head": (lambda kept: kept[:25], "cannot be read"),
+    "an unknown place": (lambda kept: kept.replace(b"\xa5ready", b"\xa5steep"), "cannot be read"),
+    "nothing": (lambda kept: b"", "cannot be read"),
+}
+
+
+@pytest.mark.requirement("L3")
+@pytest.mark.parametrize("body", BODIES)
+def test_a_body_on_redis_that_cannot_be_read_is_a_dead_letter_with_the_reason_and_the_others_run(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, body: str
+) -> None:
+    garble, reason = BODIES[body]
+    with greeting_app(shared_valkey.url) as app:
+        app.tasks["greet"].enqueue("before")
+        odd = app.tasks["greet"].enqueue("odd")
+        [key] = [f"{{fairlane}}:job:{job.seq}" for job in app.jobs.list().jobs if job.id == odd.id]
+        found = garble(cast("bytes", valkey.get(key)))
+        valkey.set(key, found) if found else valkey.delete(key)
+        assert app.jobs.list().jobs, "the others are listed"
+        with app.running(slots=2):
+            assert app.tasks["greet"].enqueue("after").result(timeout=20) == "after!"
+        [letter] = app.dead_letters.list().dead_letters
+        assert (letter.job.seq, letter.job.type) == (int(key.rpartition(":")[2]), "greet")
+        assert reason in letter.reason
+        assert len(app.jobs.list(status="completed").jobs) == 2
+        assert app.runtime.store.run(GetStats(scope=ALL_TENANTS)).queues == (), "nothing is left waiting or running"
+        app.dead_letters.discard(letter, by="ada", notes="unreadable")
+
+
+@pytest.mark.parametrize("found", [b"garbage", b""])
+def test_a_claim_of_an_unreadable_body_that_was_given_back_or_lost_is_made_again(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, found: bytes
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        first = scene.hire()
+        jobs = [scene.put(), scene.put()]
+        for lease in scene.claim(first, 2):
+            scene.settle(first, released(lease))
+        key = f"{{fairlane}}:job:{jobs[0].seq}"
+        valkey.set(key, found) if found else valkey.delete(key)
+        assert [lease.unreadable is None for lease in scene.claim(first, 2)] == [False, True]
+        valkey.set(key, found) if found else valkey.delete(key)
+        scene.later(3600)
+        assert len(scene.reclaim()) == 2
+        assert [lease.seq for lease in scene.claim(scene.hire(), 2)] == [job.seq for job in jobs]
+
+
+def test_a_workflow_node_whose_body_cannot_be_read_is_a_dead_node_of_its_workflow(
+    shared_valkey: ValkeyServer, valkey: redis.Redis
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        flow = Flow(Scene(store), {"a": [], "b": ["a"]}).put()
+        key = f"{{fairlane}}:job:{flow.letter('a')}"
+        valkey.set(key, cast("bytes", valkey.get(key)).replace(b"\xa5ready", b"\xa5steep"))
+        assert flow.claim() == ["a"]
+        assert flow.leases["a"].unreadable is not None
+        flow.die("a")
+        assert (flow.status, flow.figures) == ("blocked", (1, 0, 0, 1, 0, 0))
+        assert flow.see().dead == (flow.letter("a"),)
+
+
+def test_scheduled_jobs_without_a_readable_body_do_not_hold_up_the_others(
+    shared_valkey: ValkeyServer, valkey: redis.Redis
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        worker = scene.hire(3600.0)
+        missing, garbled, good = (scene.put(delay_s=60.0) for _ in range(3))
+        valkey.delete(f"{{fairlane}}:job:{missing.seq}")
+        valkey.set(f"{{fairlane}}:job:{garbled.seq}", "garbage")
+        scene.later(61)
+        assert [lease.id for lease in scene.claim(worker, 3)] == [good.id]
+        assert scene.promote().next_due_at is None
 
 
 def test_a_claim_the_store_refuses_does_not_end_the_engine(

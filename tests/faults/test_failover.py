@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import Raw
@@ -25,6 +25,7 @@ from fairlane.errors import StoreUnavailable
 from fairlane.stores import open_store
 from fairlane.stores.base import Store
 from fairlane.stores.failover import CameBack, Failover, News, RefusesJobs, Replayed, Spool, WentAway
+from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.samples import Making, completed
 from fairlane.testing.conformance.scene import Scene
 from tests.faults.conftest import Stores
@@ -170,13 +171,55 @@ def test_many_drills_in_a_row_lose_and_double_nothing(
     drill(*killable, tmp_path, writers=8, rounds=25, seed=seed)
 
 
+class Primary(NamedTuple):
+    """An empty store behind a proxy."""
+
+    url: str
+    """Past the proxy."""
+    proxy: Proxy
+    open: Callable[[int, float], Store]
+    """Through the proxy: within how many seconds it has to connect, and to answer."""
+    jobs: Callable[[], int]
+
+
+@pytest.fixture(scope="module")
+def shared_valkey() -> Iterator[ValkeyServer]:
+    with ValkeyServer(appendfsync="everysec") as server:
+        yield server
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def primary(request: pytest.FixtureRequest) -> Iterator[Primary]:
+    if request.param == "postgres":
+        place: Place = request.getfixturevalue("place")
+        stores: Stores = request.getfixturevalue("stores")
+        proxy: Proxy = request.getfixturevalue("proxy")
+
+        def open_postgres(connect_s: int, answer_s: float) -> Store:
+            return stores.open(place.through(proxy.port, f"connect_timeout={connect_s}"), statement_timeout_s=answer_s)
+
+        yield Primary(place.dsn, proxy, open_postgres, place.jobs)
+        return
+    server: ValkeyServer = request.getfixturevalue("shared_valkey")
+    server.call("FLUSHALL")
+    with Proxy(server.port) as proxy, ExitStack() as opened:
+
+        def open_valkey(connect_s: int, answer_s: float) -> Store:
+            url = f"redis://127.0.0.1:{proxy.port}/0"
+            store = RedisStore(url, connect_timeout_s=connect_s, answer_within_s=answer_s)
+            opened.callback(store.close)
+            return store
+
+        yield Primary(server.url, proxy, open_valkey, lambda: int(server.call("HLEN", "{fairlane}:id")))
+
+
 @pytest.mark.requirement("Q5")
 @pytest.mark.parametrize("spool", ["memory", "directory"])
 def test_a_server_that_goes_silent_costs_the_timeout_once_and_its_jobs_come_once(
-    stores: Stores, place: Place, proxy: Proxy, tmp_path: Path, spool: str
+    primary: Primary, tmp_path: Path, spool: str
 ) -> None:
     news: list[News] = []
-    store = stores.open(place.through(proxy.port, "connect_timeout=2"), statement_timeout_s=1.0)
+    store, proxy = primary.open(2, 1.0), primary.proxy
     kept = Spool("memory" if spool == "memory" else tmp_path / "spool")
     making = Making(7)
     with failover(store, kept, timeout_s=0.3, on_news=news.append) as both:
@@ -191,14 +234,14 @@ def test_a_server_that_goes_silent_costs_the_timeout_once_and_its_jobs_come_once
         proxy.plan = PASS
         proxy.cut_all()
         eventually(lambda: both.spool.depth().jobs == 0)
-    assert place.jobs() == 21
+    assert primary.jobs() == 21
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_workflows_added_nodes_and_signals_wait_no_longer_for_a_silent_server_than_an_enqueue(
-    stores: Stores, place: Place, proxy: Proxy, colour: str
+    primary: Primary, colour: str
 ) -> None:
-    making, job_id = Making(7), Making(8).job_id()
+    proxy, making, job_id = primary.proxy, Making(7), Making(8).job_id()
     spec = WorkflowSpec(id=WorkflowId(job_id), name="onboard", tenant="acme")
     parts: dict[str, Any] = {"jobs": (making.job(tenant="acme"),), "nodes": (NodeSpec(name="first"),)}
     for op in (
@@ -207,8 +250,7 @@ def test_workflows_added_nodes_and_signals_wait_no_longer_for_a_silent_server_th
         Emit(id=job_id, tenant="acme", name="paid", data=Raw(b"{}")),
     ):
         proxy.plan = PASS
-        store = stores.open(place.through(proxy.port, "connect_timeout=20"), statement_timeout_s=20.0)
-        face = Face(Failover(store, Spool(), timeout_s=0.3), colour)
+        face = Face(Failover(primary.open(20, 20.0), Spool(), timeout_s=0.3), colour)
         face.run(Check())
         proxy.plan = BLACKHOLE
         proxy.cut_all("silent")
@@ -281,32 +323,30 @@ def test_a_server_that_refuses_only_jobs_is_used_for_everything_else(stores: Sto
 KILLED = """
 import os, signal, sys
 from fairlane.core.ops import Enqueue
+from fairlane.stores import open_store
 from fairlane.stores.failover import Failover, Spool
-from fairlane.stores.postgres import PostgresStore
 class Dying(Spool):
     def remove(self, jobs):
         os.kill(os.getpid(), signal.SIGKILL)
-store = Failover(PostgresStore(sys.argv[1]), Dying(sys.argv[2]))
+store = Failover(open_store(sys.argv[1]), Dying(sys.argv[2]))
 store.run(Enqueue(jobs=()))
 signal.pause()
 """
 
 
 @pytest.mark.requirement("Q5")
-def test_a_replay_that_is_killed_before_it_removes_the_jobs_doubles_none(
-    stores: Stores, place: Place, tmp_path: Path
-) -> None:
+def test_a_replay_that_is_killed_before_it_removes_the_jobs_doubles_none(primary: Primary, tmp_path: Path) -> None:
     spool, making = Spool(tmp_path), Making(5)
     spool.add(Enqueue(jobs=tuple(making.job() for _ in range(5))))
     spool.close()
-    ended = subprocess.run([sys.executable, "-c", KILLED, place.dsn, str(tmp_path)], timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", KILLED, primary.url, str(tmp_path)], timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert place.jobs() == 5
-    with failover(stores.open(place.dsn), Spool(tmp_path)) as both:
+    assert primary.jobs() == 5
+    with failover(primary.open(2, 10.0), Spool(tmp_path)) as both:
         assert both.spool.depth().jobs == 5
         both.run(Enqueue(jobs=()))
         eventually(lambda: both.spool.depth().jobs == 0)
-    assert place.jobs() == 5
+    assert primary.jobs() == 5
 
 
 def test_one_process_replays_at_a_time(tmp_path: Path) -> None:

@@ -61,6 +61,18 @@ def test_migrating_at_once_works_at_any_isolation(ground: Ground, empty: Place, 
         assert sum(threads.map(migrate, [dsn] * 4)) == APPLIED
 
 
+def test_backslashes_in_strings_mean_the_same_on_any_server(empty: Place, stores: Stores) -> None:
+    empty.rows(f'alter database "{empty.name}" set standard_conforming_strings = off')
+    store = stores.open(empty.dsn)
+    migrate(empty.dsn)
+    assert store.migrator().pending() == ()
+    scene = Scene(store)
+    scene.cancel(scene.put().id, notes="it's a \\ and a ü")
+    [record] = scene.audit()
+    assert record.notes == "it's a \\ and a ü"
+    assert empty.rows("select fairlane.ascii_string('ü' || chr(92))") == [('"\\u00fc\\\\"',)]
+
+
 @pytest.mark.parametrize("how", ["the process is killed", "its session is ended"])
 def test_a_migration_that_dies_half_way_leaves_nothing_or_all_and_the_next_one_succeeds(
     empty: Place, stores: Stores, how: str

@@ -11,12 +11,13 @@ import pytest
 
 from fairlane.core.ids import JobId
 from fairlane.core.limits import NO_LIMIT
-from fairlane.core.ops import Age, RollUpEnqueued
+from fairlane.core.ops import Age, PauseClaims, ResumeClaims, RollUpEnqueued
 from fairlane.errors import FairlaneError
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.limits import every_tenant, put, queue, rate, set_limit, tenant
 from fairlane.testing.conformance.samples import completed
 from fairlane.testing.conformance.scene import Scene, wanting
+from fairlane.testing.conformance.workflows import Flow
 from tests.servers.valkey import ValkeyServer
 from tests.support.stores import Face
 
@@ -171,3 +172,55 @@ def test_aging_looks_at_a_bounded_number_of_lines_and_comes_to_all(valkey: Valke
     assert calls > 1
     assert most < 20_000
     assert scene.run(Age(queue="default", every_s=60.0)).count == 0
+
+
+def test_many_pauses_are_not_read_by_every_claim_and_all_hold(valkey: ValkeyServer, scene: Scene) -> None:
+    for kind, name in (("tenant", "yak"), ("queue", "closed"), ("type", "mail.print")):
+        scene.run(PauseClaims(kind=kind, name=name, by="ada"))  # type: ignore[arg-type]
+    [document, *_] = valkey.call("HVALS", "{fairlane}:pause")
+    names = [f"tenant-{number}" for number in range(3_000)]
+    fields = [part for name in names for part in (f"tenant:{name}", document.replace("yak", name))]
+    valkey.call("HSET", "{fairlane}:pause", *fields)
+    for options in ({"tenant": "yak"}, {"tenant": "tenant-7"}, {"queue": "closed"}, {"type": "mail.print"}):
+        scene.put(**options)
+    wanted = [scene.put(tenant="acme").id, scene.put(tenant="zorro").id]
+    worker = scene.hire()
+    valkey.call("CONFIG", "RESETSTAT")
+    got = scene.turn(worker, wanting(10, queues=("default", "closed")))
+    assert [lease.id for lease in got.leases] == wanted
+    assert calls_of(valkey) < 60
+    assert "cmdstat_hkeys" not in valkey.call("INFO", "commandstats")
+    scene.run(ResumeClaims(kind="tenant", name="yak", by="ada"))
+    assert [lease.tenant for lease in scene.claim(worker, 10)] == ["yak"]
+
+
+MANY_NODES = 50_000
+COPY_JOB = """
+local body, state = redis.call('GET', KEYS[1] .. 'job:1'), redis.call('GET', KEYS[1] .. 'state:1')
+for seq = ARGV[1], ARGV[2] do
+  redis.call('MSET', KEYS[1] .. 'job:' .. seq, body, KEYS[1] .. 'state:' .. seq, state)
+  redis.call('ZADD', KEYS[1] .. 'finished', ARGV[3], string.format('%016d', seq))
+end
+"""
+
+
+def test_retention_passes_over_nodes_that_are_wanted_a_bounded_number_at_a_time(
+    valkey: ValkeyServer, scene: Scene
+) -> None:
+    """50,000 of one instant: it goes on behind them."""
+    flow = Flow(scene, {"a": [], "b": ["a"]}).put()
+    assert flow.claim() == ["a"]
+    flow.complete("a")
+    [node] = valkey.call("ZRANGE", "{fairlane}:finished", "0", "-1")
+    at = f"{float(valkey.call('ZSCORE', '{fairlane}:finished', node)):.0f}"
+    valkey.call("EVAL", COPY_JOB, "1", "{fairlane}:", "1000", str(1000 + MANY_NODES - 1), at)
+    scene.later(10)
+    old = [scene.finished(type="mail.send", queue="other").id for _ in range(3)]
+    scene.later(3600)
+    valkey.call("CONFIG", "RESETSTAT")
+    assert scene.retain(finished_before=scene.now, limit=2) == 2
+    scripts = int(re.findall(r"cmdstat_evalsha:calls=(\d+)", valkey.call("INFO", "commandstats"))[0])
+    assert scripts >= MANY_NODES / 2_000, "each looks at 2,000 at most"
+    assert scene.retain(finished_before=scene.now, finished_from=scene.at(-3600)) == 1
+    assert all(scene.find(job) is None for job in old)
+    assert flow.status == "running"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane.core.ops import ALL_TENANTS, GetStats
+from fairlane.errors import StoreUnavailable
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.samples import completed, died
 from fairlane.testing.conformance.scene import Scene, wanting
@@ -39,12 +40,20 @@ def holder(cluster: ValkeyCluster, prefix: str) -> ValkeyServer:
 
 def move_slot(cluster: ValkeyCluster, prefix: str, to: ValkeyServer) -> None:
     """Move an installation to another node, key by key, as an administrator would."""
+    for _ in moving_slot(cluster, prefix, to, at_once=100):
+        pass
+
+
+def moving_slot(cluster: ValkeyCluster, prefix: str, to: ValkeyServer, at_once: int) -> Iterator[None]:
+    """The same, with a pause before the first and behind each lot of keys."""
     source, slot = holder(cluster, prefix), slot_of(to, prefix)
     ids = {node: node.call("CLUSTER", "MYID") for node in (source, to)}
     to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
     source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
-    while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, "100"):
+    yield
+    while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, str(at_once)):
         source.call("MIGRATE", "127.0.0.1", str(to.port), "", "0", "5000", "KEYS", *keys)
+        yield
     for node in (to, source, *cluster.nodes):
         node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[to])
 
@@ -85,6 +94,34 @@ def test_installations_spread_over_the_nodes_of_a_cluster(cluster: ValkeyCluster
         homes.add(holder(cluster, f"shard{number}"))
         store.close()
     assert homes == set(cluster.nodes)
+
+
+def test_while_a_slot_moves_key_by_key_nothing_is_done_and_afterwards_everything_is_there(
+    cluster: ValkeyCluster,
+) -> None:
+    """ASK is not followed: a script that finds half of its keys would begin to number jobs anew."""
+    prefix = "resharded"
+    store = RedisStore(cluster.nodes[0].url, key_prefix=prefix)
+    scene = Scene(store)
+    worker = scene.hire(3600.0)
+    first = scene.put()
+    [lease] = scene.claim(worker)
+    waiting = scene.put()
+    [away] = [node for node in cluster.nodes if node is not holder(cluster, prefix)][:1]
+    refused, settled = scene.job(), completed(lease)
+    for number, _ in enumerate(moving_slot(cluster, prefix, away, at_once=12)):
+        if number == 1:
+            with pytest.raises(StoreUnavailable, match="gave up after"):
+                scene.enqueue(refused)
+            with pytest.raises(StoreUnavailable, match="gave up after"):
+                scene.settle(worker, settled)
+    assert number >= 2, "it was half moved"
+    assert [scene.enqueue(refused).receipts[0].disposition for _ in range(2)] == ["created", "replayed"]
+    assert not scene.settle(worker, settled).refused
+    assert [lease.id for lease in scene.claim(worker, 5)] == [waiting.id, refused.id]
+    assert scene.list_jobs() == [refused.id, waiting.id, first.id]
+    assert holder(cluster, prefix) is away
+    store.close()
 
 
 @both_colours

@@ -14,6 +14,7 @@ from fairlane.stores.failover import CameBack, Failover, News, RefusesJobs, Repl
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.samples import Making, completed, died, retried
 from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.workflows import Flow
 from tests.faults.eventually import eventually
 from tests.faults.test_unreachable import both_colours, one_job
 from tests.servers.valkey import ValkeyServer
@@ -66,6 +67,20 @@ def test_a_full_redis_refuses_jobs_whole_while_workers_go_on_and_retention_makes
     face.close()
 
 
+@pytest.mark.requirement("Q17", "L18")
+def test_a_full_redis_adds_no_nodes_and_runs_those_that_are_there(valkey: ValkeyServer) -> None:
+    face = Face(RedisStore(valkey.url), "sync")
+    flow = Flow(Scene(face), {"a": []}).put()
+    assert flow.add({"b": ["a"]}).added == 1
+    set_memory(valkey, -100_000)
+    with pytest.raises(StoreUnavailable, match="its memory is full"):
+        flow.add({"c": ["a"]})
+    assert flow.add({"b": ["a"]}, known=["a"]).added == 0
+    assert flow.run() == ["a", "b"]
+    assert flow.status == "completed"
+    face.close()
+
+
 @pytest.mark.requirement("Q5", "Q17")
 @both_colours
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
@@ -110,7 +125,7 @@ def test_a_redis_that_throws_data_away_is_refused_until_it_is_set_right(
     set_memory(valkey, 10_000_000, policy)
     face = Face(RedisStore(valkey.url), colour)
     for op in (Enqueue(jobs=(Making().job(),)), GetStats(scope=ALL_TENANTS)):
-        with pytest.raises(ConfigError, match=f'maxmemory-policy is "{policy}".*Set it to "noeviction"'):
+        with pytest.raises(ConfigError, match=f'maxmemory-policy is "{policy}".*set it to "noeviction"'):
             face.run(op)
     set_memory(valkey, 10_000_000)
     assert face.run(one_job()).receipts[0].disposition == "created"

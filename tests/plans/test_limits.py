@@ -172,3 +172,17 @@ def test_a_claim_without_limits_is_not_touched_by_those_of_other_things(session:
     given, touched = session.claim()
     assert given == 100
     assert touched <= 1.05 * without
+
+
+def test_a_step_for_held_jobs_removes_a_bounded_number_of_old_uses(session: Session) -> None:
+    with session.conn.transaction(force_rollback=True):
+        session.conn.execute(
+            "insert into fairlane.rate_use "
+            "select 'enqueue', 'tenant' || n, '', now() - interval '2 days', 1 from generate_series(1, 5000) n"
+        )
+        left = []
+        for _ in range(4):
+            session.conn.execute("""select fairlane.unhold_v1('{"limits": [], "limit": 100}')""")
+            [count] = session.conn.execute("select count(*) from fairlane.rate_use").fetchone() or ()
+            left.append(count)
+    assert left == [3000, 1000, 0, 0]

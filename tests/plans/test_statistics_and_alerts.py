@@ -270,3 +270,17 @@ def test_looking_for_unsealed_records_in_sqlite_costs_the_same_behind_a_long_cha
     there = sqlite.run(ReadUnsealed(limit=5_000))
     assert sqlite.run(SealAudit(links=seal(there.last, there.records))).sealed
     assert 0 < steps_of(sqlite, ReadUnsealed()) <= 1.5 * few
+
+
+def test_a_look_at_alerts_removes_a_bounded_number_of_old_ones(session: Session) -> None:
+    with session.conn.transaction(force_rollback=True):
+        session.conn.execute(
+            "insert into fairlane.alert (rule, about, state, since, resolved_at, value, severity, version) select 'r', "
+            "'tenant' || n, 'resolved', now(), now() - interval '2 days', 1, 'warning', 1 from generate_series(1, 3000) n"
+        )
+        left = []
+        for _ in range(2):
+            session.conn.execute("""select fairlane.save_alerts_v1('{"alerts": []}')""")
+            [count] = session.conn.execute("select count(*) from fairlane.alert").fetchone() or ()
+            left.append(count)
+    assert left == [1000, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +11,7 @@ from fairlane import Fairlane, NonRetryable, tenant
 from fairlane.errors import InvalidOption
 from fairlane.supervisors.business_process import Facts, Process
 from fairlane.testing import run_due
-from tests.supervisors.conftest import Database
+from tests.support.stores import Ground, open_at
 
 
 class Till:
@@ -43,13 +43,10 @@ class Till:
         return supervisor.result
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fairlane]:
-    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}.get(request.param)
-    if url is None:
-        database: Database = request.getfixturevalue("db")
-        url = database.dsn
-    with Fairlane(url) as found:
+@pytest.fixture(params=["memory", "sqlite-stdlib", "postgres", "redis"])
+def app(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Fairlane]:
+    store = open_at(request.param, ground.address(request.param))
+    with closing(store), Fairlane(store=store) as found:
         yield found
 
 

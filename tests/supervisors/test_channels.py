@@ -14,8 +14,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from fairlane import Fairlane, NonRetryable
+from fairlane.contrib.opentelemetry import instrument
 from fairlane.errors import ConfigError, InvalidOption
 from fairlane.supervisors.channels import Channels
 from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
@@ -194,6 +198,22 @@ def test_a_delivery_goes_through_before_and_success_handler_with_the_documented_
 
 
 @pytest.mark.requirement("S4", "S6")
+@pytest.mark.parametrize("handler", ["supervise", "success", "error"])
+def test_handlers_get_every_digit_of_the_numbers_in_a_payload(mail: Office, handler: str) -> None:
+    numbers = '{"a": 1.10, "b": 12345678901234567890.123, "c": [-0.0, 1e400, 123456789012345678901234567890]}'
+    mail.answers("before", {"status": "attempt_not_found" if handler == "error" else "succeeded", "payload": {}})
+    names = HANDLERS | {"db_function": "shop.supervise"}
+    kind = "db_function" if handler == "supervise" else "email"
+    mail.db.do("select queues.enqueue(%s, %s::jsonb || %s)", kind, numbers, json.dumps(names))
+    mail.drain()
+    assert (mail.errors(), mail.completed()) == (["attempt_not_found"] if handler == "error" else [], True)
+    heard = "select coalesce(payload -> 'original_payload', payload)::text from shop.heard order by n"
+    [stored] = mail.db.ask("select payload::text from queues.task")
+    assert set(mail.db.ask(heard)) == {stored}
+    assert len(mail.heard()) == (1 if handler == "supervise" else 2)
+
+
+@pytest.mark.requirement("S4", "S6")
 def test_a_failed_delivery_goes_to_the_error_handler_is_recorded_and_completed_and_never_tried_again(
     mail: Office,
 ) -> None:
@@ -296,6 +316,19 @@ def test_a_supervisor_whose_process_is_locked_for_too_long_runs_again_and_ends_i
     assert office.db.one("select count(*) from shop.refund_attempt_succeeded") == 1
 
 
+def test_a_supervisor_that_may_enqueue_nothing_for_now_runs_again_and_goes_on(office: Office) -> None:
+    office.db.do(PASS_ON)
+    office.db.do("select queues.enqueue('db_function', %s)", json.dumps({"db_function": "shop.supervise"}))
+    office.app.tasks.pause("pigeon", refuse=True)
+    office.drain()
+    [said] = office.errors()
+    assert "shop.supervise: task of type pigeon is refused" in said
+    assert office.db.one("select count(*) from fairlane.done") == 0
+    office.app.tasks.resume("pigeon")
+    office.drain()
+    assert office.db.one("select count(*) from queues.task where task_type = 'pigeon'") == 1
+
+
 @pytest.mark.parametrize("code", ["53100", "53400", "55006", "58030", "25006"])
 def test_a_db_function_that_the_database_has_no_room_for_runs_again(office: Office, code: str) -> None:
     office.db.do(
@@ -305,6 +338,18 @@ def test_a_db_function_that_the_database_has_no_room_for_runs_again(office: Offi
     office.process("db_function", db_function="shop.supervise", error_handler="shop.error")
     assert office.heard() == []
     assert (len(office.errors()), office.completed()) == (1, False)
+
+
+def test_a_supervisor_is_held_up_as_often_as_it_may_be_and_never_given_up(office: Office) -> None:
+    office.db.do(
+        "create or replace function shop.supervise(_payload jsonb) returns jsonb language plpgsql security definer "
+        "set search_path = shop, pg_temp as $$ begin raise 'not now' using errcode = '53100'; end $$"
+    )
+    office.db.do("select queues.enqueue('db_function', %s)", json.dumps({"db_function": "shop.supervise"}))
+    office.drain()
+    office.db.do("update fairlane.scheduled set attempts = 50")
+    office.drain()
+    assert (len(office.errors()), office.completed()) == (2, False)
 
 
 def test_a_success_handler_that_is_held_up_is_called_again_and_nothing_delivered_again(mail: Office) -> None:
@@ -415,9 +460,41 @@ def test_tasks_that_a_handler_enqueues_inherit_tenant_correlation_and_parent(off
     assert (tenant, parent, correlation) == ("acme", first, str(first))
 
 
+PASS_ON = """
+create or replace function shop.supervise(_payload jsonb) returns jsonb language sql security definer
+set search_path = shop, pg_temp as $$ select queues.enqueue('pigeon', '{}'); select '{"status": "succeeded"}'::jsonb $$
+"""
+
+
+def test_tasks_that_a_handler_enqueues_are_of_its_trace(office: Office) -> None:
+    office.db.do(PASS_ON)
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    instrument(office.app, tracer_provider=provider)
+    office.process("db_function", db_function="shop.supervise")
+    [span] = spans.get_finished_spans()
+    provider.shutdown()
+    assert span.context is not None
+    assert office.db.one("select headers from fairlane.job where type = 'pigeon'") == {
+        "traceparent": f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-{span.context.trace_flags:02x}"
+    }
+    office.db.do("select queues.enqueue('pigeon', '{}')")
+    assert office.db.one("select headers from fairlane.job order by seq desc limit 1") is None
+
+
+def test_a_worker_that_traces_nothing_passes_on_the_trace_of_a_task_and_no_other_header(office: Office) -> None:
+    office.db.do(PASS_ON)
+    trace = {"traceparent": "00-ab-cd-01", "tracestate": "x=1", "sentry-trace": "ab-cd-1", "baggage": "a=1"}
+    office.db.do("select queues.enqueue('db_function', %s)", json.dumps({"db_function": "shop.supervise"}))
+    office.db.do("update fairlane.job set headers = %s", json.dumps(trace | {"x-shop": "7"}))
+    office.drain()
+    assert office.db.one("select headers from fairlane.job where type = 'pigeon'") == trace
+
+
 def test_channels_are_refused_where_they_cannot_work() -> None:
-    with pytest.raises(ConfigError, match="live in PostgreSQL"):
-        Channels(Fairlane("memory://"))
+    for url in ("memory://", "redis://127.0.0.1:1/0", "sqlite:///jobs.db"):
+        with Fairlane(url) as app, pytest.raises(ConfigError, match="live in PostgreSQL"):
+            Channels(app)
     channels = Channels(Fairlane("postgresql://nobody@127.0.0.1:1/nothing"))
     with pytest.raises(InvalidOption, match="deliver"):
         channels.add("email", object())  # type: ignore[arg-type]
@@ -475,6 +552,41 @@ def test_a_task_whose_worker_is_killed_runs_again_and_its_facts_stay_single(mail
     assert mail.db.ask("select attempt from shop.sent") == [(1,)]
     assert mail.db.one("select count(*) from queues.task_lease") == 2
     assert mail.errors() == []
+
+
+DEADLY = """
+import os, signal
+from fairlane import Fairlane
+from fairlane.supervisors.channels import Channels
+class Deadly:
+    async def deliver(self, payload):
+        os.kill(os.getpid(), signal.SIGKILL)
+app = Fairlane()
+Channels(app).add("email", Deadly())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.requirement("S7", "S10")
+def test_a_process_ends_although_its_delivery_kills_every_worker(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    db = office.db
+    db.do("select queues.create_process('shop.letter', _channel => 'email', _max_attempts => 2, _base_s => 1)")
+    db.do(
+        "create or replace function shop.build_letter_payload(_letter_task_id bigint) returns jsonb language sql "
+        'security definer set search_path = shop, pg_temp as $$ select \'{"to": "ann"}\'::jsonb $$'
+    )
+    db.do("select shop.kickoff_letter(7)")
+    monkeypatch.setenv("FAIRLANE_URL", db.dsn)
+    command = [sys.executable, "-m", "fairlane", "worker", "--app", "deadly:app"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        eventually(lambda: db.ask("select status from shop.letter_stopped"), 90)
+        worker.terminate()
+    assert db.ask("select status from shop.letter_stopped") == [("max_attempts_reached",)]
+    said = "no result: its task is dead: its process died 3 times while it ran alone"
+    assert db.ask("select error_message from shop.letter_attempt_failed") == [(said,)] * 2
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from fairlane import Fairlane
 from tests.supervisors.conftest import Database
 from tests.support.stores import Ground
 
@@ -208,6 +209,43 @@ def test_a_failure_is_recorded_and_ends_nothing(db: Database, worker: Worker) ->
     assert dequeue(worker) is None, "it is still leased"
 
 
+@pytest.mark.requirement("S2")
+def test_a_failure_is_recorded_whatever_has_become_of_the_task(db: Database, worker: Worker) -> None:
+    db.do("select queues.enqueue('email', '{}')")
+    task = dequeue(worker)
+    assert task is not None
+    lapse(db)
+    worker.execute("select queues.fail_task(%s, 'late')", (task[0],))
+    assert dequeue(worker) == task, "it comes back as if nothing had been said"
+    for _ in range(2):
+        worker.execute("select queues.fail_task(%s, 'again')", (task[0],))
+    worker.execute("select queues.complete_task(%s)", (task[0],))
+    worker.execute("select queues.fail_task(%s, null)", (task[0],))
+    assert [text for (text,) in db.ask("select error_message from queues.error order by error_id")] == [
+        "late", "again", "again", "",
+    ]  # fmt: skip
+    assert db.one("select count(*) from queues.task_completed") == 1
+    assert dequeue(worker) is None
+    db.do("select fairlane.retain_v1(json_build_object('finished_before', now() + interval '1 hour', 'limit', 100))")
+    with pytest.raises(psycopg.errors.NoDataFound, match=f"there is no task {task[0]}") as refused:
+        worker.execute("select queues.fail_task(%s, 'too late')", (task[0],))
+    assert refused.value.diag.message_hint == "It was never enqueued, or retention has removed it."
+
+
+def test_errors_of_removed_tasks_leave_although_older_ones_stay(db: Database, worker: Worker) -> None:
+    db.do("select queues.enqueue('email', '{}') from generate_series(1, 2)")
+    stays, gone = (task for (task,) in db.ask("select task_id from queues.task order by 1"))
+    for task in (stays, gone):
+        db.do(
+            "insert into queues.error (task_id, error_message) select %s, 'no route' from generate_series(1, 150)", task
+        )
+    worker.execute("select queues.complete_task(%s)", (gone,))
+    db.do("select fairlane.retain_v1(json_build_object('finished_before', now() + interval '1 hour', 'limit', 100))")
+    db.do("select setseed(0.5)")
+    db.do("select queues.fail_task(%s, 'again') from generate_series(1, 60)", stays)
+    assert db.ask("select task_id, count(*) from queues.error group by 1") == [(stays, 210)]
+
+
 def test_errors_leave_with_their_task(db: Database, worker: Worker) -> None:
     db.do("select queues.enqueue('email', '{}') from generate_series(1, 2)")
     gone, stays = (dequeue(worker), dequeue(worker))
@@ -265,12 +303,26 @@ def test_what_was_written_stays_even_for_the_owner(db: Database, worker: Worker,
         ("select queues.complete_task(42)", "there is no task 42"),
         ("select queues.complete_task(null)", "there is no task null"),
         ("select queues.fail_task(42, 'why')", "there is no task 42"),
+        ("select queues.fail_task(null, 'why')", "there is no task null"),
     ],
 )
 def test_bad_input_gets_an_error_that_names_it_and_changes_nothing(db: Database, call: str, says: str) -> None:
     with pytest.raises(psycopg.Error, match=says):
         db.do(call)
     assert db.one("select count(*) from queues.task") == 0
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_number_of_a_new_task_is_known_to_its_transaction(db: Database, limited: bool) -> None:
+    if limited:
+        with Fairlane(db.dsn) as app:
+            app.limits.set(tenant="*", waiting=5)
+    with psycopg.connect(db.dsn) as conn:
+        for _ in range(2):
+            conn.execute("select queues.enqueue('email', '{}')")
+            assert conn.execute(
+                "select current_setting('fairlane.task_id') = max(task_id)::text from queues.task"
+            ).fetchone() == (True,)
 
 
 def test_an_enqueue_is_part_of_its_transaction(db: Database) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tests.supervisors.conftest import Database
 from tests.supervisors.gateways import MailServer, WebServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "supervisors"
+MAKEFILE = EXAMPLES.parents[1] / "Makefile"
 pytestmark = pytest.mark.requirement("S8", "S11", "D15")
 
 
@@ -189,3 +193,30 @@ def test_checklist_anonymization_stuck_path(account: Company) -> None:
     ]
     assert db.one("select count(*) from accounts.account_deletion_task_succeeded") == 0
     assert db.ask("select flag from accounts.account_flag") == [("deleted",)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "shows"),
+    [
+        ("email", ["ann@example.com", "validation_failed"]),
+        ("sms", ["send_sms_task_id | sms_message_id", "comms.record_sms_success"]),
+        ("files", ["cat.jpg | {'deleted': True}", "dog.jpg | {'deleted': True}"]),
+        ("accounts", ["1 | None | None | ['deleted', 'anonymized']"]),
+    ],
+)
+def test_an_example_runs_as_it_is_started_by_hand(name: str, shows: list[str]) -> None:
+    command = [sys.executable, "-m", "examples.supervisors", name]
+    ran = subprocess.run(command, cwd=EXAMPLES.parents[1], text=True, capture_output=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert [text for text in shows if text not in ran.stdout] == []
+
+
+def test_every_example_has_a_target_of_make_and_none_is_unknown() -> None:
+    targets = re.findall(r"example-(\w+)", re.findall(r"^EXAMPLES = (.*)$", MAKEFILE.read_text(), re.MULTILINE)[0])
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.supervisors", "pigeons"],
+        cwd=EXAMPLES.parents[1], text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert ran.stderr == f"usage: python -m examples.supervisors {' | '.join(targets)}\n"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner
 
+from fairlane import Fairlane
 from fairlane.cli.main import cli
 from tests.supervisors.conftest import Database
 
@@ -141,6 +143,59 @@ def test_attempts_that_fail_are_repeated_with_growing_pauses_up_to_the_maximum(d
     assert [pause for (pause,) in pauses] == [0, 10, 20, 40]
 
 
+def cancel(db: Database, job: str, task: int) -> None:
+    with Fairlane(db.dsn) as app:
+        app.jobs.cancel(job)
+
+
+def bury(db: Database, job: str, task: int) -> None:
+    with Fairlane(db.dsn) as app:
+        app.jobs.bury(job, reason="nobody reads it")
+
+
+def complete(db: Database, job: str, task: int) -> None:
+    db.do("select queues.complete_task(%s)", task)
+
+
+def remove(db: Database, job: str, task: int) -> None:
+    cancel(db, job, task)
+    db.do("select fairlane.retain_v1(json_build_object('finished_before', now() + interval '1 hour', 'limit', 100))")
+
+
+@pytest.mark.requirement("S7", "S10")
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [(cancel, "cancelled"), (bury, "dead: nobody reads it"), (complete, "completed"), (remove, "removed")],
+)
+def test_an_attempt_whose_task_calls_no_handler_has_failed_and_the_process_goes_on_to_its_end(
+    db: Database, process: Process, end: Callable[[Database, str, int], None], outcome: str
+) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    assert process.step() == "succeeded"
+    for n in range(3):
+        [(job, task)] = db.ask(
+            "select j.id::text, j.seq from fairlane.job j where j.type = 'email' and not exists (select from fairlane.done d where d.seq = j.seq)"
+        )
+        end(db, job, task)
+        assert process.step() == ("max_attempts_reached" if n == 2 else "succeeded")
+    assert process.step() is None
+    assert (
+        db.ask("select error_message from comms.send_email_attempt_failed")
+        == [(f"no result: its task is {outcome}",)] * 3
+    )
+    assert db.ask("select error_message from comms.over") == [("3 attempts have failed",)]
+
+
+def test_an_attempt_whose_task_waits_or_runs_is_left_alone(db: Database, process: Process) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    process.step()
+    look = {"send_email_task_id": 1}
+    assert process.run("comms.send_email_supervisor", look) == {"status": "succeeded"}
+    process.worker.execute("select queues.dequeue_next_available_task()")
+    assert process.run("comms.send_email_supervisor", look) == {"status": "succeeded"}
+    assert db.ask("select comms.count_send_email_attempts(1), comms.count_send_email_failed_attempts(1)") == [(1, 0)]
+
+
 @pytest.mark.requirement("D10", "S7")
 def test_what_cannot_succeed_ends_the_process_at_its_first_attempt(db: Database, process: Process) -> None:
     db.do("update comms.email_message set to_address = null")
@@ -239,6 +294,7 @@ def test_work_in_sql_alone_is_done_by_its_supervisor(db: Database) -> None:
 
 def test_generating_again_keeps_the_facts_and_what_is_yours(db: Database, process: Process) -> None:
     db.do("select comms.kickoff_send_email(7)")
+    db.do("alter table comms.send_email_attempt drop column queue_task_id")  # as it was made before there was one
     db.do(
         "select queues.create_process('comms.send_email', 'comms.email_message.email_message_id', 'email', 'email', 9)"
     )
@@ -269,6 +325,50 @@ def test_what_is_generated_is_closed_to_everybody_but_its_owner_and_the_worker(d
     ]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         process.worker.execute("select * from comms.send_email_task")
+
+
+@pytest.mark.parametrize("column", ["orderId", "order", "task_id", "größe", "the one", "id"])
+@pytest.mark.parametrize("channel", ["email", "db_function"])
+def test_names_of_any_kind_are_quoted_wherever_they_stand(db: Database, column: str, channel: str) -> None:
+    db.do(f"""create schema "Shop"; create table "Shop"."order" ("{column}" bigint primary key)""")
+    db.do(f"""insert into "Shop"."order" ("{column}") values (7)""")
+    db.do("select queues.create_process('order.group', %s, %s, 'user', 2)", f"Shop.order.{column}", channel)
+    body = "language sql security definer set search_path = pg_catalog, pg_temp as"
+    made = "build_user_payload" if channel == "email" else "run_group"
+    db.do(
+        f"""create or replace function "order".{made}(_group_task_id bigint) returns jsonb {body} """
+        """$$ select '{"status": "succeeded"}'::jsonb $$"""
+    )
+    kickoff = 'select "order".kickoff_group(%s::bigint)'
+    assert db.one(kickoff, None) == f"{column} is required"
+    assert db.one(kickoff, 8) == f'there is no "Shop"."order" with {column} 8'
+    for _ in range(2):
+        assert db.one(kickoff, 7) is None
+    process = Process(db)
+    assert process.finish() == ["succeeded"] * (3 if channel == "email" else 1)
+    process.worker.close()
+    assert db.one('select "order".has_group_succeeded_attempt(1)') is True
+    assert db.one('select "order".is_group_stuck(7)') is False
+    if channel == "email":
+        assert db.one("select payload -> %s from queues.task where task_type = 'email'", column) == 7
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ("it's", "expected names without quotes"),
+        ("$body$", "expected names without quotes"),
+        ("{foo}", "expected names without quotes"),
+        ("100%", "expected names without quotes"),
+        ("created_at", "a process has a created_at of its own"),
+        ("x_task_id", "a process has a x_task_id of its own"),
+        ("task_type", "a process has a task_type of its own"),
+    ],
+)
+def test_a_subject_that_a_process_has_no_place_for_is_refused(db: Database, column: str, says: str) -> None:
+    db.do(f"""create schema shop; create table shop.thing ("{column}" bigint primary key)""")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=re.escape(says)):
+        db.do("select queues.create_process('comms.x', %s, 'email')", f"shop.thing.{column}")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,19 @@ from datetime import timedelta
 
 import pytest
 
-from fairlane import FakeClock, InvalidOption, JobFailed, ResultTimeout, StoreUnavailable, UnknownTask
+from fairlane import (
+    Breaker,
+    FakeClock,
+    InvalidOption,
+    JobFailed,
+    ResultTimeout,
+    Retry,
+    StoreUnavailable,
+    UnknownTask,
+)
 from fairlane.client.workflows import WorkflowBuilder
 from fairlane.core.clock import SystemClock
+from fairlane.core.outcome import Snoozed
 from fairlane.errors import BlocksEventLoop
 from fairlane.testing import (
     NoSandbox,
@@ -54,6 +64,44 @@ def test_nothing_of_a_test_is_left_behind(shop: Shop) -> None:
     with pytest.raises(StoreUnavailable):
         app.jobs.list()
     app.close()
+
+
+def test_the_schedules_of_the_code_are_there_as_after_the_start_of_a_worker(shop: Shop) -> None:
+    app = shop.app
+    app.schedules.declare("nightly", cron="0 3 * * *", args={"user_id": 1})(shop.welcome)
+    with app.testing() as jobs:
+        [nightly] = app.schedules.list()
+        assert (nightly.spec.name, nightly.source, nightly.paused_at) == ("nightly", "code", None)
+        assert nightly.next_at is not None
+        assert nightly.next_at > jobs.clock.now()
+        jobs.assert_nothing_enqueued()
+        app.schedules.run("nightly")
+        jobs.assert_enqueued(shop.welcome, user_id=1)
+        app.schedules.pause("nightly")
+    with app.testing():
+        assert app.schedules.get("nightly").paused_at is None
+
+
+def test_a_breaker_of_a_task_is_left_out_and_a_guard_in_its_code_is_not(shop: Shop) -> None:
+    """As docs/guides/testing.md says."""
+    app = shop.app
+
+    @app.task(name="mail.send", breaker=Breaker("smtp", threshold=1), retry=Retry(max_attempts=4))
+    def send() -> None:
+        raise ConnectionError
+
+    @app.task(name="charge", retry=Retry(max_attempts=1))
+    def charge() -> None:
+        with app.breakers.guard("payments"):
+            raise AssertionError("not called")
+
+    with app.testing() as jobs:
+        send.enqueue()
+        assert len(jobs.run_due(raising=False)) == 4
+        app.breakers.open("payments")
+        handle = charge.enqueue()
+        assert [type(ran.outcome) for ran in jobs.run_due()] == [Snoozed]
+        assert handle.status() == "pending"
 
 
 def test_everything_is_put_back_after_a_failure_and_in_nested_blocks(shop: Shop) -> None:

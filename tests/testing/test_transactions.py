@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
@@ -174,10 +175,52 @@ def test_looking_leaves_no_transaction_open(shop: Shop, ground: Ground) -> None:
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
+@pytest.mark.parametrize("isolation_level", ["", None, "immediate"])
+def test_a_sqlite3_connection_closed_before_anybody_looks_has_kept_what_it_committed(
+    shop: Shop, isolation_level: str | None
+) -> None:
+    def request(*statements: str) -> list[int]:
+        jobs.clear()
+        with closing(sqlite3.connect(":memory:", isolation_level=isolation_level)) as connection:
+            for statement in statements:
+                if statement.isdigit():
+                    shop.welcome.using(conn=connection).enqueue(int(statement))
+                else:
+                    connection.execute(statement)
+        return [each.args["user_id"] for each in jobs.enqueued()]
+
+    with shop.app.testing() as jobs:
+        assert request("begin", "1") == []
+        assert request("begin", "1", "2", "/* shop */ commit;") == [1, 2]
+        assert request("begin", "1", "end transaction", "begin", "2") == [1]
+        assert request("begin", "1", "commit", "begin", "2", "rollback") == [1]
+        assert request("begin", "1", "rollback", "begin", "2", "commit", "select 1") == [2]
+        assert request("begin", "1", "commit", "savepoint a", "rollback to a", "release a") == [1]
+        assert request("1") == ([1] if isolation_level is None else [])
+
+
+def test_a_sqlite3_connection_rolled_back_in_another_thread_has_no_jobs(shop: Shop) -> None:
+    def request() -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:")
+        shop.welcome.using(conn=connection).enqueue(1)
+        connection.rollback()
+        shop.welcome.using(conn=connection).enqueue(2)
+        connection.commit()
+        return connection
+
+    with shop.app.testing() as jobs, ThreadPoolExecutor(1) as pool:
+        connection = pool.submit(request).result()
+        assert [each.args["user_id"] for each in jobs.enqueued()] == [2]
+        pool.submit(connection.close).result()
+        assert [each.args["user_id"] for each in jobs.enqueued()] == [2]
+
+
 def test_what_cannot_be_known_is_not_guessed(shop: Shop) -> None:
     with shop.app.testing() as jobs:
         connection = sqlite3.connect(":memory:")
+        connection.execute("savepoint a")
         shop.welcome.using(conn=connection).enqueue(1)
+        connection.execute("release a")
         connection.close()
         with pytest.raises(TransactionUnknown, match="closed before anybody looked"):
             jobs.enqueued()

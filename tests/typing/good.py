@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fairlane import (
     AsyncTask,
+    BatchHandle,
     Bound,
     Breaker,
     CurrentJob,
@@ -17,23 +18,34 @@ from fairlane import (
     Fairlane,
     Handle,
     Job,
+    NodeRef,
     QueuePolicy,
     Retry,
     Schedule,
     Snapshot,
     SyncTask,
     Task,
+    WorkflowHandle,
+    asleep,
+    astep,
+    await_for,
     current_job,
+    sleep,
+    step,
     tenant,
     timeout,
+    wait_for,
 )
 from fairlane.client.admin.audit import ChainVerified
 from fairlane.client.admin.bulk_acts import ManyActs
 from fairlane.client.admin.dead_letters import Reprocessed
 from fairlane.client.admin.explanation import Explanation
 from fairlane.client.admin.queues import QueueState
+from fairlane.client.workflow_handle import BatchProgress
+from fairlane.client.workflow_nodes import PartRef
 from fairlane.core.job import Status
 from fairlane.core.ops import Pause
+from fairlane.core.workflows import Node, Workflow
 from fairlane.testing import CollectedJob, Ran, assert_enqueued, assert_nothing_enqueued
 
 app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
@@ -89,6 +101,7 @@ async def use() -> None:
     assert_type(await app.queues.adrain("mail", timeout=5), None)
     assert_type(await app.tenants.apause(5), tuple[Pause, ...])
     assert_type(await app.asnapshot(), Snapshot)
+    assert_type(await (await app.chain(greet.bind("Ada")).aenqueue()).aresult(greet), str)
     async with app:
         with tenant(123):
             await send.using(run_at=app.runtime.clock.now()).aenqueue(1)
@@ -187,6 +200,50 @@ assert_type(app.tokens.create("deploy", ["viewer"], ttl=timedelta(days=90)).secr
 assert_type(app.audit.verify(kept=(7, "")), ChainVerified)
 assert_type(app.queues.pause("mail", by="ada"), tuple[Pause, ...])
 app.tenants.drain(5, timeout=60)
+
+flow = app.workflow("onboard", idempotency_key="onboard-7")
+summed = flow.add(add.bind(1))
+greeted = flow.add(greet.bind("Ada"), after=[summed], on_failure="continue", name="first")
+assert_type(summed, NodeRef[int])
+assert_type(summed.result, int)
+assert_type(greeted.result, str)
+flow.add(add.bind(summed.result, b=flow.add(add.bind(2)).result))
+flow.add(tidy.bind(), after=flow.group(greet.bind("Bob"), tally.bind({"a": summed.result})))
+assert_type(flow.add(app.chain(add.bind(1), add.bind(2)), name="part"), PartRef)
+handle = flow.enqueue(conn=object())
+assert_type(handle, WorkflowHandle)
+assert_type(handle.result(summed), int)
+assert_type(handle.result(greet, timeout=5), str)
+assert_type(handle.result(flow.add(index.bind(7))), str)
+assert_type(handle.status(), Workflow)
+assert_type(handle.nodes(), tuple[Node, ...])
+assert_type(handle.retry(from_=summed, by="ada"), Workflow)
+batch = app.batch("import", on_success=greet.bind("all")).add_many(add.bind(n) for n in range(3)).enqueue()
+assert_type(batch, BatchHandle)
+assert_type(batch.progress(), BatchProgress)
+assert_type(batch.add(add.bind(3), greet.bind("Ada")), int)
+
+
+@app.task
+def fulfil(order: int) -> str:
+    assert_type(step("sum", add, order, b=3), int)
+    assert_type(step.using(retry=Retry(max_attempts=3))("text", str, order), str)
+    assert_type(wait_for("paid", key=order, timeout=timedelta(days=7), type=int), int)
+    assert_type(wait_for("paid", timeout=5, type=int, default=None), int | None)
+    assert_type(current_job().workflow.add(greet.bind("Ada")).result, str)
+    sleep(days=3)
+    return "done"
+
+
+@app.task
+async def afulfil(order: int) -> str:
+    assert_type(await astep("greet", greet, "Ada"), str)
+    assert_type(await astep("plain", len, "Ada"), int)
+    assert_type(await await_for("paid", key="k", timeout=5, type=int), int)
+    assert_type((await current_job().workflow.aadd(add.bind(1))).result, int)
+    await asleep(minutes=5)
+    return "done"
+
 
 for job in app.jobs.list(status=("pending", "failed"), queue="mail", limit=10, tenant=1).jobs:
     assert_type(job, Job)

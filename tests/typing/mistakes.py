@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane import Fairlane, Handle, Retry
+from fairlane import Fairlane, Handle, Retry, step, wait_for
 
 app = Fairlane("memory://")
 
@@ -56,6 +56,17 @@ app.testing().assert_enqueued("send")  # E: a task is expected, not its name
 app.before_job(lambda: None)  # E: a hook takes the job
 app.around_job(lambda job: None)  # E: a hook around yields
 send.on_failure(lambda job: None)  # E: a hook takes the job and its failure
+flow = app.workflow("onboard")
+summed = flow.add(add.bind(1))
+flow.add(add)  # E: a call is expected, made by bind
+flow.add(add.bind(1), after=["add"])  # E: a node is not named by text here
+flow.add(add.bind(1), on_failure="ignore")  # E: not one of the choices
+flow.add(add.bind(flow.add(send.bind(1)).result))  # E: its parent returns text
+name: str = flow.enqueue().result(summed)  # E: the node returns an int
+title: str = flow.enqueue().result(add)  # E: the task returns an int
+paid: int = step("send", lambda: "x")  # E: the step returns text
+step("add", add, "1")  # E: ill-typed argument of a step
+wait_for("paid")  # E: a wait has a timeout
 
 
 async def use() -> None:

@@ -109,6 +109,17 @@ PIECES = [
         "api key ",
         "basic a",
     ),
+    *(
+        "passphrase: a ",
+        "mysql ",
+        "sshpass -p",
+        "docker login ",
+        "Auth('a',",
+        "('password', '",
+        "sessionid=",
+        "secrets={'",
+    ),
+    *("secrets={[(", "secrets={a}", 'password=\\"', "identified by ", "password%3D", "seed phrase: is "),
 ]
 
 

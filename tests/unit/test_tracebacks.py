@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from fairlane import errors
 from fairlane.core.tracebacks import folded, parts_of
 
 TEXT = """Traceback (most recent call last):
@@ -28,6 +31,17 @@ def test_frames_of_fairlane_are_one_line() -> None:
         "    raise OperationalError\n"
         "psycopg.OperationalError: down"
     )
+
+
+@pytest.mark.parametrize("path", ["api/views.py", "web/pages.py", "worker/tasks.py", "errors.py", "__init__.py"])
+def test_a_project_in_a_directory_called_fairlane_is_shown_in_full(path: str) -> None:
+    frame = f'  File "/home/me/fairlane/{path}", line 7, in charge\n    connect()'
+    assert folded(frame) == frame
+    assert [part.folded for part in parts_of(frame)] == [0]
+
+
+def test_frames_of_a_checkout_are_fairlane_s_too() -> None:
+    assert folded(f'  File "{errors.__file__}", line 7, in shown') == "  … 1 frame of Fairlane"
 
 
 def test_a_page_folds_libraries_too_and_leaves_nothing_out() -> None:

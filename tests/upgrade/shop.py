@@ -1,6 +1,7 @@
 """An application in two versions, for processes of their own: `tests.upgrade.shop:app`, SHOP_VERSION 1 or 2.
 
-Version 2 gives `shop.bill` another payload version, `shop.pack` an optional argument, and adds a task and a schedule.
+Version 2 gives `shop.bill` and `shop.receipt` another payload version, `shop.pack` an optional argument, `shop.pay` one
+more step, and adds a task and a schedule.
 Its orders make children of the new shapes. Each task writes a line to the file that YARD_DIARY names.
 """
 
@@ -10,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from fairlane import Fairlane
+from fairlane import Fairlane, step, wait_for
 
 
 def write(what: str, number: int) -> None:
@@ -32,6 +33,16 @@ def old(app: Fairlane) -> Fairlane:
         bill.enqueue(number)
         pack.enqueue(number)
 
+    @app.task(name="shop.pay")
+    def pay(number: int) -> dict[str, int]:
+        step("charge", write, "charge", number)
+        wait_for("approved", key=number, timeout=60)
+        return {"paid": number}
+
+    @app.task(name="shop.receipt")
+    def receipt(paid: dict[str, int]) -> str:
+        raise AssertionError("the old workers are gone by then")
+
     @app.task(name="shop.bill")
     def bill(number: int) -> None:
         write("bill", number)
@@ -51,6 +62,21 @@ def new(app: Fairlane) -> Fairlane:
         bill.enqueue(number, "EUR")
         pack.enqueue(number, gift=True)
         thank.enqueue(number)
+
+    @app.task(name="shop.pay")
+    def pay(number: int) -> dict[str, int]:
+        step("charge", write, "charge", number)
+        wait_for("approved", key=number, timeout=60)
+        step("thank", write, "thank", number)
+        return {"paid": number}
+
+    @app.task(name="shop.receipt", version=2)
+    def receipt(sum: int, copies: int) -> str:
+        return f"{sum} in {copies} copies"
+
+    @receipt.upcast(1)
+    def _(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": payload["paid"]["paid"], "copies": 2}
 
     @app.task(name="shop.bill", version=2)
     def bill(number: int, currency: str) -> None:

@@ -97,7 +97,7 @@ class Rollout:
             web.close()
 
 
-@pytest.fixture(params=["sqlite-apsw", "postgres"])
+@pytest.fixture(params=["sqlite-apsw", "postgres", pytest.param("redis", marks=LONG)])
 def rollout(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Rollout]:
     for crew in crew_on(request.param, ground, tmp_path):
         rollout = Rollout(crew)
@@ -146,6 +146,24 @@ def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncha
         assert worker.stop() == 0, worker.log()
     rollout.check()
     assert rollout.put_off(), "an old worker met jobs of the new version"
+
+
+@pytest.mark.requirement("L18", "W3")
+@pytest.mark.parametrize("rollout", ["sqlite-apsw", "postgres", "redis"], indirect=True)
+def test_a_workflow_half_done_goes_on_in_the_new_version_with_its_steps_and_results(rollout: Rollout) -> None:
+    web, eventually = rollout.web[1], rollout.crew.eventually
+    flow = web.workflow("pay")
+    paid = flow.add(web.tasks["shop.pay"].bind(7))
+    flow.add(web.tasks["shop.receipt"].bind(paid.result), name="receipt")
+    handle, old = flow.enqueue(), rollout.worker(1)
+    eventually(lambda: web.jobs.detail(handle.nodes()[0].job_id).waits_for, 30)
+    new = rollout.worker(2)
+    assert old.stop() == 0, old.log()
+    rollout.web[2].signals.emit("approved", key=7)
+    eventually(lambda: handle.status().status == "completed", 30)
+    assert handle.result("receipt") == "7 in 2 copies"
+    assert rollout.lines() == {"charge 7": 1, "thank 7": 1}
+    assert new.stop() == 0, new.log()
 
 
 @LONG

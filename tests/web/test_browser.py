@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,16 +15,20 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from fairlane import step
-from fairlane.core.ops import AddEvents, EventDraft, StatRow
+from fairlane import Fairlane, step
+from fairlane.core.ops import EVENT_KINDS, AddEvents, EventDraft, StatRow
 from fairlane.testing import run_due
+from fairlane.web import assets
 from tests.api.house import EVERY_ROLE, shop
+from tests.faults.eventually import eventually
 from tests.web.hostile import HOSTILE
 from tests.web.house import DashboardHouse
 from tests.web.requests import PAGES, address_of
 from tests.web.test_statistics import add
 
 PHONE = {"width": 390, "height": 800}
+NO_POLLING = "const soon = setTimeout; window.setTimeout = (act, ms) => (ms > 9000 ? 0 : soon(act, ms));"
+"""Drops the reading every ten seconds that goes on without events."""
 EVERY_RULE = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -43,9 +48,10 @@ class Visit:
         self.complaints: list[str] = []
         self._contexts: list[BrowserContext] = []
 
-    def open(self, path: str = "/", roles: tuple[str, ...] = EVERY_ROLE, **options: Any) -> Page:
+    def open(self, path: str = "/", roles: tuple[str, ...] = EVERY_ROLE, script: str = "", **options: Any) -> Page:
         context = self._browser.new_context(**options)
         self._contexts.append(context)
+        context.add_init_script(script)
         context.add_init_script(
             "addEventListener('securitypolicyviolation', (e) => console.error('CSP ' + e.blockedURI))"
         )
@@ -218,6 +224,44 @@ def test_a_page_follows_what_happens_and_waits_while_somebody_reads(visit: Visit
     until_shown(page, visit.house, count + 2)
     page.keyboard.press("p")
     expect(page.locator("#live")).to_have_text("Paused")
+
+
+@pytest.mark.requirement("I13")
+def test_the_overview_and_the_page_of_a_job_follow_a_real_worker_by_its_events_alone(chromium: Browser) -> None:
+    app, may_end = Fairlane("memory://"), threading.Event()
+
+    @app.task(name="mail.slow")
+    def slow() -> None:
+        assert may_end.wait(60)
+
+    house = DashboardHouse(app)
+    with app.running(), house.served() as address:
+        visit = Visit(chromium, house, address)
+        overview = visit.open(script=NO_POLLING)
+        expect(overview.locator("#new")).to_contain_text("No jobs yet.")
+        app.queues.pause("default", by="eve")
+        job, _ = slow.enqueue(), slow.using(delay=3600).enqueue()
+        page = visit.open(f"/jobs/{job.id}", script=NO_POLLING)
+        expect(page.locator("#title .badge")).to_have_text("pending")
+        expect(page.locator("#why")).to_contain_text('Queue "default" is paused by eve.')
+        app.queues.resume("default", by="eve")
+        for one in (overview, page):
+            expect(one.locator("body")).to_have_attribute("data-stream", "open")
+        eventually(lambda: bool(app.events.list(kinds=("watch_started",)).events))  # From now on workers report ends.
+        may_end.set()
+        expect(page.locator("#title .badge")).to_have_text("completed", timeout=20_000)
+        expect(page.locator("#timeline")).to_contain_text("Attempt 1 completed")
+        expect(page.locator("#why")).to_have_count(0)
+        expect(overview.locator("#new")).to_have_count(0, timeout=20_000)
+        visit.close()
+    house.close()
+    assert visit.complaints == []
+
+
+def test_pages_listen_to_kinds_that_there_are() -> None:
+    listened = re.search(r"const KINDS = \[(.*?)\]", assets.FILES["live.js"].decode(), re.S)
+    assert listened is not None
+    assert set(re.findall(r'"(\w+)"', listened[1])) <= set(EVENT_KINDS)
 
 
 def test_charts_answer_the_pointer_and_a_span_is_chosen_by_dragging(visit: Visit) -> None:

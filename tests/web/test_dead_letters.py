@@ -59,7 +59,14 @@ def test_arguments_may_be_edited_for_another_run_and_large_numbers_survive(house
     cookie = house.session()
     assert str(BIG) in house.get(f"/failures/letters/{letter.id}", cookie).text
     path, before = f"/failures/letters/{letter.id}/reprocess", house.facts()
-    for wrong, why in (("{", "JSON"), ("[1]", "a JSON object"), ('{"user_id": "x"}', "mail.send")):
+    for wrong, why in (
+        ("{", "JSON"),
+        ("[1]", "a JSON object"),
+        ('{"user_id": "x"}', "mail.send"),
+        ('{"user_id": 7, "user_id": 8}', "comes twice"),
+        ('{"user_id": NaN}', "JSON"),
+        ("[" * 100_000, "JSON"),
+    ):
         refused = house.post(path, cookie, {"payload": wrong})
         assert (refused.status_code, why in refused.text) == (422, True), wrong
     assert house.facts() == before
@@ -113,9 +120,9 @@ def test_an_act_on_all_jobs_that_match_counts_those_that_it_can_change(house: Da
 def answered(house: DashboardHouse, cookie: str, page: str, **fields: str) -> httpx.Response:
     """The confirmation that a page asks for, submitted with everything that it contains."""
     [(action, inside)] = re.findall(r'<form method="post" action="([^"]*)" class="stacked">(.*?)</form>', page, re.S)
-    given = {
-        name: unescape(value) for name, value in re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', inside)
-    }
+    given: dict[str, list[str] | str] = {}
+    for name, value in re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', inside):
+        given[name] = [*given.get(name, ()), unescape(value)]
     return house.post("/" + unescape(action).lstrip("./"), cookie, {**given, **fields})
 
 
@@ -125,7 +132,9 @@ def followed(house: DashboardHouse, cookie: str, answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("act", ["acknowledge", "reprocess"])
-def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(house: DashboardHouse, act: str) -> None:
+def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(
+    house: DashboardHouse, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
     bounce(house, 1_005)
     cookie, jobs = house.session(EVERY_ROLE, OWN), house.app.jobs
     before = {job.id for job in jobs.list(tenant=OWN, status="pending", limit=200).jobs}
@@ -133,6 +142,11 @@ def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(house: D
     first = house.get("/failures/many", cookie, params=asked).text
     assert f"{act.capitalize()} 1,006 dead letters?" in first
     assert "1,000 now, the newest first; then you are asked again." in first
+    with monkeypatch.context() as patch:
+        patch.setattr("fairlane.web.pages.dead_letters.COUNT_CAP", 1_006)  # Counting ended here: there may be more.
+        assert (
+            f"{act.capitalize()} 1,006 or more dead letters?" in house.get("/failures/many", cookie, params=asked).text
+        )
     more = {} if act == "acknowledge" else {"per_second": "100"}
     again = followed(house, cookie, answered(house, cookie, first, **more))
     assert f"1,000 dead letters {act.removesuffix('e')}" in again
@@ -147,6 +161,20 @@ def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(house: D
         assert max((job.run_at - now).total_seconds() for job in made) == pytest.approx(10.05)
 
 
+def test_a_list_of_very_many_counts_only_some_of_them(house: DashboardHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("fairlane.web.pages.dead_letters", "fairlane.client.admin.dead_letters"):
+        monkeypatch.setattr(f"{module}.ROUGH_CAP", 5)
+    cookie = house.session(EVERY_ROLE, OWN)
+    bounce(house, 3)
+    assert "4 in all" in house.get("/failures/letters", cookie).text
+    [first, *_] = bounce(house, 3)
+    assert "5 or more in all" in house.get("/failures/letters", cookie).text
+    found = house.app.dead_letters.get(first)
+    assert found is not None
+    alike = f"fingerprint:{found.dead_letter.fingerprint} status:pending_review"
+    assert "5 or more jobs failed alike:" in house.get("/failures/letters", cookie, params={"q": alike}).text
+
+
 def test_acts_on_very_many_jobs_are_asked_for_part_by_part(house: DashboardHouse) -> None:
     send, cookie = house.app.tasks["mail.send"].using(tenant=OWN, correlation_id="flood"), house.session()
     for number in range(1_003):
@@ -159,6 +187,35 @@ def test_acts_on_very_many_jobs_are_asked_for_part_by_part(house: DashboardHouse
     assert "Cancel 3 jobs?" in again
     assert "3 jobs cancelled." in followed(house, cookie, answered(house, cookie, again))
     assert house.app.jobs.list(tenant=OWN, status="pending", correlation_id="flood").jobs == ()
+
+
+def test_acts_on_all_jobs_whose_contents_match_say_how_many_were_looked_at_and_lead_to_the_rest(
+    house: DashboardHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.web.pages.jobs.MAX_PAGE", 3)  # matches of a part
+    monkeypatch.setattr("fairlane.client.admin.jobs.MAX_PAGE", 10)
+    monkeypatch.setattr("fairlane.client.admin.jobs.SEARCHED_JOBS", 10)
+    send, cookie = house.app.tasks["mail.send"].using(tenant=OWN, correlation_id="flood"), house.session()
+    for number in (7, 7, 7, 7, *range(100, 112), 7):
+        send.enqueue(user_id=number)
+    asked = {"act": "cancel", "q": "args.user_id:7 correlation_id:flood", "all": "1", "tenant": OWN}
+    first = house.get("/jobs/many", cookie, params=asked).text
+    assert "Cancel 1 or more jobs?" in first
+    assert "among 10 jobs that were looked into" in first
+    assert "Older ones may match, too: then you are asked again." in first
+    again = followed(house, cookie, answered(house, cookie, first))
+    assert "1 job cancelled." in again
+    assert "Cancel 3 or more jobs?" in again
+    last = followed(house, cookie, answered(house, cookie, again))
+    assert ("3 jobs cancelled." in last, "Cancel 1 job?" in last, "Older" in last) == (True, True, False)
+    assert "1 job cancelled." in followed(house, cookie, answered(house, cookie, last))
+    left = house.app.jobs.list(tenant=OWN, status="pending", correlation_id="flood").jobs
+    assert len(left) == 12
+    none = house.get("/jobs/many", cookie, params=asked).text
+    assert "None of 10 jobs that were looked into" in none
+    [further] = re.findall(r'href="([^"]*)">Look further', none)
+    rest = house.get("/" + unescape(further).lstrip("./"), cookie).text
+    assert ("None of 2 jobs" in rest, "Look further" in rest) == (True, False)
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "nan", "1001", "fast"])

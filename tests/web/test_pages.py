@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
@@ -10,10 +11,14 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from fastapi import FastAPI
+from msgspec.structs import replace
 
+from bench.pages import PAGES as MEASURED
 from fairlane.api.router import gated_routes
 from fairlane.client.rights import Right, may
-from fairlane.core.ops import Alert, SaveAlerts
+from fairlane.core.ids import WorkerId
+from fairlane.core.limits import Limit
+from fairlane.core.ops import Alert, Renew, SaveAlerts, SetLimit
 from fairlane.errors import StoreUnavailable
 from fairlane.web import assets, create_dashboard
 from fairlane.web.page import DECLARED
@@ -30,6 +35,15 @@ def test_every_page_and_act_has_a_request_here(house: DashboardHouse) -> None:
     assert not PAGES.keys() & ACTS.keys()
     ours = {route.operation_id for route in gated_routes(house.api) if not route.include_in_schema}
     assert ours == DECLARED.keys() | {"show_asset"}
+
+
+def test_the_benchmark_measures_every_page_that_people_read() -> None:
+    def shape(path: str) -> str:
+        return re.sub(r"\{.*?\}|(?<=/queues/)\w+", "*", path.partition("?")[0]).rstrip("/")
+
+    left_out = {"show_login", "verify_chain"}  # One shows nothing of the store; the other reads all records, on demand.
+    measured = {shape(path) for path in MEASURED.values()}
+    assert {name for name in PAGES.keys() - left_out if shape(DECLARED[name].path) not in measured} == set()
 
 
 def page_of(house: DashboardHouse, name: str, mine: Mine, cookie: str | None) -> httpx.Response:
@@ -336,6 +350,56 @@ def test_the_chosen_tenant_stays_chosen(house: DashboardHouse) -> None:
     assert str(house.foreign.ready) not in jobs
     assert house.get("/jobs?tenant=", cookie).status_code == 200
     assert house.get("/jobs?tenant=globex", house.session(EVERY_ROLE, OWN)).status_code == 404
+
+
+def limits(house: DashboardHouse, count: int) -> None:
+    for number in range(count):
+        limit = Limit(kind="tenant", name=f"name-{number:04}", running=1)
+        house.app.runtime.access.run(SetLimit(limit=limit, by="eve"))
+
+
+def workers(house: DashboardHouse, count: int) -> None:
+    for number in range(count):
+        worker = WorkerId(house.app.runtime.new_job_id())
+        house.app.runtime.access.run(Renew(worker=worker, lease_s=600.0, name=f"name-{number:04}"))
+
+
+def breakers(house: DashboardHouse, count: int) -> None:
+    for number in range(count):
+        house.app.breakers.reset(f"name-{number:04}", by="eve")
+
+
+@pytest.mark.parametrize("fill", [limits, workers, breakers])
+def test_a_page_of_very_many_stays_small_and_leads_to_the_rest(
+    house: DashboardHouse, fill: Callable[[DashboardHouse, int], None]
+) -> None:
+    fill(house, 120)
+    cookie, path, seen = house.session(), f"/{fill.__name__}", list[str]()
+    while path:
+        page = house.get(path, cookie)
+        rows = re.findall(r"name-\d{4}(?=</th>)", page.text)
+        assert (page.status_code, len(rows) <= 50, " of 12" in page.text) == (200, True, True)
+        seen += rows
+        path = next((f"/{link.removeprefix('./')}" for link in links(page.text) if "cursor=" in link), "")
+    assert sorted(seen) == [f"name-{number:04}" for number in range(120)]
+    beyond = house.get(f"/{fill.__name__}?cursor=99999", cookie).text  # Some are gone since: the last ones are shown.
+    assert re.search(r"101 to (12\d) of \1<", beyond)
+
+
+@pytest.mark.parametrize(
+    ("named", "badge"),
+    [
+        (None, '<span class="environment">development</span>'),
+        ("staging", '<span class="environment">staging</span>'),
+        ("Production", '<span class="environment production">Production</span>'),
+    ],
+)
+def test_the_header_names_the_environment_or_else_the_profile(
+    house: DashboardHouse, monkeypatch: pytest.MonkeyPatch, named: str | None, badge: str
+) -> None:
+    monkeypatch.setattr(house.app.runtime, "settings", replace(house.app.runtime.settings, environment=named))
+    assert badge in house.get("/", house.session()).text
+    assert "environment" not in house.get("/login").text
 
 
 def switched(house: DashboardHouse, path: str, cookie: str, tenant: str) -> httpx.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, Renew, StatRow
@@ -106,3 +107,36 @@ def test_limits_of_others_are_hidden_from_who_is_bound_to_a_tenant(house: Dashbo
     assert "500 unfinished in a queue" in page
     assert "4 running at once" not in page
     assert "4 running at once" not in house.get("/queues", house.session(EVERY_ROLE, OWN)).text
+
+
+def warnings_of(house: DashboardHouse, cookie: str, path: str = "/") -> list[str]:
+    return re.findall(r'<li class="(?:bad|warn)"><a [^>]*>([^<]*)</a>', house.get(path, cookie).text)
+
+
+def reasons_of(house: DashboardHouse, cookie: str, job: object) -> list[str]:
+    page = house.get(f"/jobs/{job}", cookie).text
+    return [unescape(reason) for reason in re.findall(r"<li>([^<]*)</li>", page.partition('id="why"')[2])]
+
+
+def test_the_overview_warns_of_queues_that_no_worker_serves_and_a_job_says_why_it_waits(house: DashboardHouse) -> None:
+    app = house.app
+    app.jobs.purge()
+    cookie = house.session()
+    send = app.tasks["mail.send"].using(tenant=OWN, queue="lonely")
+    job = send.enqueue(user_id=1).id
+    assert "No worker is running" in warnings_of(house, cookie)
+    unserved = 'No live worker serves queue "lonely".'
+    assert unserved in reasons_of(house, cookie, job)
+    work(house, "reports")
+    assert "No worker serves queue lonely" in warnings_of(house, cookie)
+    assert row_of(house.get("/queues", cookie).text, "lonely").startswith("lonely no worker 1")
+    assert unserved in reasons_of(house, cookie, job)
+    assert warnings_of(house, house.session(EVERY_ROLE, OWN)) == []  # Workers are not a tenant's business.
+    work(house, "lonely", name="host-8")
+    assert warnings_of(house, cookie) == []
+    assert unserved not in reasons_of(house, cookie, job)
+    app.queues.pause("lonely", by="eve")
+    assert warnings_of(house, cookie) == ["Queue lonely is paused"]
+    assert 'Queue "lonely" is paused by eve.' in reasons_of(house, cookie, job)
+    later = send.using(tenant=OWN, queue="other", delay=600).enqueue(user_id=2).id
+    assert any("scheduled" in reason.lower() for reason in reasons_of(house, cookie, later))

@@ -55,6 +55,7 @@ def test_a_schedule_is_added_on_the_page_and_a_wrong_one_is_refused(house: Dashb
         ({"cron": "soon"}, "five fields"),
         ({"task": "mail.sent"}, "mail.send"),
         ({"arguments": '{"user": 7}'}, "user"),
+        ({"arguments": '{"user_id": 7, "user_id": 8}'}, "comes twice"),
         ({"tz": "Europe/Prag"}, "Europe/Prague"),
         ({"overlap": "never"}, "allow, skip, queue"),
         ({"name": ""}, "fill it in"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlane import ConfigError, Fairlane, FakeClock, MissingData, NonRetryable
+from fairlane import ConfigError, Fairlane, FakeClock, JobFailed, MissingData, NonRetryable
 from fairlane.core.chance import FixedChance
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, ReadStats, Renew, Retain, StatRow, Turn, Want
@@ -169,6 +169,20 @@ def test_figures_past_their_age_go_too() -> None:
     yard.clock.advance(600)
     yard.step(retention)
     assert yard.app.runtime.store.run(read).rows == ()
+
+
+def test_statistics_past_their_age_are_removed_until_none_is_left(yard: Yard) -> None:
+    worker, store = WorkerId(yard.app.runtime.new_job_id()), yard.app.runtime.store
+    store.run(Renew(worker=worker, lease_s=3600))
+    rows = [
+        StatRow(minute=NOON + timedelta(minutes=nth), type="a", queue="q", tenant="t", completed=1)
+        for nth in range(2_500)
+    ]
+    store.run(AddStats(worker=worker, batch=1, rows=tuple(rows)))
+    yard.clock.advance(1000 * DAY)
+    retention = yard.duty("retention")
+    assert [yard.step(retention).next_s for _ in range(2)] == [0, 600.0]
+    assert store.run(ReadStats(since=NOON, until=NOON + timedelta(days=2))).rows == ()
 
 
 @pytest.mark.requirement("L19", "I8", "D20")
@@ -394,6 +408,57 @@ def test_results_of_nodes_are_removed_after_their_workflow_has_ended() -> None:
     assert yard.step(duty).done == 1
     assert yard.app.jobs.get(handle.nodes()[0].job_id).result is None
     yard.app.close()
+
+
+@pytest.mark.requirement("L18")
+def test_a_result_that_was_removed_is_an_error_and_one_that_was_none_is_not(yard: Yard) -> None:
+    seen: list[object] = []
+    brief = yard.app.task(name="yard.brief", result_expires=60)(lambda says: says)
+    take = yard.app.task(name="yard.take")(lambda it: seen.extend([it]))
+    flow = yard.app.workflow("short")
+    said, silent = flow.add(brief.bind("hello"), name="said"), flow.add(brief.bind(None), name="silent")
+    ends = [flow.add(take.using(delay=100).bind(node.result), name=f"take {node.name}") for node in (said, silent)]
+    handle = flow.enqueue()
+    run_due(yard.app)
+    yard.clock.advance(101)
+    run_due(yard.app)
+    assert sorted(map(str, seen)) == ["None", "hello"]  # kept beyond its time, for those that need it
+    assert (handle.result(said), handle.result(silent)) == ("hello", None)
+    duty = yard.duty("results")
+    assert yard.step(duty).done == 2
+    why = "ResultExpired: it completed at .*, and its result was kept for 60 s; handle.retry.*said"
+    with pytest.raises(JobFailed, match=why):
+        handle.result(said)
+    handle.retry(from_=ends[0])
+    run_due(yard.app)
+    [dead] = yard.app.dead_letters.list().dead_letters
+    assert dead.reason.startswith(
+        'the stored payload of "yard.take" cannot be taken, nothing ran: the result of node "said"'
+    )
+    handle.retry(from_=said)
+    run_due(yard.app)
+    yard.clock.advance(101)
+    run_due(yard.app)
+    assert (handle.status().status, len(seen)) == ("completed", 3)
+
+
+@pytest.mark.requirement("L18")
+def test_a_parent_that_is_past_its_retention_is_an_error_to_what_runs_again(yard: Yard) -> None:
+    seen: list[object] = []
+    take = yard.app.task(name="yard.take")(lambda it: seen.extend([it]))
+    flow = yard.app.workflow("long")
+    first = flow.add(yard.work.bind(7))
+    last = flow.add(take.using(delay=3600).bind(first.result))
+    handle = flow.enqueue()
+    run_due(yard.app)
+    yard.clock.advance(3600)
+    run_due(yard.app)
+    yard.app.runtime.store.run(Retain(finished_before=yard.clock.now()))
+    handle.retry(from_=last)
+    run_due(yard.app)
+    [dead] = yard.app.dead_letters.list().dead_letters
+    assert 'node "work" is past its retention' in dead.reason
+    assert seen == [7]
 
 
 def test_the_documentation_names_every_duty(works: Works) -> None:

@@ -248,3 +248,23 @@ def test_application_code_that_cancels_every_task_it_finds_ends_no_slot(app: Fai
     with app.running(slots=SLOTS):
         handles = [app.tasks["add"].enqueue(n, 1) for n in range(LATER)]
         assert [handle.result(timeout=20) for handle in handles] == [n + 1 for n in range(LATER)]
+
+
+def test_code_that_cancels_the_worker_itself_does_not_end_it_silently(
+    app: Fairlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="cancels")
+    async def cancels() -> None:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "fairlane-worker":
+                task.cancel()
+
+    async def serve() -> None:
+        async with app.running(slots=SLOTS):
+            [worker] = [task for task in asyncio.all_tasks() if task.get_name() == "fairlane-worker"]
+            await app.tasks["cancels"].aenqueue()
+            await asyncio.wait([worker], timeout=10)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(serve())
+    assert "cancelled with its asyncio task: it claims nothing" in caplog.text

@@ -227,6 +227,45 @@ def test_structlog_has_the_job_in_its_context(works: Works, directly: bool) -> N
     assert structlog.contextvars.get_contextvars() == {}
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("directly", [False, True])
+def test_lines_of_a_batch_call_have_what_its_jobs_have_in_common(
+    works: Works, written: io.StringIO, directly: bool, is_async: bool
+) -> None:
+    seen: list[dict[str, object]] = []
+    hooked: list[object] = []
+    records: list[logging.LogRecord] = []
+
+    def look() -> None:
+        seen.append(structlog.contextvars.get_contextvars())
+        log.info("a line")
+
+    def plain(numbers: list[int]) -> None:
+        look()
+
+    async def coroutine(numbers: list[int]) -> None:
+        look()
+
+    options: Any = {"name": "many", "batch": 2, "within": 5, "queue": "bulk"}
+    many: Any = works.app.task(**options)(coroutine if is_async else plain)
+    many.after_job(lambda job, _: hooked.append(structlog.contextvars.get_contextvars()["job_id"]))
+    handles = [many.using(tenant="acme").enqueue(number) for number in range(2)]
+    [handler] = [each for each in logging.getLogger().handlers if getattr(each, "stream", None) is written]
+    handler.addFilter(keeper := JobLogFilter())
+    handler.addFilter(lambda record: records.append(record) or True)
+    try:
+        run_due(works.app) if directly else works.drain()
+    finally:
+        handler.removeFilter(keeper)
+    [found] = seen
+    common = {"job_id": "", "task": "many", "tenant": "acme", "queue": "bulk", "attempt": "", "correlation_id": ""}
+    assert found == common
+    [record] = [record for record in records if record.name == log.name]
+    assert {name: vars(record)[name] for name in common} == common
+    assert hooked == [str(handle.id) for handle in handles]
+    assert structlog.contextvars.get_contextvars() == {}
+
+
 def test_a_handler_that_fails_on_an_exception_breaks_no_worker(caplog: pytest.LogCaptureFixture) -> None:
     class Hostile(Exception):
         def __str__(self) -> str:

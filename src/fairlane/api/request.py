@@ -115,7 +115,7 @@ async def read_request(request: Request, payload: ScanLimits) -> ReadRequest:
         return ReadRequest(request, text, None)
     if not _is_json(request):
         raise Problem(415, "unsupported_media_type", "send the body as JSON, with `Content-Type: application/json`")
-    return ReadRequest(request, text, await examined(len(text), _read, text, limits))
+    return ReadRequest(request, text, await examined(len(text), read_json, text, limits))
 
 
 async def examined(size: int, examine: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
@@ -143,8 +143,8 @@ async def read_text(request: Request, most_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _read(text: bytes, limits: ScanLimits) -> Any:
-    """The value of a body. Nearly all are valid: only one that may not be is scanned, for all its problems."""
+def read_json(text: bytes, limits: ScanLimits) -> Any:
+    """The value of a body or field. Nearly all are valid: only one that may not be is scanned, for all its problems."""
     value = _UNSURE if may_break(text, limits) or _SURROGATE.search(text) else _parsed(text)
     if value is _UNSURE:
         if problems := scan(text, limits):

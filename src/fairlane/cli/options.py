@@ -46,7 +46,13 @@ class SuggestingGroup(click.Group):
         is_named = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
         if self.default is not None and not is_named:
             args = [self.default, *args]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            step = f"options go behind the command, as in {ctx.command_path} COMMAND {error.option_name}"
+            raise click.UsageError(f"{error.format_message().rstrip('.')}; {step}", ctx) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -391,16 +391,20 @@ class Failed(click.ClickException):
 
 _MISTAKEN = re.compile(
     r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
-    r'(?:database|role) "[^"]*" does not exist|failed to resolve host|could not translate host name'
+    r'(?:database|role) "[^"]*" does not exist|failed to resolve host|could not translate host name|'
+    r"it asks for a password|it does not know this user and password|DB index is out of range|"
+    r"Error -\d+ connecting to|nodename nor servname provided"
 )
 """What a server that is there answers to a wrong address. Drivers give no code for it, only the server's words."""
+_LACKS_A_RIGHT = "this user lacks a right"
+"""Our advice where Redis answers NOPERM."""
 
 
 def outage(message: str) -> Failed:
     """The end of a command whose store cannot be reached; a mistake in its address is one of the settings."""
     if _MISTAKEN.search(message):
         return Failed(f"{message}; check host, user, password and database of its url", USAGE)
-    return Failed(message, UNREACHABLE)
+    return Failed(message, DENIED if _LACKS_A_RIGHT in message else UNREACHABLE)
 
 
 def exit_code_of(error: Exception) -> int:

@@ -227,7 +227,7 @@ class Fairlane(HookDecorators, Verbs):
         """Begin a batch: `add` its jobs, then `enqueue` them all in one commit.
 
         Each callback runs at most once: `on_complete` when all jobs have ended, `on_failure` if one of them is dead or
-        cancelled then, `on_success` when all have completed, also if that took a reprocessed dead letter.
+        cancelled then, `on_success` when all have completed, also if that took a reprocessed dead letter or a retry.
         """
         callbacks = {"on_success": on_success, "on_failure": on_failure, "on_complete": on_complete}
         return BatchBuilder(self._runtime, name, idempotency_key, created_by, callbacks)

@@ -75,7 +75,7 @@ class CurrentJob:
 
     __slots__ = (
         *("_clock", "_notes", "_principals", "_runtime", "_until_s", "_workflow"),
-        *("batch", "lease", "step_log", "step_store", "stopping"),
+        *("batch", "lease", "step_log", "step_store", "stopping", "trace"),
     )
 
     def __init__(
@@ -98,6 +98,8 @@ class CurrentJob:
         self._principals: dict[str, Any] | None = None
         self.stopping: Stopping | None = None
         """Why this attempt must stop; None while it may run."""
+        self.trace: dict[str, str] | None = None
+        """Headers of its span, set by who traces: for jobs enqueued in SQL, where no enqueue hook is called."""
 
     @property
     def id(self) -> JobId:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
@@ -142,13 +143,16 @@ class Handle(Verbs, Generic[R]):
             raise JobFailed(self.id, job.status, job.error_type, job.last_error)
         kept_s, ended_at = self._result_expires_s, job.finished_at
         if kept_s is not None and ended_at and (self._runtime.clock.now() - ended_at).total_seconds() > kept_s:
-            why = f"it completed at {ended_at.isoformat(timespec='seconds')}, and its result was kept for {kept_s:g} s"
-            raise JobFailed(self.id, job.status, "ResultExpired", why)
+            raise JobFailed(self.id, job.status, "ResultExpired", why_expired(ended_at, kept_s))
         try:
             return self._read_result("null" if job.result is None else job.result)
         except msgspec.DecodeError as error:
             # Another version of the task wrote it, or the key belongs to a job of another type.
             raise JobFailed(self.id, job.status, "UnreadableResult", f'result of "{job.type}": {error}') from None
+
+
+def why_expired(ended_at: datetime, kept_s: float) -> str:
+    return f"it completed at {ended_at.isoformat(timespec='seconds')}, and its result was kept for {kept_s:g} s"
 
 
 JobLike = Handle[Any] | Job | UUID | str

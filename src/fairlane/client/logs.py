@@ -20,8 +20,8 @@ from fairlane.core.tracebacks import folded
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 """Used where the application does not configure logging itself."""
-JOB_FIELDS = ("job_id", "task", "tenant", "attempt", "correlation_id")
-"""What a log record made in a job says of it."""
+JOB_FIELDS = ("job_id", "task", "tenant", "queue", "attempt", "correlation_id")
+"""What a log record made in a job says of it; in a call of several jobs, what they have in common."""
 
 
 class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
@@ -139,9 +139,11 @@ def _shown(value: object, *, has_lines: bool = False) -> object:
 
 
 class JobLogFilter(logging.Filter):
-    """Adds the running job to every record that passes: `job_id`, `task`, `tenant`, `attempt`, `correlation_id`.
+    """Adds the running job to every record that passes: `job_id`, `task`, `tenant`, `queue`, `attempt`,
+    `correlation_id`.
 
-    Outside a job they are empty, so that a format may name them. Fields that the line itself gives stay as they are.
+    Outside a job they are empty, so that a format may name them; in a call of several jobs, those that differ are.
+    Fields that the line itself gives stay as they are.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -204,8 +206,8 @@ def structlog_binder(*, is_wanted: bool) -> Callable[[CurrentJob], Unbind] | Non
 
 def _fields(job: CurrentJob) -> tuple[object, ...]:
     if len(job.batch) > 1:
-        return "", job.type, job.tenant, "", ""
-    return str(job.id), job.type, job.tenant, job.attempt, job.correlation_id
+        return "", job.type, job.tenant, job.queue, "", ""
+    return str(job.id), job.type, job.tenant, job.queue, job.attempt, job.correlation_id
 
 
 def _handlers() -> list[logging.Handler]:

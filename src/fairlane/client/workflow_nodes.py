@@ -72,6 +72,8 @@ class Graph:
         self._prefix, self._known = prefix, set(known)
         self._counts: dict[str, int] = {}
         self.nodes: dict[str, tuple[GraphNode, Bound[Any]]] = {}
+        self.reserved: frozenset[str] = frozenset()
+        """Names that no further node gets."""
 
     def add(
         self,
@@ -94,6 +96,8 @@ class Graph:
         name = self._new_name(function_of(bound)) if name is None else check_key("name", name)
         if name in self.nodes or name in self._known:
             raise InvalidWorkflow(f'two nodes are named "{name}": give each a name of its own')
+        if name in self.reserved:
+            raise InvalidWorkflow(f'a job is named "{name}", like a callback: give it another name')
         self.nodes[name] = (GraphNode(name, tuple(waits_for), on_failure, everyone), bound)
         return NodeRef(self, name, bound)
 
@@ -131,6 +135,13 @@ class Graph:
         self.nodes |= copies
         return PartRef(self, refs, starts, ends)
 
+    def counted(self) -> dict[str, int]:
+        """How many nodes each name was given to: for `count_from`, if a node is not added after all."""
+        return dict(self._counts)
+
+    def count_from(self, counted: dict[str, int]) -> None:
+        self._counts = counted
+
     def _names_of(self, nodes: Sequence[NodeRef[Any]]) -> dict[str, None]:
         names: dict[str, None] = {}
         for node in nodes:
@@ -151,7 +162,7 @@ class Graph:
         while True:
             self._counts[own] = number = self._counts.get(own, 0) + 1
             name = own if number == 1 else f"{own}-{number}"
-            if name not in self.nodes and name not in self._known:
+            if name not in self.nodes and name not in self._known and name not in self.reserved:
                 return name
 
 

@@ -9,7 +9,7 @@ handle = flow.enqueue()
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, overload
 from uuid import UUID
 
@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from fairlane.client.context import job_in_force
 from fairlane.client.enqueue.prepare import inherited_correlation
 from fairlane.client.steps import Steps, Through, Verbs, ask, both
-from fairlane.client.task import Bound
-from fairlane.client.workflow_handle import BatchHandle, WorkflowHandle
+from fairlane.client.task import Bound, Task
+from fairlane.client.workflow_handle import CALLBACK_NAMES, BatchHandle, WorkflowHandle, add_nodes, why_removed
 from fairlane.client.workflow_nodes import Graph, NodeRef, PartRef, node_spec, with_correlation
 from fairlane.core.job import JobSpec, Lease
 from fairlane.core.names import check_key
-from fairlane.core.ops import AddNodes, EnqueueWorkflow, ReadResults, WorkflowReceipt, only
+from fairlane.core.ops import AddNodes, EnqueueWorkflow, NodeResult, ReadResults, WorkflowReceipt, only
 from fairlane.core.workflows import (
     MOST_LINKS,
     NODE_HEADER,
@@ -44,8 +44,7 @@ from fairlane.errors import (
     InvalidState,
     InvalidWorkflow,
     LeaseLost,
-    QueueFull,
-    QueuePaused,
+    UnreadablePayload,
     WorkflowNotFound,
 )
 
@@ -201,12 +200,7 @@ class WorkflowBuilder(Verbs):
             limits=like.limits,
         )
         receipt: WorkflowReceipt = yield Through(conn, op)
-        if receipt.paused is not None:
-            raise QueuePaused(receipt.paused.kind, receipt.paused.name, receipt.paused.notes)
-        if receipt.full:
-            raise QueueFull(receipt.depth or 0, like.capacity or 0)
-        if receipt.refused is not None:
-            yield from enqueuer.refuse(receipt.refused)
+        yield from enqueuer.refuse(receipt)
         if receipt.disposition == "conflict":
             raise IdConflict(self._id)
         return receipt
@@ -236,6 +230,7 @@ class BatchBuilder(WorkflowBuilder):
         for callback, on_failure in CALLBACKS:
             if (bound := callbacks.get(callback)) is not None:
                 self._graph.add(bound, (), on_failure, callback, everyone=True)
+        self._graph.reserved = CALLBACK_NAMES
 
     def add_many(self, bounds: Iterable[Bound[Any]]) -> Self:
         for bound in bounds:
@@ -273,7 +268,21 @@ class RunningWorkflow(Verbs):
         on_failure: OnFailure = "stop",
         name: str | None = None,
     ) -> Steps[NodeRef[R]]:
-        """Add a node that waits for `after`, by default for the running job itself."""
+        """Add a node that waits for `after`, by default for the running job itself.
+
+        Limits, pauses and a full store refuse it like an enqueue.
+        """
+        counted = self._graph.counted()
+        try:
+            return (yield from self._put(bound, after, on_failure, name))
+        except BaseException:
+            # Added again it has the same name: by this attempt, and by one that is refused nothing.
+            self._graph.count_from(counted)
+            raise
+
+    def _put(
+        self, bound: Bound[R], after: Sequence[NodeRef[Any]], on_failure: OnFailure, name: str | None
+    ) -> Steps[NodeRef[R]]:
         graph = self._graph
         node = graph.add(bound, after or (NodeRef(graph, self.node, bound),), on_failure, name)
         added, _ = graph.nodes.pop(node.name)
@@ -282,26 +291,25 @@ class RunningWorkflow(Verbs):
         spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload, is_node=True)
         if spec.tenant != tenant:
             raise InvalidWorkflow(f'it belongs to the tenant "{tenant}", not to "{spec.tenant}"')
-        graph._known.add(node.name)
         spec = node_spec(spec, self.id, node.name, str(self.id))
-        result = yield from ask(
-            AddNodes(
-                scope=only(tenant),
-                workflow=self.id,
-                jobs=_traced([added], (spec,), self._traces),
-                nodes=compiled.nodes,
-                gates=compiled.gates,
-                behind=compiled.behind,
-                seq=self._lease.seq,
-                attempt=self._lease.attempt,
-            )
+        op = AddNodes(
+            scope=only(tenant),
+            workflow=self.id,
+            jobs=_traced([added], (spec,), self._traces),
+            nodes=compiled.nodes,
+            gates=compiled.gates,
+            behind=compiled.behind,
+            seq=self._lease.seq,
+            attempt=self._lease.attempt,
         )
+        result = yield from add_nodes(self._runtime, op)
         if result.refused == "lease_lost":
             raise LeaseLost
         if result.refused == "not_found":
             raise WorkflowNotFound(self.id)
         if result.refused is not None:
             raise InvalidState("add a node", f"workflow {self.id}", result.refused)
+        graph._known.add(node.name)
         return node
 
     add, aadd = both(_add)
@@ -312,18 +320,37 @@ def needs_results(lease: Lease) -> bool:
     return bool(lease.headers) and WORKFLOW_HEADER in lease.headers and RESULT_KEY in lease.payload
 
 
-def with_results(lease: Lease) -> Steps[Lease]:
-    """The lease with the results of other nodes in the places that stand for them."""
+def with_results(lease: Lease, tasks: Mapping[str, Task[..., Any]]) -> Steps[Lease]:
+    """The lease with the results of other nodes in the places that stand for them.
+
+    Raises `UnreadablePayload` if one of them was removed: an ended workflow of which nodes run again has lost some.
+    """
     document = msgspec.json.decode(lease.payload)
     names = tuple(dict.fromkeys(_asked(document)))
     workflow = WorkflowId(UUID(lease.headers[WORKFLOW_HEADER]))
     found = yield from ask(ReadResults(scope=only(lease.tenant), workflow=workflow, names=names))
+    if problems := tuple(_missing(lease, tasks, names, found.results)):
+        raise UnreadablePayload(lease.type, problems)
     results = {
         one.name: Raw(one.result.encode())
         for one in found.results
         if one.status == "completed" and one.result is not None
     }
     return replace(lease, payload=msgspec.json.encode(_filled(document, results)).decode())
+
+
+def _missing(
+    lease: Lease, tasks: Mapping[str, Task[..., Any]], names: Sequence[str], found: Sequence[NodeResult]
+) -> Iterator[str]:
+    """Results that were there and are not any more."""
+    there = {one.name for one in found}
+    for name in names:
+        if name not in there:
+            yield f'node "{name}" is past its retention, and its result with it: enqueue the workflow anew'
+    for one in found:
+        # What goes on keeps the results it needs: they were removed before this job was made.
+        if one.status == "completed" and (why := why_removed(tasks, one, lease.enqueued_at)):
+            yield f'the result of node "{one.name}" was removed: {why}; run it again: handle.retry(from_="{one.name}")'
 
 
 def _asked(value: object) -> Iterator[str]:

@@ -60,9 +60,8 @@ def instrument(
             "messaging.message.conversation_id": draft.correlation_id,
             "fairlane.tenant": draft.tenant,
         }
-        headers: dict[str, str] = {}
         with tracer.start_as_current_span(f"create {draft.type}", kind=SpanKind.PRODUCER, attributes=about):
-            propagator.inject(headers)
+            headers = _headers(propagator)
         sent.add(1, common)
         return draft.change(headers=headers) if headers else draft
 
@@ -84,6 +83,7 @@ def instrument(
             set_status_on_exception=False,
         ) as span:
             try:
+                job.trace = (job.trace or {}) | _headers(propagator)
                 yield
             except (Snooze, Cancel) as signal:
                 span.set_attribute("fairlane.outcome", type(signal).__name__.lower())
@@ -97,6 +97,13 @@ def instrument(
                 raise
             finally:
                 took.record(app.runtime.clock.monotonic() - began_s, common)
+
+
+def _headers(propagator: TraceContextTextMapPropagator) -> dict[str, str]:
+    """The context of the current span."""
+    headers: dict[str, str] = {}
+    propagator.inject(headers)
+    return headers
 
 
 def _attributes(operation: str, queue: str, task: str) -> Attributes:

@@ -40,9 +40,8 @@ def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, a
 
     @app.jobs.on_enqueue
     def send_trace(draft: Draft) -> Draft | None:
-        trace = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
         try:
-            return draft.change(headers={name: text for name, text in trace.items() if text})
+            return draft.change(headers=_headers())
         except InvalidOption:  # too long for a header: the job goes without
             return None
 
@@ -55,6 +54,7 @@ def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, a
             _describe(scope, job, with_arguments=arguments)
             transaction = _continued(job)
             with sentry_sdk.start_transaction(transaction):
+                job.trace = (job.trace or {}) | _headers()
                 for name, value in _data(job).items():
                     transaction.set_data(name, value)
                 try:
@@ -91,6 +91,12 @@ def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, a
     def completed(job: CurrentJob, result: Any) -> None:
         if monitors:
             _check_in(app, job, "ok")
+
+
+def _headers() -> dict[str, str]:
+    """The trace that is current."""
+    trace = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+    return {name: text for name, text in trace.items() if text}
 
 
 def _describe(scope: Scope, job: CurrentJob, *, with_arguments: bool) -> None:

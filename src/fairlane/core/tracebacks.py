@@ -8,15 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 from msgspec import Struct
 
 _FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
-_OWN = (
-    r"[/\\]fairlane[/\\](alerts|api|client|contrib|core|metrics|stores|supervisors|testing|web|worker)[/\\]"
-    r"|[/\\]fairlane[/\\](__init__|__main__|errors|extras|isolation)\.py$"
-)
-"""Of Fairlane, wherever it is installed: a project in a directory called fairlane has other ones inside."""
+_HERE = re.escape(str(Path(__file__).parents[1]))
+_OWN = rf"^{_HERE}[/\\]|[/\\](site|dist)-packages[/\\]fairlane[/\\]"
+"""Of this package, or of one installed where the job ran; a project may be in a directory called fairlane, too."""
 OWN_FRAMES = re.compile(_OWN)
 FOREIGN_FRAMES = re.compile(
     rf"{_OWN}|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\\]*|asyncio|concurrent)[/\\]"

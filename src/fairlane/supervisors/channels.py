@@ -20,6 +20,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
@@ -34,6 +35,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.task import Definition
 from fairlane.core.job import Lease
 from fairlane.core.payload.storable import safe_str
+from fairlane.core.retry import Retry
 from fairlane.errors import ConfigError, FairlaneError, InvalidOption, Snooze, StoreError, UnreadablePayload, shown
 from fairlane.stores.url import redacted, store_named_by
 from fairlane.supervisors.contract import QUEUE
@@ -48,8 +50,16 @@ TIMEOUT_S = 60.0
 RECORD_PAUSES_S = (0.5, 2.0, 5.0)
 """Between calls of a success handler that the database holds up."""
 
+HELD_UP = Retry(max_attempts=1_000)
+"""Of a `db_function`. Only what the database holds up runs again, and a supervisor that is given up leaves its process
+open for ever."""
+
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape of NUL in JSON text, and not a backslash before `u0000`."""
+
+
+_decoder = msgspec.json.Decoder(float_hook=Decimal)
+"""Of payloads, which may hold numbers that no float does."""
 
 
 class Provider(Protocol):
@@ -88,7 +98,7 @@ class ChannelDefinition(Definition[Any]):
 
     def decode(self, lease: Lease) -> dict[str, Any]:
         try:
-            return {"payload": msgspec.json.decode(lease.payload)}
+            return {"payload": _decoder.decode(lease.payload)}
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise UnreadablePayload(self.name, (str(error),)) from None
 
@@ -127,7 +137,7 @@ class Channels:
         app.runtime.queue_slots[QUEUE] = slots
         self._handlers = handlers
         self._providers: list[Provider] = []
-        self._register("db_function", self._run_function, {})
+        self._register("db_function", self._run_function, {"retry": HELD_UP})
 
     def add(self, task_type: str, provider: Provider, /, **options: Unpack[ChannelOptions]) -> None:
         """Run tasks of this type by this provider."""
@@ -150,7 +160,7 @@ class Channels:
         """A supervisor, or any other function of the database. Its outcome is logged; only a failure is recorded."""
         invoker, run = await self._handlers(), TaskRun.current()
         try:
-            result = await invoker.invoke(_named(payload, "db_function"), payload, run.context)
+            result = await invoker.invoke(_named(payload, "db_function"), run.payload, run.context)
         except HandlerHeldUp as error:
             await run.held_up(invoker, str(error))
             raise
@@ -162,13 +172,15 @@ class Channels:
 class TaskRun:
     """One task being processed."""
 
-    def __init__(self, task_id: int, task_type: str, context: TaskContext) -> None:
+    def __init__(self, task_id: int, task_type: str, context: TaskContext, payload: msgspec.Raw) -> None:
         self.task_id, self.task_type, self.context = task_id, task_type, context
+        self.payload = payload
+        """As it is stored: handlers get every digit of its numbers."""
 
     @classmethod
     def current(cls) -> TaskRun:
         job = current_job()
-        return cls(job.fence[0], job.type, TaskContext.of(job))
+        return cls(job.fence[0], job.type, TaskContext.of(job), msgspec.Raw(job.lease.payload))
 
     def ended(self, result: DBFunctionResult) -> dict[str, Any]:
         if not result.succeeded:
@@ -179,7 +191,7 @@ class TaskRun:
         """Give the error to the error handler, and record it."""
         said = [safe_str(error) or type(error).__name__]
         if payload.get("error_handler") is not None:
-            about = {"original_payload": payload, "error": said[0]}
+            about: dict[str, Any] = {"original_payload": self.payload, "error": said[0]}
             if isinstance(error, TaskRefused) and error.validation_failure_message is not None:
                 about["validation_failure_message"] = error.validation_failure_message
             try:
@@ -220,7 +232,7 @@ class Channel:
             delivered = await self._delivered(prepared)
             if payload.get("success_handler") is None:
                 return {"status": SUCCEEDED}
-            about = {"original_payload": payload, "worker_payload": _as_json(run, delivered)}
+            about = {"original_payload": run.payload, "worker_payload": _as_json(run, delivered)}
             return run.ended(await self._recorded(invoker, run, _named(payload, "success_handler"), about))
         except HandlerHeldUp as error:
             await run.held_up(invoker, str(error))
@@ -231,7 +243,7 @@ class Channel:
             return await run.failed(invoker, payload, error)
 
     async def _prepared(self, invoker: HandlerInvoker, run: TaskRun, payload: dict[str, Any]) -> dict[str, Any]:
-        result = await invoker.invoke(_named(payload, "before_handler"), payload, run.context)
+        result = await invoker.invoke(_named(payload, "before_handler"), run.payload, run.context)
         if not result.succeeded:
             raise TaskRefused(result.message, result.validation_failure_message)
         if not isinstance(result.payload, dict):

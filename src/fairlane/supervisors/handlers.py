@@ -15,6 +15,7 @@ import psycopg
 
 from fairlane.client.context import CurrentJob
 from fairlane.client.settings.model import Settings
+from fairlane.core.names import MAX_KEY_BYTES
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.postgres.connection import PostgresConnector, parameters
@@ -31,13 +32,16 @@ TRANSIENT = ("25006", "53", "55006", "55P03", "57", "58")
 object in use, a lock timeout, a cancelled or timed out statement, trouble of the system. All else is the function's own
 failure."""
 
+TRACE_HEADERS = ("traceparent", "tracestate", "sentry-trace", "baggage")
+"""Those that `queues.enqueue` takes over."""
+
 ANSWER_GRACE_S = 5.0
 WAIT_S = 30.0
 
 _CONTEXT = (
     f"with context as materialized (select set_config('role', '{WORKER_ROLE}', true), "
     "set_config('fairlane.tenant', %s, true), set_config('fairlane.correlation_id', %s, true), "
-    "set_config('fairlane.parent_id', %s, true)) "
+    "set_config('fairlane.parent_id', %s, true), set_config('fairlane.trace', %s, true)) "
 )
 """One statement, and so one transaction: its settings end with it. With five statements in a pipeline a call took this
 process and the server twice the time."""
@@ -51,10 +55,15 @@ class TaskContext(NamedTuple):
     tenant: str
     correlation_id: str
     parent_id: str
+    trace: str
+    """Headers as JSON: of the span in force where somebody traces, else of the task itself."""
 
     @classmethod
     def of(cls, job: CurrentJob) -> TaskContext:
-        return cls(job.tenant, job.correlation_id or str(job.id), str(job.id))
+        headers = {name: text for name, text in job.headers.items() if name in TRACE_HEADERS} | (job.trace or {})
+        kept = {name: text for name, text in headers.items() if len(text.encode()) <= MAX_KEY_BYTES}
+        trace = msgspec.json.encode(kept).decode() if kept else ""
+        return cls(job.tenant, job.correlation_id, str(job.id), trace)
 
 
 class HandlerHeldUp(StoreUnavailable):

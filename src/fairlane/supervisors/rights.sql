@@ -52,13 +52,19 @@ begin
                    _prefix || '_read');
     for _found in
       select p.oid::regprocedure as name from pg_catalog.pg_proc p where p.pronamespace = 'queues'::regnamespace
-        and (p.proname in ('enqueue', 'create_process', 'fill') or p.proname ~ '^process_|_sql$')
+        and (p.proname in ('enqueue', 'task_outcome', 'create_process', 'fill') or p.proname ~ '^process_|_sql$')
     loop
       execute format('grant execute on function %s to %I, %I', _found.name, _prefix || '_enqueue', _prefix || '_api');
     end loop;
     execute format('grant select on queues.task, queues.task_lease, queues.task_completed to %I, %I',
                    _prefix || '_api', _prefix || '_read');
   end if;
+  for _found in  -- supervisors of whoever was let enqueue look at their tasks, too
+    select distinct a.grantee::regrole as name from pg_catalog.pg_proc p, aclexplode(p.proacl) a
+    where p.oid = 'queues.enqueue(text, jsonb, timestamptz)'::regprocedure and a.privilege_type = 'EXECUTE'
+  loop
+    execute format('grant execute on function queues.task_outcome to %s', _found.name);
+  end loop;
   grant usage on schema queues, internal to worker_service_user;
   grant execute on function queues.dequeue_next_available_task, queues.complete_task, queues.fail_task,
     queues.renew_task, internal.run_function to worker_service_user;

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fairlane.client.app import Fairlane
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import ALL_TENANTS, GetStats, Renew, Retire, Take, Turn, Want
+from fairlane.core.ops import ALL_TENANTS, Advance, Deliver, GetStats, Renew, Retire, Take, Turn, Want
 from fairlane.core.outcome import Outcome
 from fairlane.errors import InvalidOption
 from fairlane.worker.attempts import AttemptStore, record_failure
@@ -35,8 +35,9 @@ def run_due(app: Fairlane, limit: int = 1000, *, queues: tuple[str, ...] | None 
     """Run jobs that are due, one after the other, until there is none left or `limit` have run.
 
     Takes the jobs of every task registered with `app`, by default from every queue that has any. A job it enqueues
-    while running is run too. A batch task gets those that are due in one call, up to its `batch`. A job that waits for
-    its retry, or for room under a limit, is left until the store's clock reaches it. In async code use `arun_due`.
+    while running is run too, and nodes of workflows that it lets go, however many. A batch task gets those that are due
+    in one call, up to its `batch`. A job that waits for its retry, or for room under a limit, is left until the store's
+    clock reaches it. In async code use `arun_due`.
     """
     runs = _due(app, limit, queues)
     try:
@@ -95,7 +96,9 @@ def _due(
             lanes = queues if queues is not None else _queues_with_work(app)
             leases = claimed(*(Want(lane=LANE, queues=lanes, limit=1, start=1, types=types),) if lanes else ())
             if not leases:
-                break
+                if not _moved_on(app):
+                    break
+                continue
             first, batch = leases[0], app.tasks[leases[0].type].definition.batch
             if batch is not None and (more := min(batch.size, limit - len(ran)) - 1):
                 line = Take(queue=first.queue, band=first.band, tenant=first.tenant, limit=more)
@@ -113,6 +116,12 @@ def _due(
     finally:
         app.runtime.store.run(Retire(worker=worker))
     return tuple(ran)
+
+
+def _moved_on(app: Fairlane) -> bool:
+    """Do what the duties of a worker do: release nodes and deliver signals that one commit had no room for."""
+    store = app.runtime.store
+    return store.run(Advance()).count + store.run(Deliver()).count > 0
 
 
 def _queues_with_work(app: Fairlane) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from fairlane.client.steps import is_on_event_loop
 from fairlane.client.task import Task
 from fairlane.core.clock import Clock, FakeClock, SystemClock
 from fairlane.core.job import Job
-from fairlane.core.ops import ALL_TENANTS, MAX_PAGE, Deliver, JobFilter, PageJobs
+from fairlane.core.ops import ALL_TENANTS, MAX_PAGE, DeclareSchedules, JobFilter, PageJobs, Planned
 from fairlane.core.outcome import Died
 from fairlane.errors import BlocksEventLoop, FairlaneError, InvalidOption
 from fairlane.testing.assertions import CollectedJob, Expected, failure, surplus
@@ -44,6 +44,8 @@ active: list[Sandbox] = []
 
 
 class NoSandbox(FairlaneError, RuntimeError):
+    """No application is under test here."""
+
     def __init__(self) -> None:
         super().__init__(
             "no application is under test here: use the fixture fairlane_app, or `with app.testing() as jobs:`"
@@ -134,7 +136,6 @@ class Sandbox:
         ran: list[Ran] = []
         until = self.clock.now() + timedelta(seconds=seconds("within", within))
         while len(ran) < limit:
-            self._store.run(Deliver())  # signals of the test's own transactions, as a worker does
             ran += run_due(self.app, limit - len(ran))
             if not self._travel(until):
                 break
@@ -147,7 +148,6 @@ class Sandbox:
         ran: list[Ran] = []
         until = self.clock.now() + timedelta(seconds=seconds("within", within))
         while len(ran) < limit:
-            await self._store.arun(Deliver())
             ran += await arun_due(self.app, limit - len(ran))
             if not self._travel(until):
                 break
@@ -173,6 +173,7 @@ class Sandbox:
         enqueuer._round_trips = access
         for definition, hooks in self._saved_hooks:
             definition.hooks = hooks.copied()
+        self._declare_schedules()
         active.append(self)
         return self
 
@@ -194,6 +195,15 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox of {self.app!r}, {self.mode}>"
+
+    def _declare_schedules(self) -> None:
+        """Register the schedules of the application's code, as a worker does when it starts."""
+        specs, now = self.app.runtime.schedules.values(), self._clock.now()
+        if specs:
+            from fairlane.core.schedules import Cron
+
+            planned = (Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(now)) for spec in specs)
+            self._store.run(DeclareSchedules(schedules=tuple(planned)))
 
     def _matching(
         self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[CollectedJob]

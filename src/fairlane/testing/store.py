@@ -58,7 +58,7 @@ class SandboxStore(MemoryStore):
             if connection.is_async:
                 verb = "emit" if isinstance(op, Emit) else "enqueue"
                 raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …a{verb}(…)`")
-            mark = TransactionMark(connection)
+            mark = TransactionMark(connection, self.marks)
             connection.run(mark.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mark, op, result)
@@ -68,14 +68,14 @@ class SandboxStore(MemoryStore):
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
         for mark in tuple(self.marks):
-            if mark.connection.is_async and not (mark.is_kept is None and mark.connection.is_closed):
+            if mark.connection.is_async and not mark.is_unknown:
                 self._follow(mark, is_there=await mark.alook())
         if not isinstance(op, WRITES):
             return self.run(op)
         self._follow_rollbacks()
         mine: TransactionMark | None = None
         if on is not None:
-            mine = TransactionMark(await aconnection_of(on))
+            mine = TransactionMark(await aconnection_of(on), self.marks)
             await mine.connection.arun(mine.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mine, op, result)
@@ -94,7 +94,7 @@ class SandboxStore(MemoryStore):
                     "jobs were enqueued on an asynchronous connection, which can only be asked by `await`: use "
                     "`await aenqueued(…)`, `await aassert_enqueued(…)` or `await aassert_nothing_enqueued(…)`"
                 )
-            if mark.is_kept is None and mark.connection.is_closed:
+            if mark.is_unknown:
                 mark.look()  # raises
             if mark.connection.is_failed:
                 yield from mark.jobs
@@ -127,9 +127,7 @@ class SandboxStore(MemoryStore):
     def _follow_rollbacks(self) -> None:
         for mark in tuple(self.marks):
             connection = mark.connection
-            if not connection.is_async and not (
-                mark.is_kept is None and (connection.is_closed or connection.is_failed)
-            ):
+            if not connection.is_async and not (mark.is_unknown or (mark.is_kept is None and connection.is_failed)):
                 try:
                     is_there = mark.look()
                 except Exception as error:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from fairlane.api.problems import Problem
-from fairlane.api.request import ENVELOPE_BYTES, read_text, state_of
+from fairlane.api.request import ENVELOPE_BYTES, examined, read_json, read_text, state_of
+from fairlane.core.payload.json_scan import ScanLimits
 from fairlane.core.payload.redaction import without_secrets
 
 MOST_FIELDS = 2_000
@@ -20,8 +21,8 @@ _KIND = "application/x-www-form-urlencoded"
 
 
 class SubmittedForm:
-    def __init__(self, fields: dict[str, list[str]]) -> None:
-        self._fields = fields
+    def __init__(self, fields: dict[str, list[str]], limits: ScanLimits) -> None:
+        self._fields, self._limits = fields, limits
 
     def text(self, name: str) -> str | None:
         """One field; None if it is missing or blank."""
@@ -69,12 +70,14 @@ class SubmittedForm:
             raise _refused(name, f"one of {', '.join(known)}")
         return found
 
-    def json(self, name: str) -> Any:
-        """A field that contains an object as JSON."""
+    async def json(self, name: str) -> Any:
+        """A field that contains an object as JSON, read as strictly as the body of an API request."""
+        text = self.required(name).encode()
         try:
-            found = json.loads(self.required(name))
-        except (ValueError, RecursionError) as error:
-            raise _refused(name, f"JSON ({error})") from None
+            found = await examined(len(text), read_json, text, self._limits)
+        except Problem as problem:
+            found_wrong = "; ".join(error.message for error in problem.details.errors or ())
+            raise _refused(name, f"JSON ({found_wrong})") from None
         if not isinstance(found, dict):
             raise _refused(name, "a JSON object, with { and }")
         return found
@@ -85,14 +88,16 @@ def _refused(name: str, expected: str) -> Problem:
 
 
 async def _form(request: Request) -> SubmittedForm:
-    limits = state_of(request).app.runtime.settings.limits
-    text = await read_text(request, 3 * limits.max_bytes + ENVELOPE_BYTES)  # Encoded, a character takes three.
+    payload = state_of(request).app.runtime.settings.limits
+    limits = replace(payload, max_bytes=3 * payload.max_bytes + ENVELOPE_BYTES)  # Encoded, a character takes three.
+    text = await read_text(request, limits.max_bytes)
     if text and request.headers.get("content-type", "").partition(";")[0].strip().lower() != _KIND:
         raise Problem(415, "unsupported_media_type", f"send the form as {_KIND}; nothing was changed")
     try:
-        return SubmittedForm(parse_qs(text.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        fields = await examined(len(text), parse_qs, text.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         raise Problem(400, "malformed_form", "the form cannot be read; nothing was changed") from None
+    return SubmittedForm(fields, limits)
 
 
 Form = Annotated[SubmittedForm, Depends(_form)]

@@ -18,9 +18,9 @@ of their verb; templates show an act only to those who may do it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Query
@@ -36,6 +36,7 @@ from fairlane.web.assets import THEME_HASH
 from fairlane.web.html_templates import rendered
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Values = Mapping[str, Any]
 """What a template shows."""
 
@@ -70,6 +71,25 @@ class Done(NamedTuple):
     refused: int = 0
     """Those whose state did not allow it."""
     verb: str = ""
+
+
+class Part(NamedTuple, Generic[T]):
+    """Some rows of a list that the store returns whole, so that a page of very many stays small."""
+
+    rows: Sequence[T]
+    first: int
+    """How many rows precede them."""
+    total: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.rows)
+
+
+def part_at(cursor: str | None, rows: Sequence[T], size: int) -> Part[T]:
+    """The rows from this place on, or the last ones if there are fewer now."""
+    first = min(int(cursor or 0), max(len(rows) - 1, 0) // size * size)
+    return Part(rows[first : first + size], first, len(rows))
 
 
 DECLARED: dict[str, DeclaredPage] = {}
@@ -158,6 +178,12 @@ class Page:
         """The actor recorded in the audit."""
         assert self.caller is not None
         return RequestContext(state_of(self.request), self.caller).by
+
+    @property
+    def environment(self) -> str:
+        """The name of this installation, beside the product's."""
+        settings = self.app.runtime.settings
+        return settings.environment or settings.profile
 
     @property
     def now(self) -> datetime:

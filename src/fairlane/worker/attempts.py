@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from fairlane.client.admin.breakers import Verdict, permits_in_force
@@ -29,6 +30,7 @@ from fairlane.core.outcome import Cancelled, Completed, Crashed, Died, Failure, 
 from fairlane.core.payload.storable import format_traceback, type_name
 from fairlane.core.profiles import LogJobs
 from fairlane.core.retry import completed, decide, max_attempts_of
+from fairlane.core.workflows import WORKFLOW_HEADER
 from fairlane.errors import BreakerOpen, MissingData, NeedsNewerCode
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class PreparedTask:
         self.argument = definition.signature.names[0] if definition.batch is not None else ""
         """The parameter of a batch task."""
         self._classifier = definition.classifier
+        self._expires = definition.result_expires_s is not None
         self._by_queue: dict[str, JobRules] = {}
 
     def timeout_s(self, lease: Lease) -> float:
@@ -85,7 +88,11 @@ class PreparedTask:
         return replace(lease, max_attempts=max_attempts_of(lease, self.rules(lease.queue).policy))
 
     def returned(self, lease: Lease, result: object, ran_s: float) -> Outcome:
-        return completed(lease, result, ran_s)
+        outcome = completed(lease, result, ran_s)
+        if result is None and self._expires and WORKFLOW_HEADER in lease.headers:
+            # A node without a result, of a task whose results expire, is one whose result was removed.
+            return replace(outcome, result=Raw(b"null"))
+        return outcome
 
     def raised(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
         """Its outcome, although the exception's own code may raise whatever it likes while it is examined."""

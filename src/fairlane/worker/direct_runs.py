@@ -58,7 +58,7 @@ def run_call_directly(
             with attempt.failing():
                 lease = attempt.lease
                 if lease.headers and needs_results(lease):
-                    lease = run_steps(app.runtime.access, with_results(lease))
+                    lease = run_steps(app.runtime.access, with_results(lease, app.runtime.tasks))
                 attempt.arguments = call.task.decode(lease)
         if call.read:
             with call.running() as job:
@@ -81,7 +81,7 @@ async def arun_call_directly(app: Fairlane, leases: Sequence[Lease], steps: Step
             with attempt.failing():
                 lease = attempt.lease
                 if lease.headers and needs_results(lease):
-                    lease = await arun_steps(app.runtime.access, with_results(lease))
+                    lease = await arun_steps(app.runtime.access, with_results(lease, app.runtime.tasks))
                 attempt.arguments = task.decode(lease)
         if call.read:
             with call.running() as job:
@@ -141,7 +141,7 @@ class _DirectAttempt:
     def hooked(self, hook: Hook) -> Iterator[CurrentJob]:
         """Log what one of `hooks` raises in the block: it does not change the outcome."""
         try:
-            with self._call.as_current(self.lease, HOOKS_S) as job:
+            with self._call.as_current(self.lease, HOOKS_S) as job, self._call.on_log_lines(job):
                 yield job
         except (Exception, AttemptInterrupted, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as in a slot
             log_hook(self.lease, hook, error)
@@ -200,9 +200,18 @@ class _DirectCall:
                 for each in jobs:
                     each.batch = jobs
             around.enter_context(around_by_caller(self.task.breaker))
-            if (bind := structlog_binder(is_wanted=self._runtime.settings.log_context)) is not None:
-                around.callback(bind(job))
+            around.enter_context(self.on_log_lines(job))
             yield job
+
+    @contextmanager
+    def on_log_lines(self, job: CurrentJob) -> Iterator[None]:
+        bind = structlog_binder(is_wanted=self._runtime.settings.log_context)
+        unbind = None if bind is None else bind(job)
+        try:
+            yield
+        finally:
+            if unbind is not None:
+                unbind()
 
     def runs(self) -> list[DirectRun]:
         return [DirectRun(attempt.outcome, attempt.error) for attempt in self.attempts]

@@ -141,6 +141,10 @@ class EmbeddedWorker:
             await engine.run()
             self._is_ending = True
         except asyncio.CancelledError:
+            if not self._is_ending:
+                log.warning(
+                    "the worker was cancelled with its asyncio task: it claims nothing until it is started again"
+                )
             self._is_ending = True
             raise
         except StoreClosed as error:

@@ -179,7 +179,7 @@ class SlotRunner:
         is_context_lost = False
         try:
             if lease.headers and needs_results(lease):
-                lease = await arun_steps(self._state.app.runtime.access, with_results(lease))
+                lease = await self._with_results(lease)
             isolated = self._state.isolated
             is_alone = task.isolated or lease.suspect or (isolated and (lease.type, lease.tenant) in isolated)
             if is_alone and self._children is not None:
@@ -236,6 +236,10 @@ class SlotRunner:
                 job_in_force.reset(job)
         return task.returned(lease, result, self._state.monotonic() - began_s)
 
+    async def _with_results(self, lease: Lease) -> Lease:
+        runtime = self._state.app.runtime
+        return await arun_steps(runtime.access, with_results(lease, runtime.tasks))
+
     def _restart(self, slot: Slot, lease: Lease, timeout_s: float | None = None) -> None:
         """Restart the clock of an attempt that waited for its process, or whose hooks begin, and report it anew."""
         stopping = slot.stopping
@@ -261,7 +265,7 @@ class SlotRunner:
         # A job of its own: the attempt's says that it should stop, and its thread may still look at it.
         until_s = slot.began_s + slot.timeout_s
         slot.job = job = CurrentJob(task.shown(lease), self._progress, self._clock, until_s)
-        token = job_in_force.set(job)
+        token, unbind = job_in_force.set(job), None if self._bind is None else self._bind(job)
         try:
             for hook in hooks:
                 try:
@@ -278,6 +282,8 @@ class SlotRunner:
         finally:
             with suppress(ValueError):  # collected in another context
                 job_in_force.reset(token)
+                if unbind is not None:
+                    unbind()
 
     async def _run_call(self, slot: Slot, call: BatchCall) -> None:
         """Run the jobs of a batch call, and settle each on its own."""
@@ -332,7 +338,7 @@ class SlotRunner:
 
     async def _call(self, call: BatchCall, own: asyncio.Task[None], began_s: float) -> Sequence[Outcome | None]:
         task, failure = call.task, None
-        tokens = None
+        tokens = unbind = None
         call.runs_in = own
         try:
             if call.is_unwanted:
@@ -343,6 +349,7 @@ class SlotRunner:
                 job.batch = jobs
             if jobs:
                 tokens = job_in_force.set(jobs[0]), tenant_in_force.set(jobs[0].tenant)
+                unbind = None if self._bind is None else self._bind(jobs[0])
                 arguments = {task.argument: values}
                 if task.is_async:
                     returned = await task.function(**arguments)
@@ -358,7 +365,7 @@ class SlotRunner:
         except BaseException as error:  # a runner: whatever a task raises becomes an outcome
             is_foreign = not is_current(own)
             if is_foreign:
-                tokens = None  # collected after its loop was closed, in another context
+                tokens = unbind = None  # collected after its loop was closed, in another context
             is_closing = isinstance(error, asyncio.CancelledError) and not call.is_stopped and self._state.closing
             if is_foreign or is_closing or is_ctrl_c(error):
                 raise
@@ -367,6 +374,8 @@ class SlotRunner:
             if tokens is not None:
                 job_in_force.reset(tokens[0])
                 tenant_in_force.reset(tokens[1])
+            if unbind is not None:
+                unbind()
         outcomes = [
             self._member_outcome(member, task, lease, failure)
             for member, lease in zip(call.members, call.leases, strict=True)
@@ -391,7 +400,7 @@ class SlotRunner:
             try:
                 filled = lease
                 if lease.headers and needs_results(lease):
-                    filled = await arun_steps(self._state.app.runtime.access, with_results(lease))
+                    filled = await self._with_results(lease)
                 values.append(call.task.decode(filled)[call.task.argument])
                 members.append(member)
             except Exception as error:  # noqa: BLE001 - a runner: this job alone fails

@@ -9,10 +9,12 @@ import asyncio
 import ctypes
 import logging
 import os
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
-from fairlane import CurrentJob, Fairlane, Retry, current_job
+from fairlane import CurrentJob, Fairlane, Retry, asleep, astep, await_for, current_job, sleep, step, wait_for
 from fairlane.worker.turns import TurnLoop
 
 app = Fairlane(os.environ.get("YARD_URL", "memory://"), profile="development")
@@ -160,3 +162,63 @@ async def lot(numbers: list[int]) -> list[int]:
 async def total(numbers: list[int]) -> int:
     diary("total")
     return sum(numbers)
+
+
+class Order:
+    """What a job with durable steps does, and where it kills its process the first time it comes there."""
+
+    def __init__(self, dies: str) -> None:
+        self._dies = dies
+
+    def at(self, place: str) -> None:
+        diary(place)
+        if place == self._dies and f"killed {current_job().id} " not in Path(os.environ["YARD_DIARY"]).read_text():
+            diary("killed")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def charge(self) -> str:
+        self.at("in_charge")
+        diary("charged")
+        return "charged"
+
+    def ship(self) -> str:
+        self.at("in_ship")
+        diary("shipped")
+        return "shipped"
+
+
+def _fulfil(dies: str) -> list[str]:
+    order = Order(dies)
+    charged = step("charge", order.charge)
+    order.at("charge_done")
+    sleep(0.01)
+    order.at("slept")
+    paid = wait_for("paid", key=str(current_job().id), timeout=60, type=str)
+    order.at("paid")
+    shipped = step("ship", order.ship)
+    order.at("end")
+    return [charged, paid, shipped]
+
+
+@app.task(name="yard.fulfil", timeout=60)
+def fulfil(dies: str) -> list[str]:
+    return _fulfil(dies)
+
+
+@app.task(name="yard.fulfil_alone", timeout=60, isolated=True)
+def fulfil_alone(dies: str) -> list[str]:
+    return _fulfil(dies)
+
+
+@app.task(name="yard.afulfil", timeout=60)
+async def afulfil(dies: str) -> list[str]:
+    order = Order(dies)
+    charged = await astep("charge", order.charge)
+    order.at("charge_done")
+    await asleep(0.01)
+    order.at("slept")
+    paid = await await_for("paid", key=str(current_job().id), timeout=60, type=str)
+    order.at("paid")
+    shipped = await astep("ship", order.ship)
+    order.at("end")
+    return [charged, paid, shipped]

@@ -17,6 +17,7 @@ from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
 from fairlane.core.text import one_line
+from fairlane.core.workflows import RESULT_KEY, WORKFLOW_HEADER
 from fairlane.errors import (
     ConfigError,
     FairlaneError,
@@ -244,6 +245,7 @@ def _health(client: Fairlane) -> Iterator[Finding]:
     found = client.statistics.health()
     after = client.runtime.clock.now()
     yield Finding("store", "ok", f"{found.store} answers: {found.server}")
+    yield from _newer_server(found.server)
     if found.durable:
         yield Finding("durability", "ok", "acknowledged writes survive a crash")
     for sentence in found.degraded:
@@ -256,6 +258,17 @@ def _health(client: Fairlane) -> Iterator[Finding]:
     state: State = "fail" if off_s > SKEW_FAIL_S else "warn" if off_s > SKEW_WARN_S else "ok"
     says = "within a moment of this machine's" if state == "ok" else f"{skew_s:+.1f} s from this machine's"
     yield Finding("clock", state, says, "" if state == "ok" else "let both follow NTP; the store's clock decides")
+
+
+def _newer_server(server: str) -> Iterator[Finding]:
+    """A PostgreSQL newer than this release was tested with."""
+    name, _, version = server.partition(" ")
+    if name == "PostgreSQL":
+        from fairlane.stores.postgres.connection import NEWEST_SERVER, OLDEST_SERVER
+
+        if int(version[:2]) > NEWEST_SERVER:
+            says = f"{server} is newer than this release was tested with ({OLDEST_SERVER} to {NEWEST_SERVER})"
+            yield Finding("server version", "warn", says, "see whether a newer fairlane names it")
 
 
 def _unknown_types(client: Fairlane, application: Fairlane) -> Iterator[Finding]:
@@ -306,14 +319,20 @@ class _StoredPayload(NamedTuple):
 
 
 def _problem(application: Fairlane, job: Job) -> str | None:
-    """Why the application could not read a waiting job's arguments; None: it can, or does not know its task."""
+    """Why the application could not read a waiting job's arguments; None: it can, or does not know its task.
+
+    Of a node that takes results of others, only the version and the names can be checked before they are there.
+    """
     task = application.tasks.get(job.type)
     if task is None:
         return None
     try:
         task.decode(cast("Lease", _StoredPayload(job.payload, job.payload_version)))
     except Exception as error:  # noqa: BLE001 - an upcaster is the application's code
-        return one_line(str(error) or type(error).__name__)
+        takes_results = WORKFLOW_HEADER in job.headers and RESULT_KEY in job.payload
+        missing = task.definition.upcasters.missing(task.name, job.payload_version, task.definition.version)
+        if not takes_results or missing or isinstance(error, NeedsNewerCode):
+            return one_line(str(error) or type(error).__name__)
     return None
 
 

@@ -72,6 +72,7 @@ def init(directory: Path) -> None:
         out.note(f"  cd {directory}")
     command = executable() if directory.resolve() == Path.cwd() else executable(absolute=True)
     for words, purpose in NEXT:
-        out.note(f"  {command} {words}".ljust(60) + (f"  # {purpose}" if purpose else ""))
+        line = f"  {command} {words}"
+        out.note(f"{line:60}  # {purpose}" if purpose else line)
     install = "" if find_spec("pytest") else "python -m pip install pytest && "
     out.note(f"  {install}python -m pytest")

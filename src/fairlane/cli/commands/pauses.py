@@ -41,14 +41,20 @@ def pausing_commands(
     noun: str,
     verbs: Callable[[Fairlane], PausingVerbs],
     shown: Callable[[Fairlane, str], object] = lambda client, _: {"pauses": client.pauses.list()},
+    doubt: Callable[[Fairlane, str], str | None] = lambda client, _: None,
 ) -> None:
-    """Add `pause NAME`, `resume NAME` and `drain NAME` to a group; `shown` is what they print as JSON."""
+    """Add `pause NAME`, `resume NAME` and `drain NAME` to a group.
+
+    `shown` is what they print as JSON; `doubt` is a note for a name that may be mistyped.
+    """
     kinds: dict[str, Literal["queues", "types", "tenants"]] = {"queue": "queues", "task": "types", "tenant": "tenants"}
     named = click.argument("name", shell_complete=names_of(kinds[noun]))
 
     def act(name: str, at: At, out: Printer, doing: Callable[[PausingVerbs], str]) -> None:
         with at.client() as client:
             done = doing(verbs(client))
+            if (note := doubt(client, name)) is not None:
+                out.note(note)
             out.answer(shown(client, name), f'{noun} "{name}" {done}')
 
     @group.command(help=f"Stop claiming jobs of a {noun}, until resumed. Running jobs continue, and enqueueing, too.")

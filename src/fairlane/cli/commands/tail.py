@@ -13,7 +13,7 @@ from fairlane.cli.options import at_store, in_scope, queue_option, type_option
 from fairlane.cli.output import STYLES, Printer, encoded, plural, shortened
 from fairlane.cli.target import At
 from fairlane.core.text import one_line
-from fairlane.errors import StoreError
+from fairlane.errors import StoreError, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.app import Fairlane
@@ -29,11 +29,25 @@ SUMS = "jobs"
 _ENDS = ("completed", "failed", "dead", "cancelled")
 
 
+def read_kind(text: str) -> str:
+    """A kind of event by its whole name: `failed` is `job_failed`."""
+    from fairlane.core.ops import EVENT_KINDS
+
+    for name in (text, f"job_{text}"):
+        if name in EVENT_KINDS:
+            return name
+    raise click.BadParameter(f"{text!r}: expected one of {', '.join(EVENT_KINDS)}.{nearest(text, EVENT_KINDS)}")
+
+
 @click.command()
 @queue_option(help="Of this queue.")
 @type_option(help="Of this task.")
 @click.option(
-    "--kind", multiple=True, help="Of this kind: job_failed or failed, breaker_opened, worker_lost, …; may be repeated."
+    "--kind",
+    type=read_kind,
+    metavar="TEXT",
+    multiple=True,
+    help="Of this kind: job_failed or failed, breaker_opened, worker_lost, …; may be repeated.",
 )
 @click.option(
     "-n",
@@ -64,8 +78,7 @@ def tail(
     """
 
     def wanted(event: Event) -> bool:
-        named = not kind or bool({event.kind, event.kind.removeprefix("job_")} & set(kind))
-        return named and all(
+        return (not kind or event.kind in kind) and all(
             value is None or event.data.get(field) == value for field, value in (("queue", queue), ("type", type))
         )
 

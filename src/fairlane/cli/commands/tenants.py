@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from fairlane.cli.commands.limits import COLUMNS as LIMIT_COLUMNS
@@ -9,7 +11,11 @@ from fairlane.cli.commands.pauses import pausing_commands
 from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
 from fairlane.cli.output import Column, Printer, Style, facts_of
 from fairlane.cli.target import At
-from fairlane.core.ops import TENANT_COUNT_CAP, TenantRecord
+from fairlane.core.ops import MAX_PAGE, TENANT_COUNT_CAP, TenantRecord
+from fairlane.errors import nearest
+
+if TYPE_CHECKING:
+    from fairlane.client.app import Fairlane
 
 COLUMNS: tuple[Column, ...] = (
     *("name", "weight", "tier", "ready", "scheduled", "held", "leased", "paused"),
@@ -48,8 +54,9 @@ def show(name: str, at: At, out: Printer) -> None:
     """Show one tenant: weight, tier, limits, waiting and running jobs."""
     with at.client() as client:
         record = client.tenants.get(name)
-    if record.seen_at is None and not (record.limits or record.paused or record.ready or record.leased):
-        out.note(f'tenant "{name}" has had no job and no setting yet: these are the defaults')
+        unknown = _unknown(client, name)
+    if unknown is not None:
+        out.note(f"{unknown} These are the defaults")
     _say(record, out)
 
 
@@ -71,7 +78,23 @@ def set_tenant(
     _say(record, out)
 
 
-pausing_commands(tenants, "tenant", lambda client: client.tenants, shown=lambda client, name: client.tenants.get(name))
+def _unknown(client: Fairlane, name: str) -> str | None:
+    """A note with the nearest name, for a tenant that has had no job and no setting; it may be new, or mistyped."""
+    record = client.tenants.get(name)
+    if record.seen_at or record.limits or record.ready or record.scheduled or record.held or record.leased:
+        return None
+    pages = (client.tenants.list(after=after, limit=MAX_PAGE).tenants for after in ("", name[:2]))
+    known = {tenant.name for page in pages for tenant in page if tenant.name != record.name}
+    return f'tenant "{name}" has had no job and no setting yet.{nearest(name, known)}'
+
+
+pausing_commands(
+    tenants,
+    "tenant",
+    lambda client: client.tenants,
+    shown=lambda client, name: client.tenants.get(name),
+    doubt=_unknown,
+)
 
 
 def _say(record: TenantRecord, out: Printer) -> None:

@@ -67,11 +67,21 @@ class DeadLetterAdmin(Verbs):
         tenant: str | int | None = None,
         before: int | None = None,
         limit: int = 50,
+        rough: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> Steps[DeadLetterPage]:
-        """One page of dead letters, newest first, and how many match. Filters are keywords, or one `where`."""
+        """One page of dead letters, newest first, and how many match. Filters are keywords, or one `where`.
+
+        Those that match are counted up to 100,000; with `rough` up to 10,000.
+        """
         asked = dead_letter_filter(filters) if where is None else where
-        op = PageDeadLetters(scope=in_scope(tenant), where=asked, before=seq_before(before), limit=page_size(limit))
+        op = PageDeadLetters(
+            scope=in_scope(tenant),
+            where=asked,
+            before=seq_before(before),
+            limit=page_size(limit),
+            cap=ROUGH_CAP if rough else COUNT_CAP,
+        )
         return (yield from ask(op))
 
     def _get(self, id: int, *, tenant: str | int | None = None) -> Steps[DeadLetterDetail | None]:
@@ -166,7 +176,7 @@ class DeadLetterAdmin(Verbs):
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[Seq], Seq | None]]:
             asked = where or DeadLetterFilter()
-            found = yield from ask(PageDeadLetters(scope=scope, where=asked, before=cursor, limit=size))
+            found = yield from ask(PageDeadLetters(scope=scope, where=asked, before=cursor, limit=size, cap=0))
             return [letter.id for letter in found.dead_letters], found.next
 
         given = None if dead_letters is None else [_dead_letter_id(letter) for letter in dead_letters]

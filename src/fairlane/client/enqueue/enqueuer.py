@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from fairlane.client.handle import Handle
 from fairlane.client.steps import Steps, Through, Verbs, arun_steps, ask, both, run_steps
 from fairlane.core.alike import Lazy
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, LimitHit, Receipt, Scope
+from fairlane.core.ops import Enqueue, EnqueueResult, HasTenants, Receipt, Scope, WorkflowReceipt
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import DuplicateJob, IdConflict, InvalidOption, QueueFull, QueuePaused, StoreUnavailable
 
@@ -141,15 +141,22 @@ class Enqueuer(Verbs):
             yield from self._depth.after(result)
         return result
 
-    def before_workflow(self, specs: Sequence[JobSpec], conn: object | None) -> Steps[Enqueue]:
-        """Take the tokens that these jobs need; returns how an enqueue of them would be asked for."""
+    def before_workflow(
+        self, specs: Sequence[JobSpec], conn: object | None, unless: Callable[[], Steps[bool]] | None = None
+    ) -> Steps[Enqueue]:
+        """Take the tokens that these jobs need (`unless` says otherwise); how an enqueue of them would be asked for."""
         if self._may_ask(conn):
-            yield from self._quotas.before(specs)
+            yield from self._quotas.before(specs, unless)
         return self._op(specs, conn)
 
-    def refuse(self, hit: LimitHit) -> Steps[None]:
-        """Raise for a tenant's limit that refused a call."""
-        yield from self._quotas.after(EnqueueResult(refused=hit), may_tell=False)
+    def refuse(self, receipt: WorkflowReceipt) -> Steps[None]:
+        """Raise what nodes of a workflow were refused by, if they were: a pause, the capacity or a tenant's limit."""
+        if receipt.paused is not None:
+            raise QueuePaused(receipt.paused.kind, receipt.paused.name, receipt.paused.notes)
+        if receipt.full:
+            raise QueueFull(receipt.depth or 0, self._capacity or 0)
+        if receipt.refused is not None:
+            yield from self._quotas.after(EnqueueResult(refused=receipt.refused), may_tell=False)
 
     def _ask_for_tenants(self, conn: object | None) -> Steps[None]:
         """Ask whether the store has tenants, if this process has used none yet: `tenant=None` is refused then."""

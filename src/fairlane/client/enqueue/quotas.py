@@ -6,7 +6,7 @@ The client's own connection is used, never the caller's: a shared row is never w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairlane.client.logs import GuardedLogger
@@ -174,8 +174,11 @@ class TenantQuotas:
             is_due = is_due or calls <= 8 or (calls & (calls - 1) == 0 and calls.bit_length() % 2 == 1)
         return is_due
 
-    def before(self, specs: Sequence[JobSpec]) -> Steps[None]:
-        """Take the tokens these jobs need; raises `EnqueueRateReached` if there are not enough."""
+    def before(self, specs: Sequence[JobSpec], unless: Callable[[], Steps[bool]] | None = None) -> Steps[None]:
+        """Take the tokens these jobs need; raises `EnqueueRateReached` if there are not enough.
+
+        `unless` is asked only where a rate is in force: none are taken if it says so.
+        """
         given, _ = self._of_code()
         now_s = self._clock.monotonic()
         if now_s >= self._look_at_s:
@@ -189,7 +192,7 @@ class TenantQuotas:
         for (tenant, _), count in lines_of(specs).items():
             if in_force.enqueue_rate(tenant) is not None:
                 counts[tenant] += count
-        if not counts:
+        if not counts or (unless is not None and (yield from unless())):
             return
         taken = yield from ask(TakeTokens(counts=counts, limits=given))
         if not taken.granted:

@@ -59,6 +59,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Redis: what every key begins with."""
     profile: ProfileName = DEFAULT_PROFILE
     """Which set of defaults applies: `development`, which also allows `purge()`, `production` or `isolation`."""
+    environment: Annotated[str, Meta(pattern=r"^[\w .:-]{1,32}$")] | None = None
+    """What the header of the dashboard calls this installation, such as `staging`. None: the name of the profile."""
     fallback: Fallback = "refuse"
     """When the store cannot be opened at start: refuse, or continue in memory with a warning. With a spool in a
     directory a server may be away at start, too: its enqueues are spooled."""
@@ -231,6 +233,7 @@ class SettingArguments(TypedDict, total=False):
     schema: str
     key_prefix: str
     profile: ProfileName
+    environment: str | None
     fallback: Fallback
     sqlite_library: SqliteLibrary
     statement_timeout_s: float

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, DeadLetter, DeadLetterStatus, ErrorClass, Job
-from fairlane.core.ops.base import Act, Listing, Op, RefusalCode, Scope
+from fairlane.core.ops.base import COUNT_CAP, Act, Listing, Op, RefusalCode, Scope
 
 
 class DeadLetterAct(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +88,7 @@ class DeadLetterPage(Listing, Struct, frozen=True, kw_only=True):
     dead_letters: tuple[DeadLetter, ...]
     next: Seq | None
     total: int
-    """How many match on all pages, counted up to COUNT_CAP."""
+    """How many match on all pages, counted up to `cap`."""
 
 
 class PageDeadLetters(Op[DeadLetterPage], frozen=True, kw_only=True):
@@ -98,6 +98,8 @@ class PageDeadLetters(Op[DeadLetterPage], frozen=True, kw_only=True):
     where: DeadLetterFilter = DeadLetterFilter()
     before: Seq | None = None
     limit: int = 50
+    cap: int = COUNT_CAP
+    """How far all that match are counted; 0: not at all."""
 
 
 class DeadLetterDetail(Struct, frozen=True, kw_only=True):

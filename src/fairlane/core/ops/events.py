@@ -11,11 +11,35 @@ from fairlane.core.ops.base import Listing, Op, Scope
 
 WATCHED_FOR_S = 30.0
 """A reader with `watch` counts as watching for this long."""
+EVENT_KINDS = (
+    "job_completed",
+    "job_failed",
+    "job_dead",
+    "job_cancelled",
+    "job_stuck",
+    "jobs",
+    "job_limit_warning",
+    "spooled_job_duplicate",
+    "worker_started",
+    "worker_stopped",
+    "worker_crashed",
+    "worker_lost",
+    "task_isolated",
+    "task_trusted",
+    "breaker_opened",
+    "breaker_closed",
+    "alert_fired",
+    "alert_resolved",
+    "dlq_alert",
+    "watch_started",
+    "events_left_out",
+)
+"""Every kind that this release writes; described in docs/guides/http-api.md."""
 
 
 class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
-    """`job_completed`, `job_limit_warning`, `breaker_opened`, `dlq_alert`, …"""
+    """One of EVENT_KINDS."""
     tenant: str | None = None
     """Whose it is; None: nobody's in particular, for those who see all tenants."""
     data: dict[str, Any] = {}

@@ -14,6 +14,8 @@ class Retained(Struct, frozen=True, kw_only=True):
     """Jobs removed with all their facts and keys."""
     finished_to: datetime | None = None
     """When the last of the finished ones had finished."""
+    more_stats: bool = False
+    """Statistics past their age are left: another step removes them."""
 
 
 class Retain(Op[Retained], frozen=True, kw_only=True):
@@ -30,7 +32,7 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
     past all that those have removed."""
     closed_before: datetime | None = None
     stats_before: datetime | None = None
-    """Also remove statistics of minutes before this, oldest first, a few thousand at a time, not counted in `limit`."""
+    """Also remove statistics of minutes before this, oldest first, at most 2,000 rows, not counted in `limit`."""
     limit: int = 1000
 
 

@@ -68,7 +68,7 @@ class PageTenants(Op[TenantPage], frozen=True, kw_only=True):
 
 
 class HasTenants(Op[bool], frozen=True, kw_only=True):
-    """Whether a tenant is known besides the application itself. Asked before an enqueue that names none."""
+    """Whether a tenant besides the application itself is known or has a job. Asked by an enqueue that names none."""
 
 
 class TenantsAdded(Struct, frozen=True, kw_only=True):

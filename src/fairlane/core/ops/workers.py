@@ -135,6 +135,8 @@ class ListExceptions(Op[WorkerExceptions], frozen=True, kw_only=True):
     """The exceptions that registered workers reported: newest first, then by worker, job and attempt."""
 
     scope: Scope
+    limit: int | None = None
+    """How many at most; None: all of them."""
 
 
 class DutyTaken(Struct, frozen=True, kw_only=True):

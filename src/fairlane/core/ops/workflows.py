@@ -27,6 +27,7 @@ workflow with the last of them.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
@@ -37,7 +38,17 @@ from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
 from fairlane.core.ops.enqueue import Disposition, LimitHit, Notify
 from fairlane.core.ops.pauses import Pause
-from fairlane.core.workflows import RELEASE_LIMIT, Gate, GateSpec, Node, NodeSpec, Workflow, WorkflowId, WorkflowSpec
+from fairlane.core.workflows import (
+    MAX_NODES,
+    RELEASE_LIMIT,
+    Gate,
+    GateSpec,
+    Node,
+    NodeSpec,
+    Workflow,
+    WorkflowId,
+    WorkflowSpec,
+)
 
 MAX_NODE_PAGE = 1000
 
@@ -77,13 +88,22 @@ class EnqueueWorkflow(Op[WorkflowReceipt], frozen=True, kw_only=True):
 class NodesAdded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: RefusalCode | Literal["lease_lost", "ended"] | None = None
     """`ended`: nodes added now could not count for a gate of `everyone`, which has opened or closed; `not_allowed`: the
-    workflow was cancelled, or a parent is not in it."""
+    workflow was cancelled, a parent is not in it, or `total` or `receipt` says why."""
+    total: int | None = None
+    """How many nodes it would have: more than `max_nodes`."""
+    receipt: WorkflowReceipt | None = None
+    """What an EnqueueWorkflow of the new nodes would have been told: the store is full, a pause or a limit refuses."""
     added: int = 0
     """Names that were there already are none."""
 
 
 class AddNodes(Op[NodesAdded], frozen=True, kw_only=True):
     """Add nodes to a workflow that is there. Those whose names are taken are left out: a repetition adds nothing.
+
+    All that are new, or none of them. A refusal is the first of: the workflow, the lease, `ended`, a cancelled workflow
+    or unknown parent, more than `max_nodes` in all; then capacity, refusing pauses and the tenant's limits as by
+    EnqueueWorkflow, of the new nodes alone. A running job that adds nodes behind itself meets the same: its retry tries
+    again, and what it has added by then is there already.
 
     Gates are numbered behind those there are. Each of `behind` makes a node of the workflow count for a new gate: an
     end that has happened counts at once. New nodes also count for each gate of `everyone`.
@@ -98,6 +118,9 @@ class AddNodes(Op[NodesAdded], frozen=True, kw_only=True):
     seq: Seq | None = None
     """With `attempt` the lease that guards it; None: nobody's."""
     attempt: int = 0
+    capacity: int | None = None
+    limits: tuple[Limit, ...] = ()
+    max_nodes: int = MAX_NODES
 
 
 class WorkflowDetail(Struct, frozen=True, kw_only=True):
@@ -158,7 +181,9 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     job_id: JobId
     status: Status
     result: str | None
-    """JSON text; None: it has none."""
+    """JSON text; None: it has none, or it was removed (DropResults)."""
+    type: str = ""
+    finished_at: datetime | None = None
 
 
 class NodeResults(Struct, frozen=True, kw_only=True):

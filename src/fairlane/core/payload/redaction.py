@@ -21,7 +21,7 @@ _WINDOW = 32_768
 _DEEPEST = 100
 """No result nested deeper is ever kept by a worker."""
 
-_QUOTED = r""" [bBrRuUfF]{0,2} (?: \\+"[^"\r\n]*"? | \\+'[^'\r\n]*'?
+_QUOTED = r""" [bBrRuUfF]{0,2} (?: \\"(?:[^"\\\r\n]|\\\\\\"|\\(?!"))*+\\?"? | \\+"[^"\r\n]*"? | \\+'[^'\r\n]*'?
                                   | "(?:\\.|[^"\\\r\n])*+"? | '(?:\\.|[^'\\\r\n])*+'? | `[^`\r\n]*`? ) """
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?"
@@ -55,14 +55,16 @@ _HEADER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _STEMS = re.compile(
-    "pass|pw|kennwort|senha|contrasena|secret|token|credential|bearer|auth|otp|key|string|cvv|cvc|ssn|card|number"
+    "pass|pw|kennwort|senha|contrasena|secret|phrase|token|credential|bearer|auth|otp|key|string|cvv|cvc|ssn|card|number"
 )
 """One is in every name that `secrets.names_secret` knows. Searched in lower case: ignoring case is ten times slower."""
-_TWO_WORDS = re.compile(r"(?:api|access|auth|secret|private|signing|encryption|master|pass|connection|card)[ ]\Z", re.I)
+_TWO_WORDS = re.compile(
+    r"(?:api|access|auth|secret|private|signing|encryption|master|pass|seed|recovery|connection|card)[ ]\Z", re.I
+)
 _ANNOUNCED = re.compile(
     r"""[\w.-]{0,40}+
          (?: (?P<quoted> \\*["'`\])]{1,3}\s{0,9}(?:=>|->|:=|[:=])\s{0,40} )
-           | (?P<given>  [ \t]{0,9}(?:=>|:=|=(?!=))[ \t]{0,9} )
+           | (?P<given>  [ \t]{0,9}(?:=>|:=|=(?!=))[ \t]{0,9} | (?:%2[27])?%3[ad](?:%20|\+)?(?:%2[27])? )
            | (?P<colon>  \s?:(?!:|//)[ \t]{0,40} )
            | (?P<of>     [ ](?:for|of)[ ](?:user[ ]|role[ ])?["']?[^\s:"']{1,60}["']?[ ]?[:=][ ]{0,9} )
            | (?P<value>  \\*["']?\s{0,9}[,;]\s{0,9}\\*["']?val(?:ue)?\\*["']?\s{0,9}[:=]\s{0,9} )
@@ -74,8 +76,16 @@ _ANNOUNCED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """The end of a name and what stands between it and its value; `_VALUE` matches where it ends."""
+
+
+def _brackets(deep: int) -> str:
+    """What stands in brackets, with brackets inside it up to so deep."""
+    inner = rf"|{_brackets(deep - 1)}" if deep > 1 else ""
+    return rf"""[\[({{](?:[^\[\](){{}}"']|"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'{inner})*+[\])}}]"""
+
+
 _VALUE = re.compile(
-    rf"""{_QUOTED} | [\w.]{{1,60}}\([^()\r\n]{{0,400}}\)? | [\[({{][^\])}}\r\n]{{0,400}}[\])}}]?
+    rf"""{_QUOTED} | [\w.]{{1,60}}\([^()\r\n]{{0,400}}\)? | {_brackets(3)} | [\[({{][^\])}}\r\n]{{0,400}}[\])}}]?
        | (?<=>)[^<\r\n]{{1,400}} | [^\s&"',;)}}\]<]+""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -88,6 +98,29 @@ _VALUE_FIRST = re.compile(
 _COMMAND = re.compile(
     r"""(?P<kept>(?:^|[\s"'\[])(?:-u|--user|--proxy-user)(?:["'],\s?["']|[ =])["']?[^\s:"']{1,100}:)[^\s"']+""",
     re.VERBOSE,
+)
+_TOOLS = secrets.listed("curl mysql mariadb 7z sshpass mongo login zip ldap redis-cli openssl keytool")
+_OPTION = re.compile(
+    r"""(?P<user>\bcurl\b{between}-u)[^\s:"']{{1,100}}:[^\s"']+
+      | (?P<joined>\b(?:mysql|mariadb|7z|sshpass){between}-p["']?)[^\s"',][^\s"']*
+      | (?P<apart>\b(?: (?: sshpass | mongo\w{{0,20}} | (?:docker|podman|helm|az)\b{between}login )\b{between}-p
+                      | (?:zip|unzip)\b{between}-P | ldap[a-z]{{1,20}}\b{between}-w | redis-cli\b{between}-a
+                      | openssl\b{between}-[kK] | keytool\b{between}-(?:store|key)pass )
+           (?:["'],\s?["']|[ ])["']?)[^\s"'-][^\s"']*""".format(between=r"""[^\r\n;|&]{0,300}?[\s"']"""),
+    re.VERBOSE,
+)
+"""Options of `_TOOLS` that are passwords."""
+_CALLED = re.compile(
+    rf"""(?P<kept>(?:auth|authentication|authenticate|login|credentials?|password)\(\s{{0,9}}
+           {_QUOTED}\s{{0,9}},\s{{0,9}}){_QUOTED}
+      | (?P<only>(?:password|secret|secretstr|secretbytes)\(\s{{0,9}})(?!["']\**["']){_QUOTED}(?=\s{{0,9}}\))
+      | (?P<sql>\bidentified\s{{1,9}}(?:with\s{{1,9}}\w{{1,40}}\s{{1,9}})?(?:by|as)\s{{1,9}}){_QUOTED}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SESSION = re.compile(
+    r"""(?P<kept>(?:session_?id|phpsessid|jsessionid|connect\.sid)["']?\s?[:=]\s?(?:["']|[bu]["'])?)
+        (?![0-9]{1,20}\b(?!-))[^\s;,&"'<>()\[\]{}]{6,}""",
+    re.VERBOSE | re.IGNORECASE,
 )
 _SHAPED = re.compile(
     rf"""(?P<kept>\b[Bb]earer\s+)(?!(?i:auth|credential|challenge|token|scheme))[A-Za-z0-9._~+/=-]{{8,}}
@@ -115,6 +148,10 @@ _LETTERS_AND_DIGITS = re.compile(r"(?=\S{0,60}[0-9])(?=\S{0,60}[A-Za-z])\S{6,}")
 _NAME_CHARS = "_.-" + ascii_letters + digits
 _PREFIX = re.compile(r"\A[bru]{1,2}(?=[\"'])", re.IGNORECASE)
 _PAIR_OPENED = re.compile(r"""[\[({,]\s?[\[(]\s?[bru]?["']\Z""")
+_TUPLE_OPENED = re.compile(r"""\(\s?[bru]?["']\Z""")
+_LIST_OPENED = re.compile(r"""\[\s?[bru]?["']\Z""")
+_CLOSED = re.compile(r"\s?,?\s?[\])]")
+_LINE = re.compile(r"""[^\r\n"'<>]+""")
 _TAG_OPENED = re.compile(r"<(?:[\w-]{1,40}:)?\Z")
 
 
@@ -155,12 +192,31 @@ def _secret(start: int, found: re.Match[str]) -> re.Match[str] | None:
     if is_plain and name.lower() == "auth":
         return None
     value = _VALUE.match(text, found.end())
-    return value if value is not None and _is_secret(value[0], name, form, before) else None
+    if value is None or not (
+        _is_secret(value[0], name, form, before) or (form == "pair" and _ends_pair(value, before))
+    ):
+        return None
+    if is_plain and name.lower().endswith("phrase") and text[found.end() - 1].isspace():
+        return _LINE.match(text, found.end()) or value  # of several words
+    return value
+
+
+def _ends_pair(value: re.Match[str], before: str) -> bool:
+    """Whether a value and the name before it are all there is in brackets: `('password', 'X')`."""
+    bare = _bare(value[0])
+    if not bare or bare in _PROSE or secrets.names_secret(bare) or not _CLOSED.match(value.string, value.end()):
+        return False
+    in_a_list = _LIST_OPENED.search(before) is not None and _LETTERS_AND_DIGITS.match(bare) is not None
+    return in_a_list or _TUPLE_OPENED.search(before) is not None
+
+
+def _bare(value: str) -> str:
+    return _PREFIX.sub("", value).strip("\\\"'`[](){}<>.!?:,*").lower()
 
 
 def _is_secret(value: str, name: str, form: str, before: str) -> bool:
     """Whether the value after a name that announces a secret is one, by its form and what stands before the name."""
-    bare = _PREFIX.sub("", value).strip("\\\"'`[](){}<>.!?:,*").lower()
+    bare = _bare(value)
     if not bare or bare in _KNOWN_VALUES or (bare.isdecimal() and name.endswith("tokens")):
         return False
     is_option, in_quotes = name.startswith("-"), value[0] in "\"'`"
@@ -195,6 +251,14 @@ def _replacing(pattern: re.Pattern[str]) -> _Finder:
     return partial(pattern.sub, replaced)
 
 
+_replace_options = _replacing(_OPTION)
+
+
+def _in_options(text: str) -> str:
+    """Hides passwords among the options of commands. Most options are of others: the names are looked for first."""
+    return _replace_options(text) if any(tool in text for tool in _TOOLS) else text
+
+
 _FINDERS: tuple[tuple[_Finder, tuple[str, ...]], ...] = (
     (_replacing(_PRIVATE_KEY), ("-----begin",)),
     (_replacing(_IN_A_URL), ("@",)),
@@ -202,8 +266,11 @@ _FINDERS: tuple[tuple[_Finder, tuple[str, ...]], ...] = (
     (_replacing(_HOOK), secrets.HOOK_MARKS),
     (_replacing(_HEADER), ("authorization", "cookie")),
     (_replacing(_COMMAND), (" -u", "--user", "--proxy-user", "'-u'", '"-u"')),
+    (_in_options, (" -", "'-", '"-')),
+    (_replacing(_CALLED), ("auth(", "ticat", "login(", "credential", "word(", "secret", "identified")),
+    (_replacing(_SESSION), ("sessionid", "session_id", "phpsessid", "connect.sid")),
     (_after_names, ("pass", "pw", "secret", "token", "key", "auth", "credential", "otp", "bearer", "kennwort", "senha",
-                    "contrasena", "connection", "cvv", "cvc", "ssn", "card")),
+                    "contrasena", "phrase", "connection", "cvv", "cvc", "ssn", "card")),
     (_replacing(_VALUE_FIRST), ("val",)),
     (_replacing(_SHAPED), ("earer", "asic", "eyj", "akia", "asia", *(mark.lower() for mark in secrets.PROVIDER_MARKS))),
 )  # fmt: skip

@@ -125,6 +125,7 @@ def listed(names: str) -> frozenset[str]:
 _NAMES: Mapping[Kind, frozenset[str]] = {
     "secret": listed("""
         password passwd pwd pw passphrase passcode passwort kennwort motdepasse contrasena senha
+        seedphrase recoveryphrase
         secret clientsecret apisecret token apitoken credential authorization proxyauthorization bearer cookie setcookie
         apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey
         pgpkey gpgkey

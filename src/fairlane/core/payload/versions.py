@@ -31,9 +31,13 @@ class Upcasters:
 
         return keep
 
+    def missing(self, task: str, version: int, target: int) -> list[int]:
+        """The versions from `version` up to `target` that have no upcaster."""
+        return [step for step in range(version, target) if (task, step) not in self._steps]
+
     def upcast(self, task: str, payload: Payload, version: int, target: int) -> Payload:
         """The payload at version `target`, from `version` up. Steps may change the one given in place."""
-        if missing := [step for step in range(version, target) if (task, step) not in self._steps]:
+        if missing := self.missing(task, version, target):
             steps = ", ".join(f"{step} to {step + 1}" for step in missing[:10])
             raise InvalidPayload(
                 task, [f"no upcaster from version {steps}: register one with from_version={missing[0]}"]

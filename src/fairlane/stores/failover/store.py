@@ -115,6 +115,8 @@ class Failover:
         self._why: StoreUnavailable | None = None
         self._changed_s = float("-inf")
         self._misses = 0
+        self._is_news = False
+        """The keeper has not been told yet that the primary is unavailable."""
         self._failure: str | None = None
         self._late: set[asyncio.Future[Any]] = set()
         self._threads: _Threads | None = None
@@ -239,6 +241,8 @@ class Failover:
             why = "it is away" if self._why is None else self._why.why
             also = f"{why}; nor can the spool {self.spool.place} be used: {error.why}"
             raise StoreUnavailable(self.name, also) from error
+        finally:
+            self._kick()
 
     def _too_slow(self, patience_s: float) -> StoreUnavailable:
         return StoreUnavailable(self.name, f"no answer within {patience_s:g} s")
@@ -254,7 +258,19 @@ class Failover:
         is_enqueue = isinstance(op, Enqueue)
         if is_enqueue or _is_away(error):
             self._note_unavailable(error)
+        if not is_enqueue:
+            self._kick()
         return is_enqueue
+
+    def _kick(self) -> None:
+        """Have the keeper ask for a primary that has become unavailable.
+
+        After the job is in the spool: one that refuses jobs answers, and with nothing to replay would be back.
+        """
+        with self._lock:
+            is_news, self._is_news, threads = self._is_news, False, self._threads
+        if is_news and threads is not None:
+            threads.kick()
 
     def _note_unavailable(self, error: StoreUnavailable) -> None:
         with self._lock:
@@ -264,11 +280,9 @@ class Failover:
                 if now_s - self._changed_s > SETTLED_S:
                     self._misses = 0
                 self._changed_s = now_s
-            threads = self._threads
+                self._is_news = True
         if before is None or _is_away(before) != _is_away(error):
             self._on_news(WentAway(error.why) if _is_away(error) else RefusesJobs(error.why))
-        if before is None and threads is not None:
-            threads.kick()
 
     def _note_back(self) -> None:
         """It takes jobs."""

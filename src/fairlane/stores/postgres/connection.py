@@ -144,6 +144,8 @@ _OPTIONS = " ".join(
 )
 
 
+OLDEST_SERVER, NEWEST_SERVER = 15, 18
+"""Major versions of PostgreSQL: the first that is accepted, and the last that the suite has run on."""
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -171,6 +173,17 @@ def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -
     # UTF-8 whatever the environment, the role, the database or the address says: only UTF-8 carries every payload.
     ours = {"client_encoding": "UTF8", "options": f"{options} {given.get('options') or ''}".rstrip()}
     return defaults | given | ours
+
+
+def refuse_old_server(conn: Connection | AsyncConnection) -> None:
+    """Raise if the server is older than what the functions are written for; libpq learned its version by connecting."""
+    major = conn.info.server_version // 10_000
+    if 0 < major < OLDEST_SERVER:
+        conn.pgconn.finish()
+        raise ConfigError(
+            f"the server is PostgreSQL {major}: expected PostgreSQL {OLDEST_SERVER} to {NEWEST_SERVER}; upgrade the "
+            "server, or name another one in the url"
+        )
 
 
 def role_of(dsn: str) -> str:
@@ -201,6 +214,7 @@ class PostgresConnector:
             if not self._refused_options(given, error):
                 raise unreachable(error) from error
             return self.connect(patient=patient)
+        refuse_old_server(conn)
         conn.answer_within_s = None if patient else self._answer_within_s
         if not patient:
             self._prepare_if_ours(conn)
@@ -214,6 +228,7 @@ class PostgresConnector:
             if not self._refused_options(given, error):
                 raise unreachable(error) from error
             return await self.aconnect()
+        refuse_old_server(conn)
         conn.answer_within_s = self._answer_within_s
         self._prepare_if_ours(conn)
         return conn

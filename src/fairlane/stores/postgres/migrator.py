@@ -31,6 +31,7 @@ def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
         "set local statement_timeout = 0;\n"
         "set local lock_timeout = 0;\n"
         "set local client_min_messages = warning;\n"
+        "set local standard_conforming_strings = on;\n"
         f"select pg_advisory_xact_lock(hashtext('fairlane migration'), hashtext({literal}));\n"
         f"{_LOCKED}"
         "set local lock_timeout = '3s';\n"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import hiredis
 import redis.asyncio.connection as asynchronous
@@ -26,6 +27,7 @@ NO_ADDRESS = (
     "not a Redis address: expected redis://user:password@host:port/database. "
     "In a password write / # ? [ ] as %2F %23 %3F %5B %5D"
 )
+_DATABASE = re.compile(r"/?\d*/?")
 
 
 class RedisConnector:
@@ -39,6 +41,8 @@ class RedisConnector:
             number = parts.port
             is_cut = "@" in parts.path + parts.query.partition("=")[0] + parts.fragment
             if is_cut and (number is not None or parts.scheme != "unix"):
+                raise ValueError
+            if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):  # redis-py would take database 0
                 raise ValueError
         except ValueError:  # its text may hold a part of the password
             raise ConfigError(f'url = "{redacted(url)}": {NO_ADDRESS}') from None
@@ -58,7 +62,12 @@ class RedisConnector:
         self._node: tuple[str, int] | None = None
         try:
             self._make(synchronous, None)
-        except (TypeError, ValueError, their.RedisError) as error:
+        except TypeError:
+            options = ", ".join(name for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+            raise ConfigError(
+                f'url = "{redacted(url)}": expected options of a redis-py connection behind the ?, got {options}'
+            ) from None
+        except (ValueError, their.RedisError) as error:
             raise ConfigError(f'url = "{redacted(url)}": {error}') from None
 
     def move_to(self, host: str, port: int) -> None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import DEAD_LETTER_STATUSES, DeadLetter, DeadLetterStatus, JobSpec
 from fairlane.core.ops import (
-    COUNT_CAP,
     MAX_PAGE,
     Acknowledge,
     DeadLetterAct,
@@ -54,12 +53,15 @@ def get_dead_letter(work: Work, op: GetDeadLetter) -> Steps[DeadLetterDetail | N
 @handles
 def page_dead_letters(work: Work, op: PageDeadLetters) -> Steps[DeadLetterPage]:
     limit = max(1, min(op.limit, MAX_PAGE))
-    matching = yield from _matching(work, op.scope, op.where, COUNT_CAP)
-    behind = [seq for seq in matching if op.before is None or seq < op.before]
-    kept = yield from read_jobs(work, behind[:limit], watch=False)
+    seqs = yield from _matching(work, op.scope, op.where, limit + 1, op.before)
+    kept = yield from read_jobs(work, seqs[:limit], watch=False)
     letters = tuple(_letter(one) for one in kept if one is not None and b"letter" in one.facts)
+    is_all = op.before is None and len(seqs) <= limit
+    counted = seqs if is_all else (yield from _matching(work, op.scope, op.where, op.cap))
     return DeadLetterPage(
-        dead_letters=letters, next=behind[limit - 1] if len(behind) > limit else None, total=len(matching)
+        dead_letters=letters,
+        next=seqs[limit - 1] if len(seqs) > limit else None,
+        total=min(len(counted), op.cap),
     )
 
 
@@ -93,8 +95,10 @@ def _group(fingerprint: str, members: list[KeptJob]) -> DeadLetterGroup:
     )
 
 
-def _matching(work: Work, scope: Scope, where: DeadLetterFilter, most: int) -> Generator[Script, Any, list[Seq]]:
-    """The numbers of dead letters that are asked for, newest first, up to `most`."""
+def _matching(
+    work: Work, scope: Scope, where: DeadLetterFilter, most: int, before: Seq | None = None
+) -> Generator[Script, Any, list[Seq]]:
+    """The numbers of dead letters that are asked for, newest first, up to `most`, behind `before`."""
     statuses = DEAD_LETTER_STATUSES if where.status is None else (where.status,)
     keys = [f"letters:{status}" for status in statuses]
     rest = [getattr(where, name) for name in where.__struct_fields__ if name != "status"]
@@ -102,7 +106,6 @@ def _matching(work: Work, scope: Scope, where: DeadLetterFilter, most: int) -> G
     if not is_plain:
         keys = yield from shortest(work, scope, where, keys)
     found: list[Seq] = []
-    before: int | None = None
     while len(found) < most:
         seqs = yield from newest(work, keys, before, AT_ONCE)
         if is_plain:

@@ -19,6 +19,9 @@ from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Pause, Receipt
 from fairlane.stores.redis.states import joined, new_job, own_body, read_body, shared_body, text_of
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
+Terms = list[tuple[str, str, int, str]]
+"""Tenant, queue, how many may wait, and what happens to more."""
+
 _read_pause = msgspec.json.Decoder(Pause).decode
 
 
@@ -80,11 +83,11 @@ def _created(jobs: AlikeJobs, first: int) -> tuple[Receipt, ...]:
 
 def terms_of(
     force: LimitsInForce | None, jobs: Sequence[JobSpec], *, warns: bool
-) -> tuple[LimitHit | None, list[tuple[str, str, int, str]] | None]:
+) -> tuple[LimitHit | None, Terms | None]:
     """The first job whose payload is longer than its tenant may have, and how many may wait in each line."""
     if force is None:
         return None, None
-    waiting: list[tuple[str, str, int, str]] = []
+    waiting: Terms = []
     known: dict[tuple[str, str], int | None] = {}
     too_long = None
     for spec in jobs:
@@ -102,9 +105,7 @@ def terms_of(
     return too_long, waiting or None
 
 
-def _result(
-    op: Enqueue, reply: list[Any], too_long: LimitHit | None, terms: list[tuple[str, str, int, str]] | None
-) -> EnqueueResult:
+def _result(op: Enqueue, reply: list[Any], too_long: LimitHit | None, terms: Terms | None) -> EnqueueResult:
     what, depth = reply[0], reply[1]
     if what == b"full":
         return EnqueueResult(full=True, depth=depth)
@@ -124,7 +125,7 @@ def _result(
     )
 
 
-def limit_hit(terms: list[tuple[str, str, int, str]] | None, line: str, found: int) -> LimitHit:
+def limit_hit(terms: Terms | None, line: str, found: int) -> LimitHit:
     [(tenant, queue, limit, policy)] = [one for one in terms or () if joined(one[0], one[1]) == line]
     return LimitHit(
         tenant=tenant,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from fairlane.core.ops import Check, Health
@@ -14,24 +15,34 @@ FORMAT = 1
 """Of the keys; a server that newer code has written to says a higher one."""
 OLDEST = (6, 2)
 EVICTS = (
-    'maxmemory-policy is "{policy}": when its memory is full this server throws jobs away. '
-    'Set it to "noeviction", or give Fairlane a server of its own'
+    'maxmemory-policy is "{policy}": when its memory is full this server throws jobs away; '
+    'set it to "noeviction", or give Fairlane a server of its own'
+)
+EVICTS_LATER = (
+    'maxmemory-policy is "{policy}": without a maxmemory it throws nothing away, but as soon as one is set Fairlane '
+    'refuses this server; set maxmemory-policy to "noeviction"'
 )
 NO_AOF = (
-    "appendonly is off: a crash of the server loses what was acknowledged since its last snapshot. "
-    'Set appendonly to "yes"'
+    "appendonly is off: a crash of the server loses what was acknowledged since its last snapshot ({snapshots}); "
+    'set appendonly to "yes"'
 )
+NOTHING_KEPT = 'appendonly is off and save is empty: a crash of the server loses every job; set appendonly to "yes"'
 EVERY_SECOND = (
-    'appendfsync is "{fsync}": a power failure may lose {what}. '
-    'Set it to "always" where no acknowledged job may be lost'
+    'appendfsync is "{fsync}": a power failure may lose {what}; '
+    'set it to "always" where no acknowledged job may be lost'
 )
 FSYNC_UNKNOWN = (
-    "appendfsync is unknown, since the server refuses CONFIG GET: a power failure may lose the last second. "
-    'Allow this user "+config|get", or see to it that appendfsync is "always"'
+    "appendfsync is unknown, since the server refuses CONFIG GET: a power failure may lose the last second; "
+    'allow this user "+config|get", or see to it that appendfsync is "always"'
+)
+REPLICATED = (
+    "a replica that takes over lacks what had not reached it, and this server takes jobs also while no replica does: "
+    "a failover may lose what was acknowledged; set min-replicas-to-write to 1, which limits that to the last seconds "
+    "(min-replicas-max-lag)"
 )
 CLOCK_BEHIND = (
     "the server's clock is {seconds:.0f} s behind the latest instant this installation has seen, and time stands still "
-    "here until it catches up. Correct the clock; if it was ahead once, send the server: HDEL {tag}:meta latest"
+    "here until it catches up; correct the clock, or if it was ahead once, send the server: HDEL {tag}:meta latest"
 )
 REPLICA = (
     "the server is a replica of {primary} and takes no writes; name the primary in the url, or wait until it is one"
@@ -78,23 +89,18 @@ def skip_numbers(work: Work, facts: dict[str, str]) -> Steps[None]:
 def check(work: Work, op: Check) -> Steps[Health]:
     [latest] = yield from work.read(("HGET", "meta", "latest"), watch=False)
     [info, time] = yield Commands((("INFO",), ("TIME",)))
-    [settings] = yield Commands((("CONFIG", "GET", "appendfsync"),), optional=True)
+    settings = yield Commands((("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save")), optional=True)
     facts = facts_of(info)
     if facts.get("role") == "slave":
         primary = f"{facts.get('master_host')}:{facts.get('master_port')}"
         raise StoreUnavailable(STORE, REPLICA.format(primary=primary), UNUSABLE)
     appendonly = facts.get("aof_enabled") == "1"
-    fsync = _setting(settings)
-    degraded = []
-    if not appendonly:
-        degraded.append(NO_AOF)
-    elif fsync in ("everysec", "no"):
-        what = "the last second" if fsync == "everysec" else "the last half minute"
-        degraded.append(EVERY_SECOND.format(fsync=fsync, what=what))
-    elif fsync is None:
-        degraded.append(FSYNC_UNKNOWN)
+    degraded = [*_losses(appendonly, *map(_setting, settings))]
+    if facts.get("connected_slaves", "0") != "0" and "min_slaves_good_slaves" not in facts:
+        degraded.append(REPLICATED)
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
-        degraded.append(EVICTS.format(policy=facts["maxmemory_policy"]))
+        sentence = EVICTS_LATER if facts.get("maxmemory", "0") == "0" else EVICTS
+        degraded.append(sentence.format(policy=facts["maxmemory_policy"]))
     behind_us = int(latest or 0) - (int(time[0]) * 1_000_000 + int(time[1]))
     if behind_us > 2_000_000:
         degraded.append(CLOCK_BEHIND.format(seconds=behind_us / 1e6, tag=work.tag))
@@ -109,6 +115,19 @@ def check(work: Work, op: Check) -> Steps[Health]:
         memory_bytes=int(facts.get("used_memory", 0)),
         memory_limit_bytes=int(facts.get("maxmemory", 0)) or None,
     )
+
+
+def _losses(appendonly: bool, fsync: str | None, save: str | None) -> Iterator[str]:
+    """What a crash or a power failure may cost, if anything."""
+    if not appendonly and save == "":
+        yield NOTHING_KEPT
+    elif not appendonly:
+        yield NO_AOF.format(snapshots="the server refuses CONFIG GET save" if save is None else f'save is "{save}"')
+    elif fsync is None:
+        yield FSYNC_UNKNOWN
+    elif fsync != "always":
+        what = "the last second" if fsync == "everysec" else "the last half minute"
+        yield EVERY_SECOND.format(fsync=fsync, what=what)
 
 
 def _setting(reply: Any) -> str | None:

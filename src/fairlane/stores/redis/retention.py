@@ -20,21 +20,33 @@ _NUMBERS = ("seq", "audit", "event", "limits_version", "latest", "format")
 
 @handles
 def retain(work: Work, op: Retain) -> Steps[Retained]:
-    removed, finished_to = 0, None
+    removed, finished_to, more_stats = 0, None, False
     limit = max(op.limit, 0)
     if op.finished_before is not None:
         first = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
-        call = {"index": "finished", "from": first, "before": to_us(op.finished_before), "limit": limit}
-        removed, last = yield Script("retention", (work.instant(), pack(call)))
-        finished_to = None if last is None else from_us(int(last))
+        removed, last = yield from _remove(work, "finished", first, to_us(op.finished_before), limit)
+        finished_to = None if last is None else from_us(last)
     if op.closed_before is not None and removed < limit:
-        call = {"index": "closed", "from": EARLIEST_US, "before": to_us(op.closed_before), "limit": limit - removed}
-        letters, _ = yield Script("retention", (work.instant(), pack(call)))
+        letters, _ = yield from _remove(work, "closed", EARLIEST_US, to_us(op.closed_before), limit - removed)
         removed += letters
     if op.stats_before is not None:
-        yield from forget_minutes(work, to_us(op.stats_before), MINUTES_AT_ONCE)
+        more_stats = yield from forget_minutes(work, to_us(op.stats_before), MINUTES_AT_ONCE)
         yield from work.commit()
-    return Retained(jobs=removed, finished_to=finished_to)
+    return Retained(jobs=removed, finished_to=finished_to, more_stats=more_stats)
+
+
+def _remove(work: Work, index: str, first: int, before: int, limit: int) -> Steps[tuple[int, int | None]]:
+    """How many jobs of an index were removed, and when the last had finished.
+
+    Nodes whose workflow goes on stay, and one script looks at a bounded number of them.
+    """
+    removed, last, call = 0, None, {"index": index, "from": first, "skip": 0, "before": before}
+    while True:
+        count, newest, *following = yield Script("retention", (work.instant(), pack(call | {"limit": limit - removed})))
+        removed, last = removed + count, last if newest is None else int(newest)
+        if not following or following[0] is None:
+            return removed, last
+        call["from"], call["skip"] = int(following[0]), following[1]
 
 
 @handles

@@ -160,7 +160,7 @@ class KeptWait(Struct, frozen=True, kw_only=True):
     until: int
 
 
-read_body = msgspec.msgpack.Decoder(KeptBody).decode
+_read_body = msgspec.msgpack.Decoder(KeptBody).decode
 read_state = msgspec.msgpack.Decoder(JobState).decode
 read_attempt = msgspec.msgpack.Decoder(KeptAttempt).decode
 read_error = msgspec.msgpack.Decoder(KeptError).decode
@@ -168,7 +168,35 @@ read_letter = msgspec.msgpack.Decoder(KeptLetter).decode
 read_step = msgspec.msgpack.Decoder(KeptStep).decode
 read_wait = msgspec.msgpack.Decoder(KeptWait).decode
 
+_read_elements = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.msgpack.encode
+
+
+def read_body(kept: bytes) -> KeptBody:
+    """What is no valid UTF-8 in it is read as U+FFFD."""
+    try:
+        return _read_body(kept)
+    except UnicodeDecodeError:
+        return _read_body(b"\xdc\x00\x1a" + b"".join(map(_with_valid_text, _read_elements(kept))))
+
+
+_TEXT_HEADERS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+"""How many bytes stand before a text, by the first of them; before a short one it is one."""
+
+
+def _with_valid_text(element: msgspec.Raw) -> bytes:
+    kept = bytes(element)
+    try:
+        msgspec.msgpack.decode(kept)
+    except UnicodeDecodeError:
+        if kept[0] >> 5 != 0b101 and kept[0] not in _TEXT_HEADERS:
+            return b"\xc0"  # refs or headers
+        return _encode(kept[_TEXT_HEADERS.get(kept[0], 1) :].decode("utf-8", "replace"))
+    return kept
+
+
+def write_body(body: KeptBody) -> bytes:
+    return _encode([value.hex if isinstance(value, UUID) else value for value in msgspec.structs.astuple(body)])
 
 
 def state_of(body: KeptBody, kept: bytes | None) -> JobState:

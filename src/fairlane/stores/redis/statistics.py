@@ -121,13 +121,14 @@ def roll_up(work: Work, op: RollUpEnqueued) -> Steps[RolledUp]:
     return RolledUp(jobs=jobs)
 
 
-def forget_minutes(work: Work, before_us: int, limit: int) -> Generator[Script, Any, None]:
-    """Remove the figures of minutes before then, the oldest first; the caller commits."""
-    old = ("ZRANGEBYSCORE", "minutes", "-inf", f"({before_us}", "LIMIT", 0, limit)
+def forget_minutes(work: Work, before_us: int, limit: int) -> Generator[Script, Any, bool]:
+    """Remove the figures of the oldest minutes before then; returns whether others are left. The caller commits."""
+    old = ("ZRANGEBYSCORE", "minutes", "-inf", f"({before_us}", "LIMIT", 0, limit + 1)
     [minutes] = yield from work.read(old)
-    for minute in minutes:
+    for minute in minutes[:limit]:
         work.do("UNLINK", f"stats:{minute.decode()}")
         work.do("ZREM", "minutes", minute.decode())
+    return len(minutes) > limit
 
 
 def _of(counts: dict[str, int], kind: str) -> dict[str, int]:

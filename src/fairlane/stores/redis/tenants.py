@@ -97,8 +97,14 @@ def page_tenants(work: Work, op: PageTenants) -> Steps[TenantPage]:
 
 @handles
 def has_tenants(work: Work, op: HasTenants) -> Steps[bool]:
-    [names] = yield from work.read(("ZRANGE", "tenant:names", 0, 1), watch=False)
-    return any(name != SYSTEM_TENANT for name in texts(names))
+    [known] = yield from work.read(("ZRANGE", "tenant:names", 0, 1), watch=False)
+    names, page = texts(known), [""]
+    while page and not set(names) - {SYSTEM_TENANT}:
+        [found] = yield from work.read(_behind("with_jobs", page[-1]), watch=False)
+        page = texts(found)
+        counts = yield from work.read(*(("ZCARD", f"of:{name}") for name in page), watch=False)
+        names = [name for name, count in zip(page, counts, strict=True) if count]
+    return bool(set(names) - {SYSTEM_TENANT})
 
 
 @handles

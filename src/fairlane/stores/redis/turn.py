@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Lease
@@ -32,7 +33,7 @@ from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, 
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.redis.errors import STORE
-from fairlane.stores.redis.states import JobState, KeptBody, text_of, worker_id
+from fairlane.stores.redis.states import JobState, KeptBody, read_body, read_state, text_of, worker_id, write_body
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 AGED_LOOK = 2_000
@@ -69,7 +70,11 @@ def turn(work: Work, op: Turn) -> Steps[TurnResult]:
         call["limits"] = work.limits.for_claims(op.limits)
         reply = yield Script("turn", (work.instant(), pack(call), *results))
         if reply[0] != b"limits":
-            return _result(reply)
+            try:
+                leases = [_lease(*found) for found in _read_leases(reply[2])]
+            except _UNREADABLE:
+                leases = yield from _leases_one_by_one(work, op)
+            return _result(reply, leases)
         work.limits.keep(reply[1], reply[2])
 
 
@@ -157,14 +162,14 @@ def _position(mark: Mark) -> dict[str, int]:
     return {"rank": mark.rank, "due": max(to_us(mark.due_at), 0), "seq": mark.seq}
 
 
-def _result(reply: list[Any]) -> TurnResult:
+def _result(reply: list[Any], leases: list[Lease]) -> TurnResult:
     (
-        _, now, given, stale, unstarted, cancels, registered, marks, cursors, next_due, reclaimed, surveys, limited,
+        _, now, _, stale, unstarted, cancels, registered, marks, cursors, next_due, reclaimed, surveys, limited,
         held_back, limited_until,
     ) = reply  # fmt: skip
     return TurnResult(
         now=instant(int(now)),
-        leases=tuple([_lease(*found) for found in _read_leases(given)]),
+        leases=tuple(leases),
         refused=tuple(Refusal(seq=Seq(seq), attempt=attempt) for seq, attempt in (*stale, *unstarted)),
         cancels=tuple(cancels),
         registered=registered == 1,
@@ -190,6 +195,69 @@ def _mark(mark: Sequence[Any]) -> Mark:
 
 
 _read_leases = msgspec.msgpack.Decoder(list[tuple[KeptBody, JobState]]).decode
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
+
+
+def _leases_one_by_one(work: Work, op: Turn) -> Steps[list[Lease]]:
+    """The leases of this claim: one that cannot be read costs nobody the others, and gets a reason to die of."""
+    call = {"worker": op.worker.hex, "claim_no": op.claim_no}
+    rows = yield Script("leases", (work.instant(), "claimed", pack(call)))
+    leases = []
+    for seq, kept, state, *line in rows:
+        try:
+            body = read_body(kept or b"")
+            lease, reason = _lease(body, read_state(state)), "its text is not valid UTF-8"
+            is_readable = _is_text(kept)
+        except _UNREADABLE as error:
+            body = replaced_body(seq, kept or b"", read_state(state), *line)
+            # Lists and dead letters are to show it, too.
+            given = pack({"seq": seq, "id": body.id.hex})
+            yield Script("leases", (work.instant(), "replace", given, write_body(body)))
+            lease, reason = _lease(body, read_state(state)), f"its body cannot be read: {error}"
+            is_readable = False
+        leases.append(lease if is_readable else replace(lease, unreadable=reason))
+    return leases
+
+
+def _is_text(kept: bytes) -> bool:
+    try:
+        msgspec.msgpack.decode(kept)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def replaced_body(seq: int, kept: bytes, state: JobState, *line: Any) -> KeptBody:
+    """What its line knows of a job. Its payload is a text, which no task takes: the beginning of what was found."""
+    tenant, queue, task, band, rank, dedup = line
+    return KeptBody(
+        enqueued=state.due,
+        due=state.due,
+        place="ready",
+        lease_us=None,
+        dedup=None if dedup is None else dedup.decode("utf-8", "replace"),
+        tenant=tenant.decode("utf-8", "replace"),
+        queue=queue.decode("utf-8", "replace"),
+        type=task.decode("utf-8", "replace"),
+        band=band,
+        rank=rank,
+        priority=band + rank,
+        max_attempts=1,
+        payload_version=1,
+        timeout_s=None,
+        category=None,
+        idempotency_key=None,
+        dedup_key=None,
+        correlation_id=None,
+        parent_id=None,
+        created_by=None,
+        refs=None,
+        headers=None,
+        retry=None,
+        payload=f'"found in place of its body: {kept[:1000].hex()}"',
+        id=UUID(hex=f"{seq:032d}"),
+        seq=seq,
+    )
 
 
 def _lease(body: KeptBody, state: JobState) -> Lease:

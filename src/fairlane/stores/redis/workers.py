@@ -126,7 +126,7 @@ def list_exceptions(work: Work, op: ListExceptions) -> Steps[WorkerExceptions]:
     ]
     found.sort(key=lambda one: (one.worker, one.caught.id, one.caught.attempt))
     found.sort(key=lambda one: one.caught.at, reverse=True)
-    return WorkerExceptions(exceptions=tuple(found))
+    return WorkerExceptions(exceptions=tuple(found[: op.limit]))
 
 
 @handles

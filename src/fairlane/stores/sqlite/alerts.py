@@ -15,7 +15,10 @@ select {_alert.columns} from fairlane_alert
 where state <> 'resolved' or resolved_at is null or resolved_at > ? order by rule, about
 """  # noqa: S608
 _SILENCES = f"select {_silence.columns} from fairlane_silence where until > ? order by rule"  # noqa: S608
-_FORGET = "delete from fairlane_alert where state = 'resolved' and resolved_at <= ?"
+_FORGET = """
+delete from fairlane_alert where (rule, about) in
+  (select rule, about from fairlane_alert where state = 'resolved' and resolved_at <= ? limit 2000)
+"""
 _SAVE = """
 insert into fairlane_alert (rule, about, state, since, fired_at, resolved_at, told_at, value, severity, version)
 select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10

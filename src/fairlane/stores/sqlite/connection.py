@@ -117,11 +117,21 @@ PAUSE_S = 0.005
 """SQLite's own waiting is not fair: who has waited longest sleeps longest, and with 16 writers starved for 10 s. So
 SQLite waits only shortly, and the store tries again after random pauses, until its own time limit."""
 
-OLDEST_LIBRARY = (3, 35, 0)
+OLDEST_LIBRARY = (3, 38)
+"""The first that knows the operator `->>`."""
 
 
 def load(library: Library) -> tuple[Callable[[str], Driver], str]:
-    """How to open a connection, and the version of the SQLite that comes with it."""
+    """How to open a connection, and the version of the SQLite that comes with it. Refuses one that is too old."""
+    opener, version = _loaded(library)
+    if as_numbers(version) < OLDEST_LIBRARY:
+        oldest = ".".join(map(str, OLDEST_LIBRARY))
+        remedy = "upgrade the package apsw" if library == "apsw" else 'set sqlite_library = "apsw", or upgrade SQLite'
+        raise ConfigError(f"sqlite_library = {library!r} has SQLite {version}: expected {oldest} or newer; {remedy}")
+    return opener, version
+
+
+def _loaded(library: Library) -> tuple[Callable[[str], Driver], str]:
     if library == "apsw":
         from fairlane.stores.sqlite import apsw_driver
 
@@ -183,8 +193,6 @@ class Database:
         self.place, self.library, self._when_replaced = place, library, when_replaced
         self._wal = Path(f"{place}-wal")
         self._open, self.sqlite_version = load(library)
-        if as_numbers(self.sqlite_version) < OLDEST_LIBRARY:
-            raise ConfigError(f'SQLite {self.sqlite_version} is too old, 3.35 is needed: set sqlite_library = "apsw"')
         self.journal_mode = "wal" if is_wal_safe(self.sqlite_version) else "truncate"
         self._patience_s = busy_timeout_s
         self._chance = chance

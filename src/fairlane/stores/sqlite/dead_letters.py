@@ -8,7 +8,6 @@ from typing import Literal
 from fairlane.core.ids import Seq
 from fairlane.core.job import DeadLetter
 from fairlane.core.ops import (
-    COUNT_CAP,
     Acknowledge,
     DeadLetterAct,
     DeadLetterDetail,
@@ -88,7 +87,8 @@ def page_dead_letters(tx: Transaction, op: PageDeadLetters) -> DeadLetterPage:
     limit = bounded(op.limit)
     where, params = dead_letters_where(op.scope, op.where)
     matching = f"from fairlane_dead_letter d cross join fairlane_job j on j.seq = d.seq where {where}"
-    [(total,)] = tx.db.execute(f"select count(*) from (select 1 {matching} limit ?)", (*params, COUNT_CAP))  # noqa: S608
+    counting = f"select count(*) from (select 1 {matching} limit ?)"  # noqa: S608
+    [(total,)] = tx.db.execute(counting, (*params, op.cap))
     if op.before is not None:
         matching, params = f"{matching} and d.seq < ?", (*params, op.before)
     rows = tx.db.execute(f"select d.seq {matching} order by d.seq desc limit ?", (*params, limit + 1))

@@ -30,7 +30,7 @@ select seq from fairlane_workflow w where seq in (select value from json_each(?)
 """
 _OLD_FIGURES = """
 delete from fairlane_stat where (minute, type, queue, tenant) in
-  (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 10000)
+  (select minute, type, queue, tenant from fairlane_stat where minute < ? order by minute limit 2000)
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _WORKFLOWS = ("workflow", "node", "gate", "tally")
@@ -78,9 +78,14 @@ def retain(tx: Transaction, op: Retain) -> Retained:
         for table in _FACTS:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
         remove_nodes(tx.db, listed)
-    if op.stats_before is not None:
-        tx.db.execute(_OLD_FIGURES, (to_us(op.stats_before),))
-    return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to))
+    more_stats = op.stats_before is not None and _forget_figures(tx, to_us(op.stats_before))
+    return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to), more_stats=more_stats)
+
+
+def _forget_figures(tx: Transaction, before_us: int) -> bool:
+    """Remove the oldest statistics from before then; returns whether others are left."""
+    tx.db.execute(_OLD_FIGURES, (before_us,))
+    return bool(tx.db.execute("select 1 from fairlane_stat where minute < ? limit 1", (before_us,)))
 
 
 def remove_nodes(db: Driver, listed: str) -> None:

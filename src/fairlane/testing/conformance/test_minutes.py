@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlane.core.ids import WorkerId
-from fairlane.core.ops import AddStats, ListWorkers, ReadStats, Renew, StatRow, WorkerRecord
+from fairlane.core.ops import AddStats, ListWorkers, ReadStats, Renew, Retain, StatRow, WorkerRecord
 from fairlane.core.statistics import summed
 from fairlane.testing.conformance.samples import NOON, completed
 from fairlane.testing.conformance.scene import Scene, wanting
@@ -303,3 +303,15 @@ def test_retention_removes_figures_of_minutes_before_the_given_one(scene: Scene)
     assert minutes(read(scene)) == [2, 3]
     assert scene.retain(stats_before=NOON + timedelta(hours=1), limit=0) == 0
     assert read(scene) == ()
+
+
+def test_old_figures_are_removed_in_bounded_steps_that_say_whether_some_are_left(scene: Scene) -> None:
+    worker, count, until = scene.hire(), 2_500, NOON + timedelta(days=2)
+    for batch, first in enumerate(range(0, count, 500), 1):
+        add(scene, worker, batch, *(a_row(NOON + timedelta(minutes=first + nth)) for nth in range(500)))
+    left = []
+    while scene.run(Retain(stats_before=until, limit=0)).more_stats:
+        left.append(len(read(scene, until=until)))
+    assert min(left) >= 500, "a step removes at most 2,000"
+    assert read(scene, until=until) == ()
+    assert not scene.run(Retain()).more_stats

@@ -300,6 +300,15 @@ def test_dead_letters_are_paged_newest_first_with_their_total(scene: Scene) -> N
     assert found == dead[::-1]
 
 
+@pytest.mark.parametrize("where", [DeadLetterFilter(), DeadLetterFilter(queue="default")])
+def test_dead_letters_are_counted_as_far_as_is_asked_whatever_the_page(scene: Scene, where: DeadLetterFilter) -> None:
+    dead = [scene.dead().seq for _ in range(4)]
+    for cap, total in ((0, 0), (1, 1), (3, 3), (4, 4), (9, 4)):
+        for limit, before, shown in ((2, None, dead[:1:-1]), (10, None, dead[::-1]), (2, dead[1], dead[:1])):
+            page = scene.run(PageDeadLetters(scope=ALL_TENANTS, where=where, before=before, limit=limit, cap=cap))
+            assert (page.total, [letter.id for letter in page.dead_letters]) == (total, shown)
+
+
 def test_a_listed_dead_letter_is_shown_as_it_is_found_alone(scene: Scene) -> None:
     lease = scene.dead()
     scene.acknowledge(lease.seq)

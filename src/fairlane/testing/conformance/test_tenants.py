@@ -278,14 +278,22 @@ def test_a_page_shows_each_tenant_as_it_is_shown_alone(scene: Scene) -> None:
     assert [(record.ready, record.scheduled) for record in page.tenants] == [(2, 0), (0, 1)]
 
 
-def test_the_application_itself_is_no_tenant_and_any_other_that_is_known_is(scene: Scene) -> None:
+@pytest.mark.parametrize("name", ["acme", "zebra"])
+def test_the_application_itself_is_no_tenant_and_any_other_with_a_job_is(scene: Scene, name: str) -> None:
     assert not scene.run(HasTenants())
     scene.put(tenant="system")
+    assert not scene.run(HasTenants())
     add(scene)
     assert not scene.run(HasTenants())
-    scene.put(tenant="zebra")
-    assert not scene.run(HasTenants()), "not known yet"
+    scene.put(tenant=name)
+    assert scene.run(HasTenants()), "before any worker made it known"
     add(scene)
+    assert scene.run(HasTenants())
+
+
+def test_a_tenant_that_was_set_is_known_without_a_job(scene: Scene) -> None:
+    scene.put(tenant="system")
+    setting(scene, weight=2.0)
     assert scene.run(HasTenants())
 
 

@@ -141,8 +141,10 @@ def caught(scene: Scene, tenant: str = "acme", error: str = "no route", at_s: fl
     )
 
 
-def listed(scene: Scene, scope: Scope = ALL_TENANTS) -> list[tuple[WorkerId, CaughtException]]:
-    return [(one.worker, one.caught) for one in scene.run(ListExceptions(scope=scope)).exceptions]
+def listed(
+    scene: Scene, scope: Scope = ALL_TENANTS, limit: int | None = None
+) -> list[tuple[WorkerId, CaughtException]]:
+    return [(one.worker, one.caught) for one in scene.run(ListExceptions(scope=scope, limit=limit)).exceptions]
 
 
 @pytest.mark.requirement("Q7")
@@ -154,7 +156,9 @@ def test_the_last_exceptions_of_every_worker_are_listed_newest_first(scene: Scen
     assert scene.run(ReportExceptions(worker=one, exceptions=(first, second))).accepted
     assert scene.run(ReportExceptions(worker=other, exceptions=(third,))).accepted
     assert listed(scene) == [(one, second), (other, third), (one, first)]
+    assert listed(scene, limit=2) == [(one, second), (other, third)]
     assert listed(scene, Scope("acme")) == [(other, third), (one, first)]
+    assert listed(scene, Scope("acme"), limit=1) == [(other, third)]
     assert listed(scene, Scope("nobody")) == []
     scene.renew(one)
     assert len(listed(scene)) == 3

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlane.core.limits import Limit
-from fairlane.core.ops import ALL_TENANTS, DropResults, GetWorkflow, PageWorkflows, only
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    DropResults,
+    GetWorkflow,
+    PageNodes,
+    PageWorkflows,
+    PauseClaims,
+    ReadResults,
+    ResumeClaims,
+    WorkflowReceipt,
+    only,
+)
 from fairlane.core.workflows import GraphNode
-from fairlane.testing.conformance.limits import unhold
+from fairlane.testing.conformance.limits import set_limit, unhold
 from fairlane.testing.conformance.samples import completed, died, retried
 from fairlane.testing.conformance.scene import Scene, wanting
 from fairlane.testing.conformance.workflows import Flow
@@ -439,6 +452,76 @@ def test_a_job_that_lost_its_lease_adds_nothing(scene: Scene) -> None:
     assert (refused, len(flow.nodes())) == ("lease_lost", 1)
 
 
+REJECTS = Limit(kind="tenant", name="acme", waiting=3, when_full="reject")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"capacity": 3}, WorkflowReceipt(full=True, depth=2)),
+        ({"limits": (REJECTS,)}, "waiting"),
+        ({"limits": (Limit(kind="tenant", name="acme", payload_bytes=1),)}, "payload_bytes"),
+        ({"max_nodes": 3}, 4),
+    ],
+)
+def test_nodes_beyond_what_an_enqueue_may_bring_are_not_added(
+    scene: Scene, options: dict[str, Any], expected: Any
+) -> None:
+    flow = Flow(scene, {"a": [], "b": []}).put()
+    before = flow.gates(), flow.figures
+    refused = flow.add({"c": ["a"], "d": []}, **options)
+    assert refused.refused == "not_allowed"
+    if isinstance(expected, str):
+        assert refused.receipt is not None
+        assert refused.receipt.refused is not None
+        assert refused.receipt.refused.cause == expected
+    else:
+        assert (refused.total or refused.receipt) == expected
+    assert ((flow.gates(), flow.figures), len(scene.list_jobs())) == (before, 2)
+
+
+def test_nodes_are_not_added_while_a_pause_refuses_new_jobs(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "z": []}).put()
+    scene.run(PauseClaims(kind="type", name="b", refuse=True, by="ada"))
+    refused = flow.add({"c": ["a"], "b": ["a"]}).receipt
+    assert refused is not None
+    assert refused.paused is not None
+    assert (refused.paused.kind, refused.paused.name, len(flow.nodes())) == ("type", "b", 2)
+    scene.run(ResumeClaims(kind="type", name="b", by="ada"))
+    assert flow.add({"c": ["a"], "b": ["a"]}).added == 2
+    assert flow.run() == ["a", "z", "b", "c"]
+
+
+def test_nodes_that_are_there_run_into_no_limit(scene: Scene) -> None:
+    flow = Flow(scene, {"a": []}).put()
+    strict: dict[str, Any] = {"known": ["a"], "capacity": 2, "limits": (REJECTS,), "max_nodes": 3}
+    assert flow.add({"b": ["a"]}, **strict).added == 1
+    assert flow.add({"b": ["a"]}, **strict).added == 0
+    scene.run(PauseClaims(kind="tenant", name="acme", refuse=True, by="ada"))
+    assert flow.add({"b": ["a"]}, **strict).added == 0
+    assert flow.run() == []
+    scene.run(ResumeClaims(kind="tenant", name="acme", by="ada"))
+    assert flow.run() == ["a", "b"]
+
+
+def test_a_limit_that_holds_keeps_back_added_nodes_without_parents(scene: Scene) -> None:
+    limits = (Limit(kind="tenant", name="acme", waiting=2, when_full="hold"),)
+    flow = Flow(scene, {"a": []}).put()
+    assert flow.add({"b": [], "c": ["b"]}, limits=limits).added == 2
+    assert (flow.claim(), scene.queue().held) == (["a"], 1)
+    flow.complete("a")
+    assert (unhold(scene), flow.run()) == (1, ["b", "c"])
+
+
+def test_a_limit_that_warns_lets_nodes_be_added(scene: Scene) -> None:
+    flow = Flow(scene, {"a": []}).put()
+    set_limit(scene, Limit(kind="tenant", name="acme", waiting=1, when_full="warn"))
+    assert flow.add({"b": []}).added == 1
+    set_limit(scene, Limit(kind="tenant", name="acme", waiting=1, when_full="reject"))
+    assert flow.add({"c": []}).refused == "not_allowed"
+    assert flow.run() == ["a", "b"]
+
+
 def test_results_are_read_by_the_names_of_nodes(scene: Scene) -> None:
     flow = Flow(scene, {"a": [], "b": ["a"]}).put()
     flow.claim()
@@ -555,6 +638,25 @@ def test_retention_keeps_what_an_unfinished_workflow_needs(scene: Scene) -> None
     assert scene.run(PageWorkflows(scope=ALL_TENANTS)).workflows == ()
 
 
+def test_a_workflow_of_which_some_nodes_were_removed_is_paged_over_the_others(scene: Scene) -> None:
+    flow = Flow(scene, {f"n{n:02}": [] for n in range(12)}).put()
+    flow.claim()
+    for numbers in ((5, 1, 2, 9), (0, 3, 4, 6), (7, 8, 10, 11)):
+        flow.complete(*(f"n{n:02}" for n in numbers))
+        scene.later(100)
+    assert scene.retain(finished_before=scene.at(-250)) == 4
+    assert [node.n for node in flow.nodes()] == [0, 3, 4, 6, 7, 8, 10, 11]
+    pages, after = [], -1
+    while after is not None:
+        page = scene.run(PageNodes(scope=ALL_TENANTS, workflow=flow.id, after=after, limit=3))
+        pages.append(([node.n for node in page.nodes], page.next))
+        after = page.next
+    assert pages == [([0, 3, 4], 4), ([6, 7, 8], 8), ([10, 11], None)]
+    assert (flow.status, flow.figures) == ("completed", (0, 0, 12, 0, 0, 0))
+    assert scene.retain(finished_before=scene.at(-150)) == 4
+    assert [node.name for node in flow.nodes()] == ["n07", "n08", "n10", "n11"]
+
+
 def test_results_stay_while_other_nodes_may_need_them(scene: Scene) -> None:
     flow = Flow(scene, {"a": [], "b": ["a"]}).put()
     flow.claim()
@@ -569,6 +671,20 @@ def test_results_stay_while_other_nodes_may_need_them(scene: Scene) -> None:
     scene.later(3600)
     answer = scene.run(DropResults(type="a", finished_before=scene.now, at=answer.left_at))
     assert (answer.dropped, answer.left_at) == (1, None)
+    assert flow.results("a") == {"a": ("completed", None)}
+    [found] = scene.run(ReadResults(scope=ALL_TENANTS, workflow=flow.id, names=("a",))).results
+    assert (found.type, found.finished_at) == ("a", ended_at)
+
+
+def test_a_result_that_is_null_is_a_result(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": [], "c": ["a"]}).put()
+    flow.claim()
+    flow.complete("a", result="null")
+    flow.complete("b")
+    assert flow.results("a", "b") == {"a": ("completed", "null"), "b": ("completed", None)}
+    flow.run()
+    scene.later(3600)
+    assert scene.run(DropResults(type="a", finished_before=scene.now)).dropped == 1
     assert flow.results("a") == {"a": ("completed", None)}
 
 

@@ -85,7 +85,7 @@ class Flow:
         assert self.enqueue().disposition == "created"
         return self
 
-    def add(self, words: Words | Sequence[GraphNode], known: Sequence[str] | None = None, **guard: Any) -> NodesAdded:
+    def add(self, words: Words | Sequence[GraphNode], known: Sequence[str] | None = None, **options: Any) -> NodesAdded:
         """`known`: the nodes that who adds them knows of."""
         graph = graph_of(words) if isinstance(words, Mapping) else words
         compiled = compile_graph(graph, [node.name for node in self.nodes()] if known is None else known)
@@ -98,7 +98,7 @@ class Flow:
                 nodes=compiled.nodes,
                 gates=compiled.gates,
                 behind=compiled.behind,
-                **guard,
+                **options,
             )
         )
 

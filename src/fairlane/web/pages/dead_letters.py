@@ -16,7 +16,7 @@ from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, Dead
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter
 from fairlane.client.admin.short_ids import NUMBER
 from fairlane.core.job import DEAD_LETTER_STATUSES
-from fairlane.core.ops import DeadLetterFilter
+from fairlane.core.ops import COUNT_CAP, ROUGH_CAP, DeadLetterFilter
 from fairlane.core.tracebacks import parts_of
 from fairlane.errors import DeadLetterNotFound
 from fairlane.web.form import Form
@@ -79,12 +79,13 @@ async def show_dead_letters(page: CurrentPage, q: Words = UNREVIEWED, cursor: Cu
     found = None
     if asked.problem is None:
         found = await page.app.dead_letters.alist(
-            where=asked.where, tenant=asked.tenant, before=seq_at(cursor), limit=PAGE_SIZE
+            where=asked.where, tenant=asked.tenant, before=seq_at(cursor), limit=PAGE_SIZE, rough=True
         )
     return {
         "search": asked,
         "letters": () if found is None else found.dead_letters,
         "total": 0 if found is None else found.total,
+        "cap": ROUGH_CAP,
         "cursor": cursor,
         "next": None if found is None else next_cursor(found.next),
         "statuses": DEAD_LETTER_STATUSES,
@@ -140,8 +141,10 @@ async def confirm_dead_letters(
         "verb": act,
         "noun": "dead letter",
         "ids": ids,
+        "searched": None,
         "counted": counted,
         "total": None if counted is None else counted.matched if cursor or counted.total is None else counted.total,
+        "cap": COUNT_CAP,
         "cursor": cursor,
         "behind": behind,
         "post_to": page.url("act_on_dead_letters"),
@@ -182,7 +185,7 @@ async def act_on_dead_letters(page: CurrentPage, form: Form) -> Done:
 async def reprocess_dead_letter(page: CurrentPage, id: RowId, form: Form) -> str:
     payload = None
     if form.text("payload") is not None:
-        payload = form.json("payload")
+        payload = await form.json("payload")
         detail = await page.app.dead_letters.aget(id, tenant=page.tenant)
         if detail is not None and json.loads(detail.dead_letter.job.payload) == payload:
             payload = None  # Not edited: it runs even if the task is unknown here, or has another version now.

@@ -107,9 +107,11 @@ async def confirm_jobs(
     """Ask whether an act on many jobs is meant, with their number; again for each part of very many."""
     asked = read_search(page, q)
     ids: list[UUID] | None = None if all else (id or [])
+    searched: JobSearch | None = None
     if ids is None and asked.asks_for_contents:
         allowed = replace(asked, where=_meant(asked.where, act))
-        ids = [job.id for job in (await _look_into(page, allowed, MAX_PAGE)).jobs]
+        searched = await _look_into(page, allowed, MAX_PAGE, cursor)
+        ids = [job.id for job in searched.jobs]
     counted = None
     if asked.problem is None and ids != []:
         reason = "counted" if act in NEED_REASON else None
@@ -128,8 +130,11 @@ async def confirm_jobs(
         "verb": act,
         "noun": "job",
         "ids": ids,
+        "searched": searched,
+        "further": page.url("confirm_jobs", act=act, q=q, all="1", cursor=None if searched is None else searched.next),
         "counted": counted,
         "total": None if counted is None else counted.matched,
+        "cap": None,
         "cursor": cursor,
         "behind": None,
         "post_to": page.url("act_on_jobs"),
@@ -164,8 +169,9 @@ async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
         before=form.whole("cursor"),
     )
     where = page.url("show_jobs", q=form.text("q") or "")
-    if acts.next is not None:
-        where = page.url("confirm_jobs", act=verb, q=form.text("q") or "", all="1", cursor=acts.next)
+    rest = form.whole("searched_to") if acts.next is None else acts.next
+    if rest is not None:
+        where = page.url("confirm_jobs", act=verb, q=form.text("q") or "", all="1", cursor=rest)
     return Done(where, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
 
 

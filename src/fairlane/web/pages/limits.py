@@ -8,15 +8,17 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
+from fairlane.api.fields import Cursor
 from fairlane.api.routes.limits import concerns
 from fairlane.client.admin.limits import LimitAdmin
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import LIMIT_KINDS, NO_LIMIT, FullPolicy, Limit
 from fairlane.web.form import Form, SubmittedForm
-from fairlane.web.page import CurrentPage, Page, Pages, Values
+from fairlane.web.page import CurrentPage, Page, Pages, Values, part_at
 
 pages = Pages("limits", "/limits", title="Limits", key="l")
 
+PAGE_SIZE = 50
 _OPTIONS = {"queue": "queue", "tenant": "tenant", "type": "task", "named": "name"}
 _AT_FULL = {"warn": "more are taken in with a warning", "reject": "more are refused", "hold": "more are held back"}
 
@@ -54,11 +56,12 @@ class LimitRow(Struct, frozen=True, kw_only=True):
 
 
 @pages.page("", LimitAdmin.alist, "limits.html")
-async def show_limits(page: CurrentPage) -> Values:
+async def show_limits(page: CurrentPage, cursor: Cursor = None) -> Values:
     """Show limits set at run time, and those of settings and code."""
     tenant = page.tenant
+    limits = await read_limits(page, lambda limit: tenant is None or concerns(limit, tenant))
     return {
-        "limits": await read_limits(page, lambda limit: tenant is None or concerns(limit, tenant)),
+        "limits": part_at(cursor, limits, PAGE_SIZE),
         "kinds": LIMIT_KINDS,
         "policies": ("", *get_args(FullPolicy)),
     }

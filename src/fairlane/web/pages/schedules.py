@@ -88,7 +88,7 @@ async def remove_schedule(page: CurrentPage, name: Name, form: Form) -> str:
 @pages.act("", ScheduleAdmin.aadd, done="The schedule is in force.")
 async def add_schedule(page: CurrentPage, form: Form) -> str:
     """Add a schedule, or change one that was added before. Its task must be known here if any task is."""
-    arguments = form.json("arguments") if form.text("arguments") else {}
+    arguments = await form.json("arguments") if form.text("arguments") else {}
     using: Any = {"tenant": form.text("of_tenant") or page.tenant, "queue": form.text("queue")}
     if page.caller is not None:
         refuse_beyond_caps(page.app, page.caller, form.required("task"), queue=using["queue"])

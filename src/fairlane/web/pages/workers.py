@@ -7,13 +7,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from fairlane.api.fields import Cursor
 from fairlane.client.admin.workers import WorkerAdmin
 from fairlane.client.rights import Right
 from fairlane.core.ops import WorkerRecord
-from fairlane.web.page import CurrentPage, Pages, Values
+from fairlane.web.page import CurrentPage, Pages, Values, part_at
 
 pages = Pages("workers", "/workers", title="Workers", key="w")
 
+PAGE_SIZE = 50
 MOST_SHOWN = 20
 """Exceptions on the page."""
 
@@ -34,13 +36,13 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 @pages.page("", WorkerAdmin.alist, "workers.html", all_tenants=True)
-async def show_workers(page: CurrentPage) -> Values:
+async def show_workers(page: CurrentPage, cursor: Cursor = None) -> Values:
     """Show every registered worker, and the newest exceptions of their jobs."""
     found = await page.app.workers.alist()
-    exceptions = await page.app.workers.aexceptions(tenant=page.tenant)
+    exceptions = await page.app.workers.aexceptions(tenant=page.tenant, limit=MOST_SHOWN)
     return {
-        "workers": [_row(worker, found.now) for worker in found.workers],
-        "exceptions": exceptions[:MOST_SHOWN],
+        "workers": part_at(cursor, [_row(worker, found.now) for worker in found.workers], PAGE_SIZE),
+        "exceptions": exceptions,
         "shows_errors": page.may(Right.MANAGE),
     }
 

@@ -1,18 +1,19 @@
 // Live updates: events of the server say that something happened; the page is read again and its live parts replaced.
 // Nothing changes while somebody selects text, uses a part or reads further down in a list.
-const KINDS = ["jobs", "job_dead", "worker_started", "worker_stopped", "worker_lost", "breaker_opened", "breaker_half_open",
-  "breaker_closed", "job_limit_warning", "dlq_alert"];
+const KINDS = ["jobs", "job_dead", "job_stuck", "worker_started", "worker_stopped", "worker_crashed", "worker_lost",
+  "breaker_opened", "breaker_closed", "job_limit_warning", "alert_fired", "alert_resolved"];
 const SHORTEST_MS = 2000;
 const LONGEST_MS = 10000;
 const COST = 100; // Rest at least this many times as long as the server worked: one percent of a core.
 
+const LIVE = "[data-live][id]";
 const parts = new WeakMap(); // The HTML of each part as the server sent it.
 
 export function goLive() {
   const address = document.body.dataset.watch;
   const button = document.getElementById("live");
   if (!address || !button || !document.querySelector("[data-live]")) return;
-  for (const part of document.querySelectorAll("[data-live]")) parts.set(part, part.innerHTML);
+  noteParts();
   let isOn = remembered() !== "off";
   let source = null;
   let timer = 0;
@@ -89,7 +90,14 @@ export function goLive() {
 }
 
 function replaceParts(fresh) {
-  for (const part of document.querySelectorAll("[data-live][id]")) {
+  const [content, renewed] = [document, fresh].map((page) => page.getElementById("content"));
+  const isUsed = content.contains(document.activeElement) && document.activeElement !== content;
+  if (names(fresh) !== names(document) && !isUsed) {
+    // A part has come or gone, such as why a job waits.
+    content.replaceChildren(...renewed.childNodes);
+    noteParts();
+  }
+  for (const part of document.querySelectorAll(LIVE)) {
     const next = fresh.getElementById(part.id);
     if (!next || next.innerHTML === parts.get(part)) continue;
     parts.set(part, next.innerHTML);
@@ -102,6 +110,14 @@ function replaceParts(fresh) {
     [...part.querySelectorAll(".scroll")].forEach((box, index) => box.scrollTo(...(scrolled[index] ?? [0, 0])));
   }
   document.dispatchEvent(new Event("fairlane:updated"));
+}
+
+function names(page) {
+  return Array.from(page.querySelectorAll(LIVE), (part) => part.id).join();
+}
+
+function noteParts() {
+  for (const part of document.querySelectorAll(LIVE)) parts.set(part, part.innerHTML);
 }
 
 function someoneReads() {

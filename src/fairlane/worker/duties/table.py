@@ -278,7 +278,8 @@ async def retain(duty: TableDuty, now: datetime) -> StepReport:
     duty.batch = max(min(fit, 2 * asked, BATCH), asked // 2, 1)
     has_more = removed.jobs >= asked
     duty.reached = (removed.finished_to or duty.reached) if has_more else None
-    return StepReport(done=removed.jobs, next_s=0 if has_more else TABLE["retention"].every_s)
+    next_s = 0 if has_more or removed.more_stats else TABLE["retention"].every_s
+    return StepReport(done=removed.jobs, next_s=next_s)
 
 
 async def drop_results(duty: TableDuty, now: datetime) -> StepReport:

@@ -68,7 +68,7 @@ def find_job(work: Work, job_id: JobId, tenant: str | None) -> Generator[Script,
 
 
 def read_jobs(work: Work, seqs: Sequence[int], *, watch: bool = True) -> Generator[Script, Any, list[KeptJob | None]]:
-    """The jobs with these numbers, in the order given; None: it has been removed."""
+    """The jobs with these numbers, in the order given; None: it has been removed, or nobody can read what is there."""
     if not seqs:
         return []
     bodies, states, *facts = yield from work.read(
@@ -79,10 +79,13 @@ def read_jobs(work: Work, seqs: Sequence[int], *, watch: bool = True) -> Generat
     )
     found: list[KeptJob | None] = []
     for seq, body, state, fields in zip(seqs, bodies, states, facts, strict=True):
-        if body is None:
+        try:
+            kept = None if body is None else read_body(body)
+        except msgspec.MsgspecError:
+            kept = None
+        if kept is None:
             found.append(None)
             continue
-        kept = read_body(body)
         found.append(KeptJob(Seq(seq), kept, state_of(kept, state), dict(zip(fields[::2], fields[1::2], strict=True))))
     return found
 

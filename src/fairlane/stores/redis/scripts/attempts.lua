@@ -297,6 +297,17 @@ local function numbers(members)
   return found
 end
 
+-- The leases that one claim of a worker has made, as they were given, with their bodies.
+local function leases_of_claim(worker, claim_no)
+  local found = {}
+  for _, job in ipairs(read_jobs(numbers(call('ZRANGE', LEASES .. worker, 0, -1)))) do
+    if job and job.state.claim == claim_no then found[#found + 1] = job end
+  end
+  table.sort(found, function(one, other) return one.state.nth < other.state.nth end)
+  read_bodies(found)
+  return found
+end
+
 -- Take back up to `most` leases of a worker, by seq; whether it has none left.
 local function take_back_from(worker, most, now, reclaimed)
   write_jobs() -- it may have completed some in this very Turn
@@ -327,12 +338,16 @@ local function promote_due(limit, now)
   local first = next_due()
   if limit <= 0 or not first or first > now then return 0, first end
   local due = numbers(call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT', 0, limit))
-  for _, job in ipairs(read_jobs(due)) do
-    move(job, waiting_state('ready', job.state.due, job.state, job.state.put_off))
+  for place, job in ipairs(read_jobs(due)) do
+    if job then
+      move(job, waiting_state('ready', job.state.due, job.state, job.state.put_off))
+    else -- no body says whose it is, and the others are not to wait for it
+      call('ZREM', SCHEDULED, by_number(due[place]))
+    end
   end
   write_jobs()
   return #due, next_due()
 end
 
 return freed, rate_key, rate_used, rate_use, rate_free_at, give_back, waiting_state, is_leased_to, number, take_back, settle, start,
-  forget_worker, numbers, take_back_from, reclaim_lapsed, promote_due, next_due
+  forget_worker, numbers, leases_of_claim, take_back_from, reclaim_lapsed, promote_due, next_due

@@ -179,12 +179,25 @@ end
 -- Pauses
 ------------------------------------------------------------------------------------------------------------------------
 
+local MANY_PAUSES = 50 -- more are looked for by name
+
 local function read_pauses()
-  local paused = {queue = {}, type = {}, tenant = {}, some_types = false}
-  for _, name in ipairs(call('HKEYS', P .. 'pause')) do
-    local kind, of = name:match('^(%a+):(.*)$')
-    paused[kind][of] = true
-    if kind == 'type' then paused.some_types = true end
+  local key, paused = P .. 'pause', {queue = {}, type = {}, tenant = {}}
+  local number = call('HLEN', key)
+  if number > MANY_PAUSES then
+    for _, kind in ipairs({'queue', 'type', 'tenant'}) do
+      setmetatable(paused[kind], {__index = function(known, of)
+        known[of] = call('HEXISTS', key, kind .. ':' .. of) == 1
+        return known[of]
+      end})
+    end
+    paused.some_types, paused.some_tenants = true, true
+  elseif number > 0 then
+    for _, name in ipairs(call('HKEYS', key)) do
+      local kind, of = name:match('^(%a+):(.*)$')
+      paused[kind][of] = true
+    end
+    paused.some_types, paused.some_tenants = next(paused.type), next(paused.tenant)
   end
   return paused
 end
@@ -301,7 +314,7 @@ end
 local function choose(want, paused, room, marks, stops)
   local chosen, lines, order = {}, {}, {}
   local is_wanted = filter_of(want, paused, room)
-  local passes = room or next(paused.tenant)
+  local passes = room or paused.some_tenants
   local discovered
   local most_passed = MOST_PASSED
 
@@ -426,7 +439,7 @@ end
 local PLAIN = '\165ready\192\192' -- how a body goes on behind its times: ready at once, without a timeout or dedup key
 
 -- A lease as the worker reads it: body and state, which are msgpack as they are kept.
-local function as_given(body, packed) return '\146' .. body .. packed end
+local function as_given(body, packed) return '\146' .. (body or NIL) .. packed end
 
 -- Lease what one Want gets, numbered from `nth` on; `given` gets each.
 local function claim(op, want, nth, paused, room, marks, stops, now, given)
@@ -442,8 +455,10 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
   for place, row in ipairs(chosen) do
     local seq, text, body, kept = row.seq, texts[place], bodies[place], states[place]
     local timeout, dedup, _
-    if kept or row.due < 2 ^ 32 or body:sub(22, 29) ~= PLAIN then -- from then on both times take nine bytes
-      _, _, _, _, timeout, dedup = unpack_limit(body, 5, #BODY_HEADER)
+    if kept or not body or row.due < 2 ^ 32 or body:sub(22, 29) ~= PLAIN then -- from then on both times take nine bytes
+      local is_body
+      is_body, _, _, _, _, timeout, dedup = head_of(body, 5)
+      if not is_body then body, timeout, dedup = nil, nil, nil end
     end
     local started = place <= want.start and now or nil
     local deadline = math.min(now + (started and (timeout or want.lease) or want.start_by), LATEST_US)
@@ -453,7 +468,10 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
       packed = lease(row, text, dedup, worker, claim_no, nth + place, lane, now, started, deadline, shared)
     else
       local _, was = job_from_state(seq, text, kept)
-      local job = job_from(seq, text, body, was)
+      local job = job_from(seq, text, body, was) or {
+        seq = seq, text = text, tenant = row.line.tenant, queue = row.line.queue, type = row.type, band = row.line.band,
+        rank = row.rank, state = was, was = was,
+      }
       job.line, job.member, jobs[seq] = row.line, row.member, job
       move(job, {
         place = 'leased', due = was.due, attempt = was.attempt + 1, attempts = was.attempts, crashes = was.crashes,

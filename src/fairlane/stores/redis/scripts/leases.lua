@@ -29,9 +29,9 @@ local function age_line(queue, band, tenant, step, limit, look)
           seqs[place] = seq
         end
         for _, job in ipairs(read_jobs(seqs)) do
-          local reached = math.max(job.band + job.rank - math.floor((now - job.state.due) / step), 0)
           looked = looked + 1
-          if reached < band + rank and moved < limit then
+          local reached = job and math.max(job.band + job.rank - math.floor((now - job.state.due) / step), 0)
+          if job and reached < band + rank and moved < limit then
             local state = {}
             for name, value in pairs(job.state) do state[name] = value end
             state.aged = reached
@@ -79,6 +79,20 @@ if what == 'promote' then
   return {count, due and whole(due) or false}
 elseif what == 'age' then
   return age(op.queue, op.step, op.limit)
+elseif what == 'claimed' then
+  -- The leases of one claim, each by itself: for a worker that could not read them together.
+  local found = {}
+  for place, job in ipairs(leases_of_claim(op.worker, op.claim_no)) do
+    found[place] = {
+      job.seq, job.body, packed_state(job, job.state), job.tenant, job.queue, job.type, job.band, job.rank,
+      job.dedup or false,
+    }
+  end
+  return found
+elseif what == 'replace' then
+  call('SET', JOB .. text_of(op.seq), ARGV[4])
+  call('HSET', P .. 'id', op.id, op.seq)
+  return 1
 elseif what == 'retire' then
   local held = numbers(call('ZRANGE', P .. 'leases:' .. op.worker, 0, -1))
   table.sort(held)

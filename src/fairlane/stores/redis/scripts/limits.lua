@@ -32,11 +32,16 @@ for _, line in ipairs(op.lines) do
     room = math.min(left, line.most - found)
   end
   if room > 0 then
-    local held = numbers(call('ZRANGE', P .. 'held:' .. joined(line.queue, line.tenant), 0, room - 1))
-    for _, job in ipairs(read_jobs(held)) do
-      local due = job.state.due
-      if due <= now then queues[job.queue], some = true, true end
-      move(job, {place = due <= now and 'ready' or 'scheduled', due = due})
+    local key = P .. 'held:' .. joined(line.queue, line.tenant)
+    local held = numbers(call('ZRANGE', key, 0, room - 1))
+    for place, job in ipairs(read_jobs(held)) do
+      if not job then
+        call('ZREM', key, held[place])
+      else
+        local due = job.state.due
+        if due <= now then queues[job.queue], some = true, true end
+        move(job, {place = due <= now and 'ready' or 'scheduled', due = due})
+      end
     end
     left = left - #held
     write_jobs()

@@ -119,9 +119,16 @@ local function job_from_state(seq, text, kept)
   }
 end
 
+-- Whether a body is one, and its first elements: somebody may have written something else in its place.
+local function head_of(body, count)
+  if not body or body:sub(1, #BODY_HEADER) ~= BODY_HEADER then return false end
+  return pcall(unpack_limit, body, count, #BODY_HEADER)
+end
+
+-- nil where the body cannot be read.
 local function job_from(seq, text, body, state)
-  local _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank =
-    unpack_limit(body, HEAD, #BODY_HEADER)
+  local is_body, _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank = head_of(body, HEAD)
+  if not is_body or not rank then return nil end
   state = state or {place = place, due = due}
   return {
     seq = seq, text = text, body = body, enqueued = enqueued, tenant = tenant, queue = queue, type = task,
@@ -129,7 +136,7 @@ local function job_from(seq, text, body, state)
   }
 end
 
--- The jobs of these numbers, false where there is none.
+-- The jobs of these numbers, false where there is none or its body cannot be read.
 local function read_jobs(seqs)
   local found, missing, texts = {}, {}, {}
   for _, seq in ipairs(seqs) do
@@ -174,9 +181,11 @@ local function read_bodies(list)
   for place, body in ipairs(read_in_lots(JOB, texts)) do without[place].body = body end
 end
 
+-- One whose body cannot be read is known by its number; `replaced_body` in turn.py gives it the same id.
 local function id_of(job)
   read_bodies({job})
-  return unpacked(job.body)[ID]
+  local is_body, body = pcall(unpacked, job.body or '')
+  return is_body and type(body) == 'table' and body[ID] or string.format('%032d', job.seq)
 end
 
 local function read_job(seq) return read_jobs({seq})[1] end

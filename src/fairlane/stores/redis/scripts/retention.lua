@@ -1,7 +1,9 @@
 -- Removes jobs that have ended, with everything kept of them: those of an index from one instant to before another.
--- ARGV: instant or '', {index, from, before, limit}. Answers {number, when the last had finished}.
+-- ARGV: instant or '', {index, from, skip, before, limit}. Answers {number, when the last had finished} and, where it has
+-- looked at enough before it came to the end, {…, from, skip} for the next call: from this instant on, without its first.
 local op = unpacked(ARGV[2])
 if op.limit <= 0 then return {0, false} end
+local look = math.max(op.limit, AT_ONCE)
 local BODY = {idempotency = 16, correlation = 18, parent = 19} -- places in a body
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
@@ -22,19 +24,18 @@ local function remove_node(workflow, n, seq)
   for _, kind in ipairs({'workflow:', 'names:', 'gates:', 'behind:'}) do call('UNLINK', P .. kind .. workflow) end
 end
 
-local first = 0
-while #seqs < op.limit do
-  local found = {}
-  for place, member in ipairs(call(
-    'ZRANGEBYSCORE', P .. op.index, op.from, '(' .. whole(op.before), 'LIMIT', first, op.limit)) do
-    found[place] = tonumber(member)
-  end
-  if #found == 0 then break end
-  for place, job in ipairs(read_jobs(found)) do
-    if #seqs < op.limit and not is_wanted(job) then seqs[#seqs + 1] = found[place] end
-  end
-  first = first + #found
+local found, scores, from, skip = {}, {}, op.from, op.skip
+local listed = call(
+  'ZRANGEBYSCORE', P .. op.index, whole(op.from), '(' .. whole(op.before), 'WITHSCORES', 'LIMIT', op.skip, look)
+for place = 1, #listed / 2 do
+  found[place], scores[place] = tonumber(listed[2 * place - 1]), tonumber(listed[2 * place])
 end
+for place, job in ipairs(read_jobs(found)) do
+  if #seqs == op.limit then break end
+  if scores[place] ~= from then from, skip = scores[place], 0 end
+  if is_wanted(job) then skip = skip + 1 else seqs[#seqs + 1] = found[place] end
+end
+local has_more = #found == look and #seqs < op.limit
 for place, job in ipairs(read_jobs(seqs)) do
   local seq = seqs[place]
   for _, kind in ipairs({'job:', 'state:', 'facts:'}) do gone[#gone + 1] = P .. kind .. seq end
@@ -68,4 +69,4 @@ write_counts(counts)
 for tenant in pairs(tenants) do
   if call('EXISTS', P .. 'of:' .. tenant) == 0 then call('UNLINK', P .. 'count:' .. tenant) end
 end
-return {#seqs, last}
+return {#seqs, last, has_more and whole(from) or false, skip}

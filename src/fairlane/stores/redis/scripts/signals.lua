@@ -45,7 +45,7 @@ local function deliver_to(id, most)
   repeat
     local found = call('ZRANGE', waiting, first, first + AT_ONCE - 1)
     for _, job in ipairs(read_jobs(numbers(found))) do
-      if not has_heard(job.seq, id) then
+      if job and not has_heard(job.seq, id) then
         if ended == most then
           left = true
           break

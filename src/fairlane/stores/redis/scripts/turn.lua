@@ -46,11 +46,7 @@ if registered then
     if not op.is_new then
       write_jobs()
       -- A claim that is repeated because its reply was lost gets the leases it made.
-      for _, job in ipairs(read_jobs(numbers(call('ZRANGE', P .. 'leases:' .. worker, 0, -1)))) do
-        if job.state.claim == op.claim_no then leases[#leases + 1] = job end
-      end
-      table.sort(leases, function(one, other) return one.state.nth < other.state.nth end)
-      read_bodies(leases)
+      leases = leases_of_claim(worker, op.claim_no)
       for _, job in ipairs(leases) do
         given[#given + 1] = as_given(job.body, packed_state(job, job.state))
       end

@@ -1,6 +1,7 @@
 -- Workflows: ARGV: instant or '', what, its arguments, bodies of new jobs …
 -- `enqueue` answers {'limits', version, limits}, {'known', words of it}, {'duplicate', id}, {'conflict'}, {'full', depth},
 -- {'paused', depth, pause}, {'too_long', depth}, {'refused', depth, tenant, queue, found} or {'created', depth}.
+-- `add` answers {'limits', …}, {'added', count}, {'again'}, {'total', nodes}, a refusal as above, or its code alone.
 local what, op = ARGV[2], unpacked(ARGV[3])
 
 local function write_node(flow, n, name, seq, gate, counts)
@@ -47,22 +48,15 @@ local function add_nodes(flow, first_node, first_gate, held, joins, now)
   return queues
 end
 
-local function enqueue()
-  local meta = call('HMGET', META, 'limits_version', 'refusals', 'latest')
-  if tonumber(meta[1] or 0) ~= op.version then
-    return {'limits', tonumber(meta[1] or 0), call('HVALS', P .. 'limit')}
+-- The answer to a caller that does not know the limits set by people as they are now.
+local function newer_limits(version)
+  if tonumber(version or 0) ~= op.version then
+    return {'limits', tonumber(version or 0), call('HVALS', P .. 'limit')}
   end
-  local known = call('HGET', P .. 'workflow:' .. op.id, 'words')
-  if known then return {'known', known} end
-  local same = op.key and call('HGET', P .. 'workflow:keys', op.key)
-  if same then return {'duplicate', same} end
-  for first = 1, #op.jobs, AT_ONCE do
-    local wanted = {}
-    for place = first, math.min(first + AT_ONCE - 1, #op.jobs) do wanted[#wanted + 1] = op.jobs[place].id end
-    for _, seq in ipairs(call('HMGET', P .. 'id', unpack(wanted))) do
-      if seq then return {'conflict'} end
-    end
-  end
+end
+
+-- The refusal of new nodes, or nil; how many jobs wait; the queues whose nodes are kept back.
+local function find_room(refusals)
   local depth = false
   if op.capacity then
     local counted = call('HGETALL', P .. 'counts')
@@ -73,7 +67,7 @@ local function enqueue()
     depth = math.min(depth, math.max(op.capacity, 0))
     if depth + #op.jobs > op.capacity then return {'full', depth} end
   end
-  if meta[2] and tonumber(meta[2]) > 0 then
+  if refusals and tonumber(refusals) > 0 then
     for _, given in ipairs(op.jobs) do
       for _, name in ipairs({'queue:' .. given.queue, 'tenant:' .. given.tenant, 'type:' .. given.type}) do
         if call('SISMEMBER', P .. 'refusals', name) == 1 then return {'paused', depth, call('HGET', P .. 'pause', name)} end
@@ -96,6 +90,26 @@ local function enqueue()
       if terms[4] == 'hold' then held[terms[2]] = true end
     end
   end
+  return nil, depth, held
+end
+
+local function enqueue()
+  local meta = call('HMGET', META, 'limits_version', 'refusals', 'latest')
+  local newer = newer_limits(meta[1])
+  if newer then return newer end
+  local known = call('HGET', P .. 'workflow:' .. op.id, 'words')
+  if known then return {'known', known} end
+  local same = op.key and call('HGET', P .. 'workflow:keys', op.key)
+  if same then return {'duplicate', same} end
+  for first = 1, #op.jobs, AT_ONCE do
+    local wanted = {}
+    for place = first, math.min(first + AT_ONCE - 1, #op.jobs) do wanted[#wanted + 1] = op.jobs[place].id end
+    for _, seq in ipairs(call('HMGET', P .. 'id', unpack(wanted))) do
+      if seq then return {'conflict'} end
+    end
+  end
+  local refusal, depth, held = find_room(meta[2])
+  if refusal then return refusal end
   local now = clock(ARGV[1], true, meta[3])
   local flow, number = flow_of(op.id), call('HINCRBY', META, 'workflow', 1)
   call('HSET', P .. 'workflow:' .. op.id, 'words', op.words, 'tenant', op.tenant, 'seq', number, 'enqueued', whole(now),
@@ -126,7 +140,10 @@ local function in_scope()
   return tenant and (not op.tenant or op.tenant == tenant)
 end
 
-local function extend(now)
+local function extend()
+  local meta = call('HMGET', META, 'limits_version', 'refusals', 'latest')
+  local newer = newer_limits(meta[1])
+  if newer then return newer end
   if not in_scope() then return {'not_found'} end
   local guard = op.seq and read_job(op.seq)
   if op.seq and not (guard and guard.state.place == 'leased' and guard.state.attempt == op.attempt) then
@@ -152,12 +169,17 @@ local function extend(now)
   end
   if kept[3] then return {'not_allowed'} end
   local first_node, first_gate = tonumber(kept[1]), tonumber(kept[2])
+  if first_node + #op.nodes > op.max_nodes then return {'total', first_node + #op.nodes} end
+  local refusal, _, held = find_room(meta[2])
+  if refusal then return refusal end
+  -- The first write: refused where memory is full, as that of an enqueue.
+  local now = clock(ARGV[1], true, meta[3])
   add_gates(flow, op.gates, first_gate)
   for _, n in ipairs(joins) do
     flow.gates[n].waits = flow.gates[n].waits + #op.nodes
     change(flow, 'gates', n)
   end
-  local queues = add_nodes(flow, first_node, first_gate, {}, joins, now)
+  local queues = add_nodes(flow, first_node, first_gate, held, joins, now)
   call('HSET', key, 'nodes', first_node + #op.nodes, 'gates', first_gate + #op.gates)
   load(flow, 'nodes', parents)
   local counts = {}
@@ -172,6 +194,7 @@ local function extend(now)
   count_ends(flow, counts, now, #op.nodes)
   end_nodes(now)
   wake(now, queues, false)
+  if anew.ready then wake_for_ready(now) end
   return {'added', #op.nodes}
 end
 
@@ -228,10 +251,10 @@ local function advance(now)
 end
 
 if what == 'enqueue' then return enqueue() end
+if what == 'add' then return extend() end
 even_when_full()
 local now = clock(ARGV[1], true)
 local answer
-if what == 'add' then answer = extend(now) end
 if what == 'cancel' then answer = cancel(now) end
 if what == 'advance' then answer = advance(now) end
 if anew.ready then wake_for_ready(now) end

@@ -9,12 +9,22 @@ from uuid import UUID
 import msgspec
 
 from fairlane.core.job import JobSpec
-from fairlane.core.ops import AddNodes, Advance, Advanced, EnqueueWorkflow, NodesAdded, Pause, WorkflowReceipt
+from fairlane.core.ops import (
+    AddNodes,
+    Advance,
+    Advanced,
+    EnqueueWorkflow,
+    LimitHit,
+    NodesAdded,
+    Pause,
+    WorkflowReceipt,
+)
 from fairlane.core.workflows import NodeSpec, WorkflowId, WorkflowSpec
-from fairlane.stores.redis.enqueue import limit_hit, terms_of
+from fairlane.stores.redis.enqueue import Terms, limit_hit, terms_of
 from fairlane.stores.redis.states import joined, new_job, node_field
 from fairlane.stores.redis.steps import Script, Steps, Work, document, handles, pack
 
+ROOM = frozenset({"full", "paused", "too_long", "refused"})
 _read_pause = msgspec.json.Decoder(Pause).decode
 read_words = msgspec.json.Decoder(WorkflowSpec).decode
 
@@ -27,12 +37,10 @@ def enqueue_workflow(work: Work, op: EnqueueWorkflow) -> Steps[WorkflowReceipt]:
     header |= {"notify": op.notify}
     if spec.idempotency_key is not None:
         header["key"] = joined(spec.tenant, spec.idempotency_key)
-    if op.capacity is not None:
-        header["capacity"] = op.capacity
     while True:
         header["version"] = work.limits.version
         too_long, terms = terms_of(work.limits.in_force(op.limits), op.jobs, warns=False)
-        header["too_long"], header["terms"] = too_long is not None, terms
+        header |= {"too_long": too_long is not None, "terms": terms, "capacity": op.capacity}
         reply = yield Script("workflows", (work.instant(), "enqueue", pack(header), *bodies))
         what = reply[0]
         if what == b"limits":
@@ -45,16 +53,22 @@ def enqueue_workflow(work: Work, op: EnqueueWorkflow) -> Steps[WorkflowReceipt]:
             return WorkflowReceipt(disposition="duplicate", id=WorkflowId(UUID(hex=reply[1].decode())))
         if what == b"conflict":
             return WorkflowReceipt(disposition="conflict", id=spec.id)
-        if what == b"full":
-            return WorkflowReceipt(full=True, depth=reply[1])
-        if what == b"paused":
-            return WorkflowReceipt(paused=_read_pause(reply[2]), depth=reply[1])
-        if what == b"too_long":
-            return WorkflowReceipt(refused=too_long, depth=reply[1])
-        if what == b"refused":
-            line = joined(reply[2].decode(), reply[3].decode())
-            return WorkflowReceipt(refused=limit_hit(terms, line, reply[4]), depth=reply[1])
-        return WorkflowReceipt(disposition="created", id=spec.id, depth=reply[1])
+        if what == b"created":
+            return WorkflowReceipt(disposition="created", id=spec.id, depth=reply[1])
+        return _refusal(reply, too_long, terms)
+
+
+def _refusal(reply: list[Any], too_long: LimitHit | None, terms: Terms | None) -> WorkflowReceipt:
+    """What new nodes are told that find no room."""
+    what, depth = reply[:2]
+    if what == b"full":
+        return WorkflowReceipt(full=True, depth=depth)
+    if what == b"paused":
+        return WorkflowReceipt(paused=_read_pause(reply[2]), depth=depth)
+    if what == b"too_long":
+        return WorkflowReceipt(refused=too_long, depth=depth)
+    line = joined(reply[2].decode(), reply[3].decode())
+    return WorkflowReceipt(refused=limit_hit(terms, line, reply[4]), depth=depth)
 
 
 @handles
@@ -72,15 +86,21 @@ def extend_workflow(work: Work, op: AddNodes) -> Steps[NodesAdded]:
         jobs, nodes = [op.jobs[place] for place in new], [op.nodes[place] for place in new]
         header, bodies = _jobs(op.workflow, jobs, nodes, int(first))
         header |= {"id": workflow, "first": int(first), "gates": op.gates, "behind": op.behind}
-        if op.scope.tenant is not None:
-            header["tenant"] = op.scope.tenant
-        if op.seq is not None:
-            header |= {"seq": op.seq, "attempt": op.attempt}
+        header |= {"tenant": op.scope.tenant, "seq": op.seq, "attempt": op.attempt}
+        header |= {"max_nodes": op.max_nodes, "capacity": op.capacity, "version": work.limits.version}
+        too_long, terms = terms_of(work.limits.in_force(op.limits), jobs, warns=False)
+        header |= {"too_long": too_long is not None, "terms": terms}
         reply = yield Script("workflows", (work.instant(), "add", pack(header), *bodies))
         what = reply[0].decode()
-        if what == "added":
+        if what == "limits":
+            work.limits.keep(reply[1], reply[2])
+        elif what == "added":
             return NodesAdded(added=reply[1])
-        if what != "again":
+        elif what == "total":
+            return NodesAdded(refused="not_allowed", total=reply[1])
+        elif what in ROOM:
+            return NodesAdded(refused="not_allowed", receipt=_refusal(reply, too_long, terms))
+        elif what != "again":
             return NodesAdded(refused=what)
 
 

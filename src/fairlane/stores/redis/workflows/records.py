@@ -140,18 +140,20 @@ def page_workflows(work: Work, op: PageWorkflows) -> Steps[WorkflowPage]:
 @handles
 def page_nodes(work: Work, op: PageNodes) -> Steps[NodePage]:
     limit = max(1, min(op.limit, MAX_NODE_PAGE))
-    if not (yield from read_workflows(work, [op.workflow.hex], op.scope)):
+    workflows = yield from read_workflows(work, [op.workflow.hex], op.scope)
+    if not workflows:
         return NodePage(nodes=(), next=None)
-    first = op.after + 1
-    [kept] = yield from work.read(
-        ("HMGET", f"nodes:{op.workflow.hex}", *(range(first, first + limit + 1))), watch=False
-    )
-    nodes = {n: read_node(raw) for n, raw in enumerate(kept, first) if raw is not None}
-    jobs = yield from read_in_lots(work, [node.seq for node in nodes.values()])
-    by_seq = {job.seq: job for job in jobs}
-    found = [_node(n, node, by_seq[Seq(node.seq)]) for n, node in nodes.items() if node.seq in by_seq]
-    following = first + limit - 1 if kept[limit] is not None else None
-    return NodePage(nodes=tuple(one for one in found if one.n < first + limit), next=following)
+    nodes: dict[int, KeptNode] = {}
+    first = max(op.after + 1, 0)
+    while len(nodes) <= limit and first < workflows[0].tally.total:  # retention may have removed any of them
+        numbers = range(first, first + limit + 1)
+        [kept] = yield from work.read(("HMGET", f"nodes:{op.workflow.hex}", *numbers), watch=False)
+        nodes |= {n: read_node(raw) for n, raw in zip(numbers, kept, strict=True) if raw is not None}
+        first += limit + 1
+    listed = dict(list(nodes.items())[:limit])
+    jobs = {job.seq: job for job in (yield from read_in_lots(work, [node.seq for node in listed.values()]))}
+    found = tuple(_node(n, node, jobs[Seq(node.seq)]) for n, node in listed.items() if node.seq in jobs)
+    return NodePage(nodes=found, next=max(listed) if len(nodes) > limit else None)
 
 
 def _node(n: int, node: KeptNode, kept: KeptJob) -> Node:
@@ -194,7 +196,14 @@ def read_results(work: Work, op: ReadResults) -> Steps[NodeResults]:
     jobs = {job.seq: job_of(job) for job in (yield from read_in_lots(work, [node.seq for node in nodes]))}
     return NodeResults(
         results=tuple(
-            NodeResult(name=node.name, job_id=job.id, status=job.status, result=job.result)
+            NodeResult(
+                name=node.name,
+                job_id=job.id,
+                status=job.status,
+                result=job.result,
+                type=job.type,
+                finished_at=job.finished_at,
+            )
             for node in nodes
             if (job := jobs.get(Seq(node.seq))) is not None
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fairlane.core.job import JobSpec
+from fairlane.core.limits import Limit
 from fairlane.core.ops import AddNodes, EnqueueWorkflow, NodesAdded, WorkflowReceipt
 from fairlane.core.workflows import TALLY_SIZE, GateSpec, NodeEnd, NodeSpec, WorkflowId
 from fairlane.stores.sqlite.enqueue import Quotas, count_depth, write
@@ -53,23 +54,10 @@ def enqueue_workflow(tx: Transaction, op: EnqueueWorkflow) -> WorkflowReceipt:
         return WorkflowReceipt(disposition="duplicate", id=WorkflowId(UUID(bytes=same[0][0])))
     if any(tx.db.execute(_TAKEN, (job.id.bytes,)) for job in op.jobs):
         return WorkflowReceipt(disposition="conflict", id=spec.id)
-    depth = count_depth(tx, op.capacity)
-    if depth is not None and op.capacity is not None and depth + len(op.jobs) > op.capacity:
-        return WorkflowReceipt(full=True, depth=depth)
-    applicable = applicable_limits(tx, op.limits)
-    if tx.has_refusals and (refusing := refusing_pause(tx, op.jobs)) is not None:
-        return WorkflowReceipt(paused=refusing, depth=depth)
-    held: set[str] = set()
-    if applicable is not None:
-        quotas = Quotas(tx, applicable, warns=False)
-        if too_long := quotas.find_too_long(op.jobs):
-            return WorkflowReceipt(refused=too_long, depth=depth)
-        for job in op.jobs:
-            policy = quotas.over(job)
-            if policy == "reject":
-                return WorkflowReceipt(refused=quotas.hit(job.tenant, job.queue), depth=depth)
-            if policy == "hold":
-                held.add(job.queue)
+    room = _find_room(tx, op.jobs, op.capacity, op.limits)
+    if isinstance(room, WorkflowReceipt):
+        return room
+    depth, held = room
     [(workflow,)] = tx.db.execute(
         _WORKFLOW,
         (
@@ -87,6 +75,30 @@ def enqueue_workflow(tx: Transaction, op: EnqueueWorkflow) -> WorkflowReceipt:
     queues = {job.queue for job, node in zip(op.jobs, op.nodes, strict=True) if node.gate is None} - held
     tx.wakes.extend(addresses_to_wake(tx, op.notify, queues))
     return WorkflowReceipt(disposition="created", id=spec.id, depth=depth)
+
+
+def _find_room(
+    tx: Transaction, jobs: tuple[JobSpec, ...], capacity: int | None, limits: tuple[Limit, ...]
+) -> WorkflowReceipt | tuple[int | None, set[str]]:
+    """The refusal of new nodes; or how many jobs wait, and the queues whose nodes are kept back."""
+    depth = count_depth(tx, capacity)
+    if depth is not None and capacity is not None and depth + len(jobs) > capacity:
+        return WorkflowReceipt(full=True, depth=depth)
+    applicable = applicable_limits(tx, limits)
+    if tx.has_refusals and (refusing := refusing_pause(tx, jobs)) is not None:
+        return WorkflowReceipt(paused=refusing, depth=depth)
+    held: set[str] = set()
+    if applicable is not None:
+        quotas = Quotas(tx, applicable, warns=False)
+        if too_long := quotas.find_too_long(jobs):
+            return WorkflowReceipt(refused=too_long, depth=depth)
+        for job in jobs:
+            policy = quotas.over(job)
+            if policy == "reject":
+                return WorkflowReceipt(refused=quotas.hit(job.tenant, job.queue), depth=depth)
+            if policy == "hold":
+                held.add(job.queue)
+    return depth, held
 
 
 @change
@@ -108,18 +120,25 @@ def extend_workflow(tx: Transaction, op: AddNodes) -> NodesAdded:
     parents = [tx.db.execute(_PARENT, (workflow, name)) for name, _ in op.behind]
     if cancelled_at is not None or not all(parents):
         return NodesAdded(refused="not_allowed")
+    if nodes + len(new) > op.max_nodes:
+        return NodesAdded(refused="not_allowed", total=nodes + len(new))
+    jobs = tuple(op.jobs[place] for place in new)
+    room = _find_room(tx, jobs, op.capacity, op.limits)
+    if isinstance(room, WorkflowReceipt):
+        return NodesAdded(refused="not_allowed", receipt=room)
+    _, held = room
     add_gates(tx, workflow, op.gates, gates)
     joins = tuple(n for n, _ in everyone)
     for n in joins:
         tx.db.execute(_JOIN, (len(new), workflow, n))
-    add_nodes(tx, workflow, [op.jobs[i] for i in new], [op.nodes[i] for i in new], (nodes, gates), set(), joins)
+    add_nodes(tx, workflow, jobs, [op.nodes[i] for i in new], (nodes, gates), held, joins)
     ends = NodeEnds()
     for [(n, counts_for, again, skipped, status, letter)], (_, gate) in zip(parents, op.behind, strict=True):
         counted = as_list([*read_gates(counts_for), gates + gate])
         tx.db.execute("update fairlane_node set counts_for = ? where workflow = ? and n = ?", (counted, workflow, n))
         if status is not None or again:  # tried again: its first end counts
             ends.add(workflow, [gates + gate], settled_as(status or "dead", letter, skipped), again=False)
-    queues = {op.jobs[place].queue for place in new if op.nodes[place].gate is None}
+    queues = {op.jobs[place].queue for place in new if op.nodes[place].gate is None} - held
     count_ends(tx, ends, len(new))
     tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues))
     return NodesAdded(added=len(new))

@@ -58,7 +58,7 @@ select n, opens, waits, failed, counts_for, everyone, state from fairlane_gate w
 _RESULTS = """
 select n.name, j.id,
   case when d.seq is not null then d.status when s.failed then 'failed' when l.started_at is not null then 'processing'
-    else 'pending' end, d.result
+    else 'pending' end, d.result, j.type, d.finished_at
 from json_each(?) c cross join fairlane_node n on n.workflow = ? and n.name = c.value
 cross join fairlane_job j on j.seq = n.seq
 left join fairlane_scheduled s on s.seq = n.seq

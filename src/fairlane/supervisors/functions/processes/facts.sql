@@ -18,6 +18,7 @@ create table if not exists {domain}.{foo}_attempt (
   {foo}_task_id bigint not null references {domain}.{foo}_task,
   created_at timestamptz not null default now()
 );
+alter table {domain}.{foo}_attempt add column if not exists queue_task_id bigint;  -- of the channel
 create index if not exists {foo}_attempt_task on {domain}.{foo}_attempt ({foo}_task_id);
 create table if not exists {domain}.{foo}_attempt_succeeded (
   {foo}_attempt_id bigint primary key references {domain}.{foo}_attempt,
@@ -73,11 +74,11 @@ language sql stable security definer set search_path = {domain}, pg_temp
 as $body$
   select count(*)::integer from {foo}_attempt a where a.{foo}_task_id = _{foo}_task_id
 $body$;
-create or replace function {domain}.is_{foo}_stuck(_{subject} {type}) returns boolean
+create or replace function {domain}.is_{foo}_stuck({argument} {type}) returns boolean
 language sql stable security definer set search_path = {domain}, pg_temp
 as $body$
   select exists (
-    select from {foo}_task t where t.{subject} = _{subject} and not has_{foo}_succeeded_attempt(t.{foo}_task_id)
+    select from {foo}_task t where t.{subject} = {argument} and not has_{foo}_succeeded_attempt(t.{foo}_task_id)
       and (count_{foo}_failed_attempts(t.{foo}_task_id) >= {max_attempts}
            or exists (select from {foo}_stopped s where s.{foo}_task_id = t.{foo}_task_id)))
 $body$;
@@ -94,26 +95,26 @@ begin
   return queues.fill($sql$
 -- Starts the process. One that has been started already is left alone.
 create or replace function {domain}.kickoff_{foo}(
-  _{subject} {type}, _scheduled_at timestamptz default now(), out validation_failure_message text
+  {argument} {type}, _scheduled_at timestamptz default now(), out validation_failure_message text
 )
 language plpgsql security definer set search_path = {domain}, pg_temp
 as $body$
 declare
-  _task_id bigint;
+  _{foo}_task_id bigint;
 begin
-  if _{subject} is null then
-    validation_failure_message := '{subject} is required';
+  if {argument} is null then
+    validation_failure_message := '{name} is required';
     return;
   end if;$sql$ || case when _names->>'table' = '' then '' else $sql$
-  if not exists (select from {table} where {subject} = _{subject}) then
-    validation_failure_message := format('there is no {table} with {subject} %s', _{subject});
+  if not exists (select from {table} where {subject} = {argument}) then
+    validation_failure_message := format('there is no {table} with {name} %s', {argument});
     return;
   end if;$sql$ end || $sql$
-  insert into {foo}_task ({subject}) values (_{subject}) on conflict do nothing
-  returning {foo}_task_id into _task_id;
-  if _task_id is not null then
+  insert into {foo}_task ({subject}) values ({argument}) on conflict do nothing
+  returning {foo}_task_id into _{foo}_task_id;
+  if _{foo}_task_id is not null then
     perform queues.enqueue('db_function', jsonb_build_object(
-      'task_type', 'db_function', 'db_function', '{domain}.{foo}_supervisor', '{foo}_task_id', _task_id),
+      'task_type', 'db_function', 'db_function', '{domain}.{foo}_supervisor', '{foo}_task_id', _{foo}_task_id),
       _scheduled_at);
   end if;
 end

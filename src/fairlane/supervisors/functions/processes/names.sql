@@ -32,7 +32,8 @@ begin
   _names := jsonb_build_object(
     'domain', quote_ident(_parts[1]), 'foo', _parts[2], 'noun', coalesce(_noun, _parts[2]), 'channel', _channel,
     'max_attempts', _max_attempts, 'base_s', _base_s, 'cap_s', _cap_s,
-    'subject', 'subject_id', 'type', 'bigint', 'references', '', 'table', '');
+    'subject', 'subject_id', 'name', 'subject_id', 'argument', '_subject_id', 'type', 'bigint', 'references', '',
+    'table', '');
   if _subject is null then
     return _names;
   end if;
@@ -41,10 +42,20 @@ begin
   where array[n.nspname, c.relname, a.attname]::text[] = string_to_array(_subject, '.') and a.attnum > 0;
   if not found then
     raise exception 'subject %: there is no such schema.table.column', quote_literal(_subject)
-      using errcode = 'undefined_column';
+      using errcode = 'undefined_column', hint = 'Names are given as they are, without quotes.';
+  end if;
+  if _subject ~ '[''"$%{}\\]' then  -- the templates have them in literals and bodies
+    raise exception 'subject %: expected names without quotes, $, %%, \, { and }', quote_literal(_subject)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if _column.attname in ('created_at', 'scheduled_at', 'validation_failure_message', 'task_type', 'before_handler',
+                         'success_handler', 'error_handler', _parts[2] || '_task_id', _parts[2] || '_attempt_id') then
+    raise exception 'subject %: a process has a % of its own; expected a column of another name',
+      quote_literal(_subject), _column.attname using errcode = 'invalid_parameter_value';
   end if;
   return _names || jsonb_build_object(
-    'subject', quote_ident(_column.attname), 'type', _column.type,
+    'subject', quote_ident(_column.attname), 'name', _column.attname,
+    'argument', quote_ident('_' || _column.attname), 'type', _column.type,
     'references', format(' references %I.%I (%I)', _column.nspname, _column.relname, _column.attname),
     'table', format('%I.%I', _column.nspname, _column.relname));
 end

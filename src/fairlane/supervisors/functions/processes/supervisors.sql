@@ -49,6 +49,17 @@ begin
   end if;
   _num_failures := count_{foo}_failed_attempts(_task.{foo}_task_id);
   _num_attempts := count_{foo}_attempts(_task.{foo}_task_id);
+  -- A task that was cancelled, died or was removed calls no handler: nobody else writes the fact of its attempt.
+  if _num_attempts > _num_failures then
+    insert into {foo}_attempt_failed ({foo}_attempt_id, error_message)
+    select a.{foo}_attempt_id, 'no result: its task is ' || queues.task_outcome(a.queue_task_id)
+    from {foo}_attempt a
+    where a.{foo}_task_id = _task.{foo}_task_id and queues.task_outcome(a.queue_task_id) is not null
+      and not exists (select from {foo}_attempt_failed f where f.{foo}_attempt_id = a.{foo}_attempt_id)
+      and not exists (select from {foo}_attempt_succeeded s where s.{foo}_attempt_id = a.{foo}_attempt_id)
+    on conflict do nothing;
+    _num_failures := count_{foo}_failed_attempts(_task.{foo}_task_id);
+  end if;
 
   -- Compute
   if _num_failures >= _max_attempts then
@@ -125,8 +136,10 @@ begin
   return queues.supervisor_sql(_names, $sql$  if _attempt_id is not null then
     perform queues.enqueue('{channel}', jsonb_build_object(
       'task_type', '{channel}', '{foo}_task_id', _task.{foo}_task_id, '{foo}_attempt_id', _attempt_id,
-      '{subject}', _task.{subject}, 'before_handler', '{domain}.get_{noun}_payload',
+      '{name}', _task.{subject}, 'before_handler', '{domain}.get_{noun}_payload',
       'success_handler', '{domain}.record_{noun}_success', 'error_handler', '{domain}.record_{noun}_failure'));
+    update {foo}_attempt set queue_task_id = current_setting('fairlane.task_id')::bigint
+    where {foo}_attempt_id = _attempt_id;
   end if;
 $sql$) || queues.handlers_sql(_names);
 end

@@ -99,16 +99,23 @@ $$;
 -- fail_task: record that a task failed; it neither ends the task nor gives it back.
 -- uses:   error_pkey
 --
--- Each call also clears up to 100 errors of tasks that retention has removed, oldest first.
+-- Each call also clears up to 100 errors of tasks that retention has removed: among the oldest, where most of them are,
+-- and from a place by chance on, as the oldest may be of tasks that stay.
 create or replace function fail_task(_task_id bigint, _error_message text) returns void
 language plpgsql security definer
 set search_path from current
 as $$
+declare
+  _place  bigint;
 begin
   perform require_task(_task_id);
+  select min(error_id) + floor(random() * (max(error_id) - min(error_id))) into _place from error;
   delete from error where error_id = any(array(
-    select e.error_id from (select * from error order by error_id limit 100) e
-    where not exists (select from job j where j.seq = e.task_id) for update skip locked));
+    select e.error_id from error e
+    where not exists (select from job j where j.seq = e.task_id) and e.error_id = any(
+      array(select o.error_id from error o order by o.error_id limit 50)
+      || array(select o.error_id from error o where o.error_id >= _place order by o.error_id limit 50))
+    for update of e skip locked));
   insert into error (task_id, error_message) values (_task_id, left(coalesce(_error_message, ''), 2000));
 end
 $$;

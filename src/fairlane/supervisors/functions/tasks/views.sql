@@ -23,3 +23,22 @@ from done d join job j on j.seq = d.seq where j.queue = 'supervisors' and d.leas
 create or replace view task_completed with (security_invoker = true) as
 select d.seq as task_id, d.finished_at as completed_at
 from done d join job j on j.seq = d.seq where j.queue = 'supervisors';
+
+-- task_outcome: how a task ended that is never processed again: completed, cancelled, dead and of what, or removed.
+--         Null: it waits, or is being processed.
+-- uses:   job_pkey, done_pkey
+--
+-- For supervisors. Stable, so that it sees what the query sees that calls it: a worker commits facts before it
+-- completes a task, and who sees it completed sees them.
+create or replace function task_outcome(_task_id bigint) returns text
+language plpgsql stable security definer
+set search_path from current
+as $$
+begin
+  if _task_id is not null and not exists (select from job where seq = _task_id and queue = 'supervisors') then
+    return 'removed';
+  end if;
+  return (
+    select concat_ws(': ', status, case status when 'dead' then error_message end) from done where seq = _task_id);
+end
+$$;

@@ -59,7 +59,8 @@ declare
   _a       record;
   _saved   json[] := '{}';
 begin
-  delete from alert where state = 'resolved' and resolved_at <= _over;
+  delete from alert where ctid = any(array(
+    select ctid from alert where state = 'resolved' and resolved_at <= _over limit 2000));
   for _a in
     select * from json_to_recordset(_alerts) as a (
       rule text, about text, state text, since timestamptz, fired_at timestamptz, resolved_at timestamptz,

@@ -34,7 +34,7 @@ end
 $$;
 
 -- page_dead_letters_v1: one page of dead letters that match, newest first, where the next page begins, and how many
---         match on all pages, counted up to 100,000 (COUNT_CAP).
+--         match on all pages, counted up to `cap` (100,000, COUNT_CAP, by callers of older releases).
 -- role:   api
 -- uses:   dead_letter_status, dead_letter_fingerprint or dead_letter_pkey; job_pkey
 create or replace function page_dead_letters_v1(_op json) returns json
@@ -77,8 +77,8 @@ begin
     'array(select d.seq %1$s %2$s order by d.seq desc limit $1)',
     _matching, case when _before is not null then 'and d.seq < $4' end)
   into _total, _seqs
-  using _limit + 1, 100000, _tenant, _before, _w.status, _w.queue, _w.type, _w.error_class, _w.error_type,
-    _w.fingerprint, _w.correlation_id, _w.category;
+  using _limit + 1, coalesce((_op->>'cap')::integer, 100000), _tenant, _before, _w.status, _w.queue, _w.type,
+    _w.error_class, _w.error_type, _w.fingerprint, _w.correlation_id, _w.category;
   return json_build_object(
     'dead_letters', dead_letter_records(_seqs[:_limit]),
     'next', case when cardinality(_seqs) > _limit then _seqs[_limit] end, 'total', _total);

@@ -42,13 +42,14 @@ begin
     perform remove_nodes(_seqs);
   end if;
   delete from stat_minute where ctid = any(array(
-    select ctid from stat_minute where minute < _stats_before order by minute limit 10000));
+    select ctid from stat_minute where minute < _stats_before order by minute limit 2000));
   -- Half hours before the oldest minute left are read by nobody.
   delete from stat_half_hour where ctid = any(array(
     select ctid from stat_half_hour
     where half_hour < half_hour_of(least((select min(m.minute) from stat_minute m), _stats_before))
-    order by half_hour limit 10000));
-  return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to);
+    order by half_hour limit 2000));
+  return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to,
+    'more_stats', exists (select from stat_minute where minute < _stats_before));
 end
 $$;
 

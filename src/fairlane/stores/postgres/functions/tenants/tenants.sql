@@ -141,13 +141,18 @@ begin
 end
 $$;
 
--- has_tenants_v1: whether a tenant is known besides the application itself.
+-- has_tenants_v1: whether a tenant besides the application itself is known or has a job.
 -- role:   worker, api, enqueue
--- uses:   tenant_pkey, two rows at most
+-- uses:   tenant_pkey, two rows at most; both ends of job_tenant
 create or replace function has_tenants_v1(_op json) returns json
 language sql stable
 set search_path from current
-return to_json(exists (select from (select t.name from tenant t order by t.name limit 2) t where t.name <> 'system'));
+set enable_seqscan = off
+set jit = off
+return to_json(
+  exists (select from (select t.name from tenant t order by t.name limit 2) t where t.name <> 'system')
+  or coalesce((select j.tenant from job j order by j.tenant limit 1) <> 'system', false)
+  or coalesce((select j.tenant from job j order by j.tenant desc limit 1) <> 'system', false));
 
 -- add_tenants_v1: make tenants known that have jobs: the next names behind `_after`.
 -- role:   worker

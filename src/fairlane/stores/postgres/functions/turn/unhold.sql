@@ -28,7 +28,8 @@ begin
   ) then
     perform count_from_now_on(null, null, 'waiting');
   end if;
-  delete from rate_use where at < _now - interval '1 day';  -- the longest period a rate may have
+  delete from rate_use where ctid = any(array(
+    select ctid from rate_use where at < _now - interval '1 day' limit 2000));  -- the longest period a rate may have
   if not pg_try_advisory_xact_lock(limit_lock('unhold', '')) then
     return json_build_object('count', 0);
   end if;

@@ -91,7 +91,7 @@ begin
 end
 $$;
 
--- list_exceptions_v1: the exceptions that registered workers reported, newest first.
+-- list_exceptions_v1: the exceptions that registered workers reported, newest first, at most `limit` if given.
 -- role:   worker, api
 -- uses:   worker whole
 create or replace function list_exceptions_v1(_op json) returns json
@@ -103,9 +103,13 @@ declare
 begin
   return (
     select json_build_object('exceptions', coalesce(json_agg(
-      json_build_object('worker', w.id, 'name', w.name, 'caught', e.one)
-      order by (e.one->>'at')::timestamptz desc, w.id, (e.one->>'id')::uuid, (e.one->>'attempt')::integer), '[]'))
-    from worker w cross join lateral json_array_elements(w.exceptions) as e (one)
-    where _tenant is null or e.one->>'tenant' = _tenant);
+      json_build_object('worker', f.id, 'name', f.name, 'caught', f.one) order by f.n), '[]'))
+    from (
+      select w.id, w.name, e.one, row_number() over (
+        order by (e.one->>'at')::timestamptz desc, w.id, (e.one->>'id')::uuid, (e.one->>'attempt')::integer) as n
+      from worker w cross join lateral json_array_elements(w.exceptions) as e (one)
+      where _tenant is null or e.one->>'tenant' = _tenant
+      order by n
+      limit (_op->>'limit')::integer) f);
 end
 $$;

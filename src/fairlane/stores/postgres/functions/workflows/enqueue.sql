@@ -72,6 +72,49 @@ begin
 end
 $$;
 
+-- nodes_room: the refusal of new nodes by the capacity, a pause or a tenant's limit; null: there is room, but in the
+--         queues `held`.
+-- uses:   see count_waiting
+create or replace function nodes_room(
+  _jobs json, _capacity integer, _limits json, out depth integer, out refused json, out held text[]
+)
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _hit     json;
+  _groups  enqueue_group[];
+begin
+  if _capacity is not null then
+    select count(*) into depth from (
+      (select 1 from ready limit _capacity) union all (select 1 from scheduled limit _capacity)
+      union all (select 1 from held limit _capacity) limit _capacity
+    ) waiting;
+    if depth + json_array_length(_jobs) > _capacity then
+      refused := json_build_object('full', true, 'depth', depth);
+      return;
+    end if;
+  end if;
+  if exists (select from refusal) then
+    refused := refused_by_pause(_jobs, depth);
+    if refused is not null then
+      return;
+    end if;
+  end if;
+  if _limits is not null or exists (select from limit_rule where kind = 'tenant') then
+    select g.groups, g.refused into _groups, _hit from enqueue_groups(_jobs, last_limits(_limits), null) g;
+    if _hit is null then
+      _hit := (select limit_hit(g::enqueue_group) from unnest(_groups) g where g.when_full = 'reject' limit 1);
+    end if;
+    if _hit is not null then
+      refused := json_build_object('refused', _hit, 'depth', depth);
+      return;
+    end if;
+    held := array(select g.queue from unnest(_groups) g where g.when_full = 'hold');
+  end if;
+end
+$$;
+
 -- enqueue_workflow_v1: put a whole workflow in, or nothing of it.
 -- role:   worker, api, enqueue
 -- moves:  enqueue new -> ready | scheduled | held
@@ -84,15 +127,10 @@ as $$
 declare
   _now       timestamptz := now_of(_op);
   _jobs      json := _op->'jobs';
-  _capacity  integer := (_op->>'capacity')::integer;
   _notify    text := coalesce(_op->>'notify', 'if_waiting');
-  _limits    json := nullif(_op->>'limits', '[]')::json;
   _spec      record;
   _old       workflow;
-  _depth     integer;
-  _refused   json;
-  _groups    enqueue_group[];
-  _held      text[];
+  _room      record;
   _workflow  bigint;
   _ready     boolean;
 begin
@@ -111,30 +149,9 @@ begin
   if exists (select from json_to_recordset(_jobs) as i (id uuid) join job j on j.id = i.id) then
     return json_build_object('id', _spec.id, 'disposition', 'conflict');
   end if;
-  if _capacity is not null then
-    select count(*) into _depth from (
-      (select 1 from ready limit _capacity) union all (select 1 from scheduled limit _capacity)
-      union all (select 1 from held limit _capacity) limit _capacity
-    ) waiting;
-    if _depth + json_array_length(_jobs) > _capacity then
-      return json_build_object('full', true, 'depth', _depth);
-    end if;
-  end if;
-  if exists (select from refusal) then
-    _refused := refused_by_pause(_jobs, _depth);
-    if _refused is not null then
-      return _refused;
-    end if;
-  end if;
-  if _limits is not null or exists (select from limit_rule where kind = 'tenant') then
-    select g.groups, g.refused into _groups, _refused from enqueue_groups(_jobs, last_limits(_limits), null) g;
-    if _refused is null then
-      _refused := (select limit_hit(g::enqueue_group) from unnest(_groups) g where g.when_full = 'reject' limit 1);
-    end if;
-    if _refused is not null then
-      return json_build_object('refused', _refused, 'depth', _depth);
-    end if;
-    _held := array(select g.queue from unnest(_groups) g where g.when_full = 'hold');
+  select * into _room from nodes_room(_jobs, (_op->>'capacity')::integer, nullif(_op->>'limits', '[]')::json);
+  if _room.refused is not null then
+    return _room.refused;
   end if;
   -- A key that another session is just inserting makes us wait for its commit.
   insert into workflow (id, name, tenant, idempotency_key, correlation_id, created_by, enqueued_at, nodes, gates)
@@ -145,11 +162,11 @@ begin
     return enqueue_workflow_v1(_op);
   end if;
   perform add_gates(_workflow, _op->'gates', 0);
-  _ready := add_nodes(_workflow, _jobs, _op->'nodes', 0, 0, _held, '{}', _now);
+  _ready := add_nodes(_workflow, _jobs, _op->'nodes', 0, 0, _room.held, '{}', _now);
   if _ready and (_notify = 'always' or (_notify = 'if_waiting' and exists (select from worker where waiting))) then
     perform pg_notify(current_schema() || '_wake', '');
   end if;
-  return json_build_object('disposition', 'created', 'id', _spec.id, 'depth', _depth);
+  return json_build_object('disposition', 'created', 'id', _spec.id, 'depth', _room.depth);
 end
 $$;
 
@@ -200,6 +217,9 @@ declare
   _seq     bigint := (_op->>'seq')::bigint;
   _w       workflow;
   _new     integer[];
+  _total   integer;
+  _jobs    json;
+  _room    record;
   _joins   integer[];
   _p       record;
   _n       node;
@@ -238,17 +258,26 @@ begin
   ) then
     return json_build_object('refused', 'not_allowed');
   end if;
+  _total := _w.nodes + cardinality(_new);
+  if _total > coalesce((_op->>'max_nodes')::integer, 100000) then
+    return json_build_object('refused', 'not_allowed', 'total', _total);
+  end if;
+  _jobs := (
+    select json_agg(e.value order by e.ord) from json_array_elements(_op->'jobs') with ordinality as e (value, ord)
+    where e.ord = any(_new));
+  select * into _room from nodes_room(_jobs, (_op->>'capacity')::integer, nullif(_op->>'limits', '[]')::json);
+  if _room.refused is not null then
+    return json_build_object('refused', 'not_allowed', 'receipt', _room.refused);
+  end if;
   _joins := array(select n from gate where workflow = _w.seq and everyone order by n);
   perform add_gates(_w.seq, _op->'gates', _w.gates);
   perform add_nodes(
-    _w.seq,
-    (select json_agg(e.value order by e.ord) from json_array_elements(_op->'jobs') with ordinality as e (value, ord)
-     where e.ord = any(_new)),
+    _w.seq, _jobs,
     (select json_agg(e.value order by e.ord) from json_array_elements(_op->'nodes') with ordinality as e (value, ord)
      where e.ord = any(_new)),
-    _w.nodes, _w.gates, '{}', _joins, _now);
+    _w.nodes, _w.gates, _room.held, _joins, _now);
   update gate set waits = waits + cardinality(_new) where workflow = _w.seq and n = any(_joins);
-  update workflow set nodes = nodes + cardinality(_new), gates = gates + json_array_length(_op->'gates')
+  update workflow set nodes = _total, gates = gates + json_array_length(_op->'gates')
   where seq = _w.seq;
   for _p in
     select k.n, k.seq, _w.gates + (b.value->>1)::integer as gate

@@ -143,8 +143,8 @@ declare
   _names  text[] := array(select json_array_elements_text(_op->'names'));
 begin
   return json_build_object('results', coalesce((
-    select json_agg(json_build_object('name', n.name, 'job_id', r.id, 'status', r.status, 'result', r.result)
-                    order by a.ord)
+    select json_agg(json_build_object('name', n.name, 'job_id', r.id, 'status', r.status, 'result', r.result,
+                                      'type', r.type, 'finished_at', r.finished_at) order by a.ord)
     from unnest(_names) with ordinality as a (name, ord)
     join node n on n.workflow = _seq and n.name = a.name join job_record r on r.seq = n.seq), '[]'));
 end
