@@ -299,7 +299,10 @@ class Floor(System):
 
 
 class FairSqlite(Fair):
-    """The same engine on a SQLite file, at full durability."""
+    """The same engine on a SQLite file, at full durability. One job is enqueued by a call that blocks, as huey's does."""
+
+    async def put(self, n: int) -> None:
+        self.run.enqueue(n)
 
 
 class Huey(System):
@@ -324,7 +327,7 @@ class Huey(System):
         await asyncio.Event().wait()
 
 
-class FairRedis(Fair):
+class FairRedis(FairSqlite):
     """The same engine on Redis."""
 
     async def install(self) -> None: ...

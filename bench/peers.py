@@ -172,7 +172,7 @@ WORKS: dict[str, tuple[int, Callable[[Place, str, int], Measured]]] = {
     "drain_2x100": (20_000, lambda place, system, count: drain(place, system, 2, 100, count)),
 }
 TITLES = {
-    "one": "enqueue one, awaited",
+    "one": "enqueue one",
     "at_once": "50 enqueues at once",
     "many": "enqueue many, 1,000 a call",
     "start": "enqueue to start, idle, ms",

@@ -7,9 +7,11 @@ import json
 import pytest
 
 from fairlane.core.limits import Limit, Rate
+from fairlane.core.ops import HasTenants
 from fairlane.stores.postgres.turn import claim_limits
 from tests.plans.conftest import WORKER, Session
 from tests.plans.test_pauses_and_schedules import rename
+from tests.plans.test_statistics_and_alerts import pages_of
 
 CROWD = 10_000
 ROOMY = {
@@ -186,3 +188,14 @@ def test_a_step_for_held_jobs_removes_a_bounded_number_of_old_uses(session: Sess
             [count] = session.conn.execute("select count(*) from fairlane.rate_use").fetchone() or ()
             left.append(count)
     assert left == [3000, 1000, 0, 0]
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_whether_there_are_tenants_is_seen_at_the_ends_of_an_index(session: Session, analyzed: bool) -> None:
+    session.load(CROWD)
+    session.conn.execute("update fairlane.job set tenant = 'system'")
+    session.conn.execute("vacuum fairlane.job")
+    if analyzed:
+        session.conn.execute("analyze fairlane.job")
+    assert session.conn.execute("select fairlane.has_tenants_v1('{}')::text").fetchone() == ("false",)
+    assert pages_of(session.conn, HasTenants()) < 40

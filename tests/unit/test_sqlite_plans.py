@@ -14,6 +14,7 @@ from fairlane.core.ops import (
     Age,
     Enqueue,
     GetStats,
+    HasTenants,
     Mark,
     Op,
     PageJobs,
@@ -124,6 +125,7 @@ def test_no_step_under_limits_scans_a_growing_table(store: SqliteStore, plans: d
     scene.later(100)
     assert scene.run(Age(queue="default", every_s=10)).count > 0
     assert scene.run(TakeTokens(counts={"a": 1}, limits=limits)).granted
+    assert scene.run(HasTenants())
     assert scene.run(AddTenants()).added == 3
     set_limit(scene, tenant("a", running=3))
     waiting = scene.put(tenant="a")

@@ -39,9 +39,9 @@ with recursive name(tenant) as (
   select (select min(tenant) from fairlane_job where tenant > name.tenant) from name where name.tenant is not null)
 select tenant from name where tenant is not null limit ?2
 """
-_HAS = """
-select 1 where exists (select 1 from fairlane_tenant where name <> ?1)
-  or (select min(tenant) from fairlane_job) <> ?1 or (select max(tenant) from fairlane_job) <> ?1
+_ENDS = """
+select min(name) from fairlane_tenant union all select max(name) from fairlane_tenant
+union all select min(tenant) from fairlane_job union all select max(tenant) from fairlane_job
 """
 _BANDS = """
 with recursive
@@ -113,7 +113,7 @@ def page_tenants(tx: Transaction, op: PageTenants) -> TenantPage:
 
 @reading
 def has_tenants(tx: Transaction, op: HasTenants) -> bool:
-    return bool(tx.db.execute(_HAS, (SYSTEM_TENANT,)))
+    return any(name not in (None, SYSTEM_TENANT) for (name,) in tx.db.execute(_ENDS))
 
 
 @change
