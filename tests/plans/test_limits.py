@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import psycopg
 import pytest
 
 from fairlane.core.limits import Limit, Rate
@@ -92,6 +93,32 @@ def test_a_crowd_of_saturated_tenants_in_front_is_passed_without_a_lock_on_each(
         row = session.conn.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row is not None
     assert row[0] <= 300
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_more_tenants_with_room_than_a_claim_may_lock_are_left_for_the_next_one(session: Session) -> None:
+    session.load(CROWD, tenants=1000)
+    session.claim(300, limits=ROOMY["tenants"])
+    for wanted in (300, 500):
+        given, _ = session.claim(wanted, limits=ROOMY["tenants"])
+        assert given == wanted
+        assert session.entries <= 5 * wanted, "it walks over the others once and again"
+
+
+@pytest.mark.requirement("I2", "W5")
+def test_a_claim_of_one_job_passes_a_thousand_tenants_for_whom_others_claim(session: Session) -> None:
+    session.load(CROWD, tenants=1000)
+    session.claim(1, limits=ROOMY["tenants"])
+    with psycopg.connect(session.conn.info.dsn, options="-c search_path=fairlane") as other:
+        other.execute(
+            "select pg_advisory_xact_lock(limit_lock('tenant', tenant)) from (select distinct tenant from ready) t"
+        )
+        given, touched = session.claim(1, limits=ROOMY["tenants"])
+        assert (given, session.entries <= 10 * 1000, touched <= 200 * 1000) == (0, True, True), (
+            given,
+            session.entries,
+            touched,
+        )
 
 
 @pytest.mark.requirement("I2", "W5")

@@ -220,7 +220,7 @@ begin
         _lines := resume_lines(_lines, p.marks);
       end if;
       if _c.by_tenant then
-        select * into _got from lines_with_room(_c.now, _here, _lines, p.limits);
+        select * into _got from lines_with_room(_c.now, greatest(_here, _chunk / 8), _lines, p.limits);
         _lines := _got.lines;
         p.limits := _got.l;
         if _got.seen is not null then
@@ -230,6 +230,7 @@ begin
         end if;
         if (p.limits).locks >= 256 then
           p.spent := coalesce(p.spent, _after);
+          _met_all := true;  -- nobody else can be locked: those that are, serve the rest; the next claim starts behind
         end if;
       end if;
       if _lines = '{}' then

@@ -294,8 +294,10 @@ declare
     or coalesce(held_by_all() > _half, _half is not null)
     or exists (select from unnest(lines) n where n.tenant = 'system')
     or not exists (select from unnest(l.tenants) t where t.name = '*' and t.queue in ('', lines[1].queue));
+  -- No more lines than may be locked: those behind them are for the next claim.
+  _lot      integer := least(_most, greatest(256 - l.locks, 1));
   _counted  record;
-  _end      integer;
+  _end      integer := _lot;
   _tried    boolean[];  -- by line: its tenant has a limit and room, so it needs a lock; null: it has no limit
   _locked   boolean[];
 begin
@@ -311,11 +313,11 @@ begin
       select n.ord
       from unnest(lines) with ordinality
         as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
-      where _most is not null and n.room is distinct from 0 order by n.ord offset _most - 1 limit 1);
-    if _end < cardinality(lines) then
-      lines := lines[:_end];
-      seen := lines[_end].tenant;
-    end if;
+      where _most is not null and n.room is distinct from 0 order by n.ord offset _lot - 1 limit 1);
+  end if;
+  if _most is not null and _end < cardinality(lines) then
+    lines := lines[:_end];
+    seen := lines[_end].tenant;
   end if;
   select array_agg(n.tried order by n.ord), array_agg(n.locked order by n.ord) into _tried, _locked
   from (
