@@ -55,7 +55,7 @@ def session() -> Iterator[Session]:
 
 
 Organization = Annotated[str, Depends(tenant_of(organization))]
-InTransaction = Annotated[Session, Depends(session)]
+InTransaction = Annotated[Session, Depends(session, scope="function")]  # commits before the response is sent
 web = FastAPI(lifespan=lifespan(jobs))
 
 
@@ -64,7 +64,7 @@ def place(email: str, tenant: Organization, session: InTransaction) -> str:
     order = Order(organization=tenant, email=email)
     session.add(order)
     session.flush()
-    handle = confirm.using(conn=session, idempotency_key=email).enqueue(order.id)
+    handle = confirm.using(conn=session).enqueue(order.id)
     if "@" not in email:
         raise HTTPException(422, "no address")  # neither the order nor its job is left
     return str(handle.id)

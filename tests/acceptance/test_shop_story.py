@@ -29,13 +29,13 @@ class Shop:
 
     def __init__(self, place: Path, url: str) -> None:
         self.database = url.replace("postgresql://", "postgresql+psycopg://")
-        self._place, self._env = place, {"SHOP_URL": url}
-        for file in ("shop.py", "test_shop.py", "pytest.ini"):
+        self._place, self.url = place, url
+        for file in ("shop.py", "conftest.py", "test_shop.py", "pytest.ini"):
             copy(EXAMPLE / file, place)
         self.jobs = Fairlane(url, sqlite_library="stdlib")
 
-    def python(self, *arguments: str) -> str:
-        environment = {**os.environ, **self._env, "PYTHONPATH": str(self._place)}
+    def python(self, *arguments: str, **settings: str) -> str:
+        environment = {**os.environ, "SHOP_URL": self.url, "PYTHONPATH": str(self._place), **settings}
         ran = subprocess.run(
             [sys.executable, *arguments],
             cwd=self._place, env=environment, capture_output=True, text=True, timeout=90, check=False,
@@ -88,9 +88,24 @@ def test_orders_and_their_jobs_are_one_for_each_tenant(shop: Shop) -> None:
         assert len(seen) == 3
 
 
-@pytest.mark.parametrize("shop", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
-def test_the_shop_s_own_suite_passes_and_leaves_its_store_alone(shop: Shop) -> None:
-    assert "4 passed" in shop.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+SUITE = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+
+
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
+def test_the_shop_s_own_suite_passes_and_leaves_its_orders_and_jobs_alone(shop: Shop) -> None:
+    shop.python("-c", SITE)
+    assert "5 passed" in shop.python(*SUITE)
+    assert len(shop.jobs.jobs.list(type="confirm").jobs) == 9
+    engine = create_engine(shop.database)
+    with engine.connect() as connection:
+        assert connection.scalar(text("select count(*) from orders")) == 9
+    engine.dispose()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shop", ["postgres"], indirect=True)
+def test_the_shop_s_own_suite_passes_in_a_database_of_postgresql(shop: Shop) -> None:
+    assert "5 passed" in shop.python(*SUITE, SHOP_TEST_URL=shop.url)
     assert shop.jobs.jobs.list(type="confirm").jobs == ()
 
 

@@ -193,6 +193,26 @@ def test_a_group_that_failed_alike_is_reprocessed_at_a_bounded_rate(house: ShopH
     assert due == [index / 2 for index in range(group["count"])]
 
 
+@pytest.mark.parametrize("route", ["many/", "groups/{}/reprocess/"])
+def test_the_rate_holds_over_several_requests(house: ShopHouse, manager: str, route: str) -> None:
+    letters(house, 9)
+    body: dict[str, Any] = {"per_second": 2, "most": 4}
+    if route == "many/":
+        body |= {"act": "reprocess", "where": {"fingerprint": house.own.fingerprint}}
+    behind = 0
+    while True:
+        answer = house.call("POST", DLQ + route.format(house.own.fingerprint), manager, json=body).json()
+        behind += answer["matched"]
+        if answer["next_cursor"] is None:
+            break
+        body |= {"cursor": answer["next_cursor"], "behind": behind}
+    made = house.app.jobs.list(status="pending", type="mail.bounce", limit=200).jobs
+    due = sorted((job.run_at - job.enqueued_at).total_seconds() for job in made)
+    assert due == [index / 2 for index in range(behind)]
+    refused = house.call("POST", DLQ + route.format("f"), manager, json=body | {"behind": 10**10})
+    assert refused.status_code == 422
+
+
 def test_exactly_one_of_ids_and_where(house: ShopHouse, manager: str) -> None:
     for body in ({"act": "discard"}, {"act": "discard", "ids": [1], "where": {}}):
         answer = house.call("POST", f"{DLQ}many/", manager, json=body)

@@ -75,7 +75,8 @@ class Chaos:
         self._file = store if isinstance(store, Path) else None
         self._open = ExitStack()
         self._feeding_line = self._line()
-        self._crew = Crew(self._url(self._feeding_line), directory, tasks_of=app)
+        # The feeder waits no longer for an answer that was lost: meanwhile the workers would have nothing to do.
+        self._crew = Crew(self._url(self._feeding_line), directory, tasks_of=app, statement_timeout_s=2.0)
         self._open.callback(self._crew.close)
         self._records = Records(directory / "diary")
         self._hosts: list[Host] = []

@@ -55,7 +55,8 @@ MISTAKES = [
     Mistake("migrations that did not run", "jobs list --url {postgres}/postgres", 1, "run `fairlane migrate up`"),
     Mistake("a wrong password", "jobs list --url {locked}/postgres", 2, "password authentication failed"),
     Mistake("a wrong database", "jobs list --url {postgres}/shpo", 2, 'database "shpo" does not exist'),
-    Mistake("a wrong host", "jobs list --url postgresql://me@nowhere.invalid/app", 2, "check host, user, password"),
+    Mistake("a wrong host", "jobs list --url redis://[fe80::1%25nosuch]/0", 2, "check host, user, password"),
+    Mistake("a worker whose host is unknown", "worker lost:app", 69, "check host, user, password"),
     Mistake("a worker with a wrong database", "worker wrong:app", 2, 'database "shpo" does not exist'),
     Mistake("an unknown command", "wroker jobs:app", 2, 'did you mean "worker"?'),
     Mistake(
@@ -97,6 +98,7 @@ def workshop(tmp_path: Path, locked: PostgresServer) -> Iterator[Callable[[Mista
     (tmp_path / "empty.py").write_text('from fairlane import Fairlane\napp = Fairlane("sqlite:///jobs.db")\n')
     (tmp_path / "broken.py").write_text('raise RuntimeError("no key")\n')
     (tmp_path / "down.py").write_text(JOBS.replace("sqlite:///jobs.db", "postgresql://me@127.0.0.1:1/app"))
+    (tmp_path / "lost.py").write_text(JOBS.replace("sqlite:///jobs.db", "redis://[fe80::1%25nosuch]/0"))
     (tmp_path / "wrong.py").write_text(JOBS.replace("sqlite:///jobs.db", f"{place}/shpo"))
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o500)

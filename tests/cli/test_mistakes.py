@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.cli.output import outage
 from tests.cli.conftest import Command, Run, Scene
 from tests.servers.valkey import ValkeyServer
 
 NOBODY = "0190a0a0-0000-7000-8000-000000000000"
 NOWHERE = "postgresql://someone:hunter2@127.0.0.1:1/nothing"
+UNRESOLVABLE = "redis://[fe80::1%25nosuch]/0"
+"""A host that the resolver refuses by itself (EAI_NONAME), with a network or without."""
 
 MISTAKES = [
     # what was typed, exit code, what the line has to say
@@ -113,8 +116,9 @@ BAD_STORES = [
     ("jobs.db", 2, "expected an address"),
     ("memory://", 2, "would end with this command"),
     ("redis://127.0.0.1:1", 69, "cannot be reached"),
-    ("redis://nowhere.invalid/0", 2, "check host, user, password and database"),
+    (UNRESOLVABLE, 2, "check host, user, password and database"),
     ("redis://127.0.0.1:1/shop", 2, "host:port/database"),
+    ("redis://127.0.0.1:1/0?client_name=a%20b", 2, "expected a client_name of printable ASCII without blanks"),
     ("redis://127.0.0.1:1/0?cluster=true", 2, "options of a redis-py connection behind the ?, got cluster"),
 ]
 
@@ -135,6 +139,30 @@ def test_a_store_that_is_not_there_is_told_and_not_made(run: Run, url: str, code
         assert says in result.stderr
         assert "hunter2" not in result.stderr
     assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "once", "service"),
+    [
+        ("Error -3 connecting to cache:6379. Temporary failure in name resolution.", 69, 69),
+        ("failed to resolve host 'db': [Errno -3] Temporary failure in name resolution", 69, 69),
+        ('could not translate host name "db" to address: Temporary failure in name resolution', 69, 69),
+        ('could not translate host name "db" to address: Try again', 69, 69),
+        ("Error -2 connecting to cache:6379. Name or service not known.", 2, 69),
+        ("failed to resolve host 'db': [Errno -2] Name or service not known", 2, 69),
+        ('could not translate host name "db" to address: Name or service not known', 2, 69),
+        ('database "shpo" does not exist', 2, 2),
+    ],
+)
+def test_a_resolver_that_is_away_is_an_outage_and_a_service_is_tried_again(
+    message: str, once: int, service: int
+) -> None:
+    """Units of systemd do not restart what ends with 2."""
+    assert (outage(message).exit_code, outage(message, is_service=True).exit_code) == (once, service)
+
+
+def test_a_dashboard_whose_host_is_unknown_is_tried_again(run: Run) -> None:
+    assert run("dashboard", "--host", "0.0.0.0", "--url", UNRESOLVABLE).exit_code == 69
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +194,14 @@ def test_a_wrong_address_on_a_redis_server_that_is_there_is_a_mistake_in_the_set
     assert says in result.stderr
     assert ("check host, user, password and database of its url" in result.stderr) == (code == 2)
     assert "hunter" not in result.stderr
+
+
+@pytest.mark.parametrize("options", ["decode_responses=true", "encoding=utf-16", "protocol=3", "client_name=shop"])
+def test_options_for_other_readers_of_a_redis_address_change_nothing(
+    run: Run, valkey: ValkeyServer, options: str
+) -> None:
+    result = run("jobs", "list", "--url", f"redis://:hunter2@127.0.0.1:{valkey.port}/0?{options}")
+    assert (result.exit_code, "there are no jobs" in result.stderr) == (0, True), result.stderr
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "memory://", "sqlite:///no/such/directory/jobs.db"])

@@ -122,6 +122,18 @@ def test_the_rate_continues_over_several_calls(app: Fairlane, add: SyncTask[[int
     assert due == [0.0, 0.5, 1.0, 1.5, 2.0]
     with pytest.raises(InvalidOption, match="behind"):
         app.dead_letters.act_on_many("reprocess", where=where, behind=-1)
+    with pytest.raises(InvalidOption, match="behind"):
+        app.dead_letters.act_on_many("reprocess", where=where, behind=10**400)
+
+
+def test_an_act_stays_within_the_rows_that_were_counted(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    for n in range(5):
+        dead_letter(app, add, key=f"k{n}")
+    where = DeadLetterFilter(status="pending_review")
+    counted = app.dead_letters.act_on_many("resolve", where=where, dry_run=True, limit=2)
+    acts = [app.dead_letters.act_on_many("resolve", where=where, down_to=counted.next) for _ in range(2)]
+    assert [(act.matched, act.next) for act in acts] == [(2, None), (0, None)]
+    assert len(app.dead_letters.list(status="pending_review").dead_letters) == 3
 
 
 def test_the_keywords_of_a_listing_are_the_fields_of_its_filter() -> None:

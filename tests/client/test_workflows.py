@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from fairlane.errors import (
     QueuePaused,
     TenantLimitReached,
 )
-from fairlane.testing import run_due
+from fairlane.testing import arun_due, run_due
 
 pytestmark = pytest.mark.requirement("L18")
 
@@ -373,6 +374,64 @@ def test_a_job_that_is_refused_a_node_adds_it_later_under_the_same_name_and_pays
     assert [node.name for node in handle.nodes()] == ["split", "split/work", "split/work-2"]
     assert handle.status().status == "completed"
     app.close()
+
+
+def test_nodes_are_named_by_the_order_of_calls_also_behind_one_that_is_refused(clock: FakeClock) -> None:
+    app, ran = Fairlane("memory://", clock=clock), list[int]()
+
+    @app.task(queue="mail")
+    def work(place: int) -> None:
+        ran.append(place)
+
+    @app.task(retry=Retry(max_attempts=2))
+    def split() -> None:
+        is_first = current_job().attempt == 1
+        for place in range(3):
+            if is_first and place == 0:
+                app.queues.pause("mail", refuse=True)
+                with pytest.raises(QueuePaused):
+                    current_job().workflow.add(work.bind(place))
+                app.queues.resume("mail")
+            else:
+                current_job().workflow.add(work.bind(place))
+        if is_first:
+            raise RuntimeError("after all of them")
+
+    flow = app.workflow("split")
+    flow.add(split.bind())
+    handle = flow.enqueue()
+    run_due(app)
+    clock.advance(60)
+    run_due(app)
+    assert [node.name for node in handle.nodes()] == ["split", "split/work-2", "split/work-3", "split/work"]
+    assert sorted(ran) == [0, 1, 2]
+    app.close()
+
+
+def test_two_nodes_of_one_name_are_refused_also_if_they_are_added_at_the_same_time(tmp_path: Path) -> None:
+    app, seen = Fairlane(f"sqlite:///{tmp_path}/jobs.db"), list[str]()
+
+    @app.task
+    def work(place: int) -> None:
+        seen.append(f"work {place}")
+
+    @app.task
+    async def split() -> None:
+        workflow = current_job().workflow
+        adding = (workflow.aadd(work.bind(place), name="x") for place in (1, 2))
+        for result in await asyncio.gather(*adding, return_exceptions=True):
+            seen.append(type(result).__name__)
+
+    async def story() -> None:
+        flow = app.workflow("split")
+        flow.add(split.bind())
+        handle = await flow.aenqueue()
+        await arun_due(app)
+        assert [node.name for node in await handle.anodes()] == ["split", "x"]
+        await app.aclose()
+
+    asyncio.run(story())
+    assert seen == ["NodeRef", "InvalidWorkflow", "work 1"]
 
 
 def test_progress_counts_jobs_named_like_callbacks_and_no_callback_whatever_became_of_it(shop: Shop) -> None:

@@ -6,21 +6,23 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from uuid import UUID
 
 import psycopg
 import pytest
 import redis
 
 from fairlane import Fairlane
-from fairlane.core.ops import GetStats, HasTenants, ReadWeights, Turn
+from fairlane.core.ops import Discard, GetStats, HasTenants, PageDeadLetters, PageJobs, ReadWeights, Resolve, Turn
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.redis import RedisStore
-from fairlane.testing.conformance.samples import released
+from fairlane.testing.conformance.samples import cancelled, completed, died, released, retried
 from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.schedules import declare, fire, firing, spec
 from fairlane.testing.conformance.workflows import Flow
 from tests.faults.places import Place
 from tests.faults.test_odd_rows import insert
@@ -29,6 +31,7 @@ from tests.support.stores import Face
 
 JAPANESE = "日本語 と ünïcode"
 ENCODINGS = ["SQL_ASCII", "LATIN1", "EUC_JP"]
+PARENT = UUID(int=1)
 
 
 def greeting_app(url: str) -> Fairlane:
@@ -191,6 +194,7 @@ BODIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "half of it": (lambda kept: kept[: len(kept) // 2], "cannot be read"),
     "only its head": (lambda kept: kept[:25], "cannot be read"),
     "an unknown place": (lambda kept: kept.replace(b"\xa5ready", b"\xa5steep"), "cannot be read"),
+    "the number of another": (lambda kept: kept[:-1] + b"\x01", "it has the number 1 at its end"),
     "nothing": (lambda kept: b"", "cannot be read"),
 }
 
@@ -249,6 +253,59 @@ def test_a_workflow_node_whose_body_cannot_be_read_is_a_dead_node_of_its_workflo
         flow.die("a")
         assert (flow.status, flow.figures) == ("blocked", (1, 0, 0, 1, 0, 0))
         assert flow.see().dead == (flow.letter("a"),)
+        flow.scene.run(Resolve(scope=ALL_TENANTS, id=flow.letter("a"), by="ada", notes="done by hand"))
+        assert flow.claim() == ["b"]
+
+
+@pytest.mark.parametrize("found", [b"garbage", b""])
+def test_a_node_that_waits_and_whose_body_cannot_be_read_counts_as_cancelled(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, found: bytes
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        flow = Flow(Scene(store), {"a": [], "b": ["a"], "c": ["a"], "d": ["b"], "e": (["b"], "continue")}).put()
+        key = f"{{fairlane}}:job:{flow.letter('b')}"
+        valkey.set(key, found) if found else valkey.delete(key)
+        assert flow.claim() == ["a"]
+        flow.complete("a")
+        assert flow.claim() == ["c", "e"]
+        assert flow.figures == (0, 2, 1, 0, 2, 0)
+        flow.complete("c", "e")
+        assert (flow.status, flow.figures) == ("cancelled", (0, 0, 3, 0, 2, 0))
+        flow.cancel()
+        assert flow.figures == (0, 0, 3, 0, 2, 0), "nothing counts twice"
+
+
+def test_a_node_that_had_ended_when_its_body_was_lost_is_not_counted_again(
+    shared_valkey: ValkeyServer, valkey: redis.Redis
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        flow = Flow(Scene(store), {"a": [], "b": ["a"]}).put()
+        key = f"{{fairlane}}:job:{flow.letter('a')}"
+        flow.claim()
+        flow.complete("a")
+        valkey.set(key, b"garbage")
+        flow.cancel()
+        assert flow.figures == (0, 0, 1, 0, 1, 0)
+
+
+@pytest.mark.parametrize("when", ["waiting", "leased", "dead"])
+def test_a_workflow_with_a_node_whose_body_cannot_be_read_ends_when_it_is_cancelled(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, when: str
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        flow, worker = Flow(scene, {"a": [], "b": ["a"]}).put(), scene.hire()
+        for name in ("b",) if when == "waiting" else ("a",):
+            valkey.set(f"{{fairlane}}:job:{flow.letter(name)}", b"garbage")
+        leases = () if when == "waiting" else scene.claim(worker)
+        if when == "dead":
+            scene.settle(worker, *map(died, leases))
+        flow.cancel()
+        if when == "leased":
+            scene.settle(worker, *(cancelled(lease) for lease in leases))
+        assert (flow.status, flow.figures) == ("cancelled", (0, 0, 0, 0, 2, 0))
+        flow.cancel()
+        assert flow.figures == (0, 0, 0, 0, 2, 0), "nothing counts twice"
 
 
 def test_scheduled_jobs_without_a_readable_body_do_not_hold_up_the_others(
@@ -263,6 +320,110 @@ def test_scheduled_jobs_without_a_readable_body_do_not_hold_up_the_others(
         scene.later(61)
         assert [lease.id for lease in scene.claim(worker, 3)] == [good.id]
         assert scene.promote().next_due_at is None
+
+
+@pytest.mark.parametrize("place", ["ready", "failed", "scheduled"])
+def test_no_damaged_byte_of_a_body_holds_up_claims_or_reclaims_or_lists(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, place: str
+) -> None:
+    damages = [(at, value) for at in range(80) for value in (0x00, 0xC0, 0xA1, 0x90, 0xFF, 0xCB)]
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        worker = scene.hire(1e6)
+        odd = scene.put_many(
+            len(damages), "odd.task", tenant="acme-odd", delay_s=60.0 if place == "scheduled" else None
+        )
+        if place == "failed":
+            scene.settle(worker, *(retried(lease) for lease in scene.claim(worker, len(odd))))
+        keys = [f"{{fairlane}}:job:{job.seq}" for job in odd]
+        bodies = dict(zip(keys, map(bytearray, cast("list[bytes]", valkey.mget(keys))), strict=True))
+        for body, (at, value) in zip(bodies.values(), damages, strict=True):
+            body[at] = value
+        valkey.mset({key: bytes(body) for key, body in bodies.items()})
+        scene.later(61)
+        good = scene.put("good.task", tenant="other")
+        assert good.seq in {lease.seq for lease in scene.claim(worker, 1000)}
+        assert scene.run(PageJobs(scope=ALL_TENANTS, limit=1000)).jobs
+        scene.later(1e5)
+        scene.renew(worker, 1e6)
+        assert good.seq in {lost.seq for lost in scene.reclaim(1000)}
+        assert scene.run(GetStats(scope=ALL_TENANTS)).dead > 0
+        assert scene.run(PageDeadLetters(scope=ALL_TENANTS)).dead_letters
+
+
+@pytest.mark.parametrize("damage", ["cut", "parent", "key"])
+def test_a_finished_job_whose_body_cannot_be_read_does_not_hold_up_lists_or_retention(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, damage: str
+) -> None:
+    damages: dict[str, Callable[[bytes], bytes]] = {
+        "cut": lambda kept: kept[:-3],
+        "parent": lambda kept: kept.replace(PARENT.hex.encode(), b"g" * 32),
+        "key": lambda kept: kept.replace(b"\xa1k", b"\x91\x01"),
+    }
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        worker = scene.hire(1e6)
+        odd, good = (scene.put(idempotency_key=key, parent_id=PARENT) for key in ("k", "l"))
+        scene.settle(worker, *(completed(lease) for lease in scene.claim(worker, 2)))
+        key = f"{{fairlane}}:job:{odd.seq}"
+        found = cast("bytes", valkey.get(key))
+        assert damages[damage](found) != found
+        valkey.set(key, damages[damage](found))
+        scene.later(1000)
+        assert [job.id for job in scene.run(PageJobs(scope=ALL_TENANTS)).jobs] == [good.id]
+        assert scene.retain(finished_before=scene.now) == 2
+
+
+@pytest.mark.parametrize("found", [b"garbage", b""])
+@pytest.mark.parametrize("keys", [{"idempotency_key": "k"}, {"dedup_key": "k"}])
+def test_keys_of_a_body_that_cannot_be_read_are_free(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, found: bytes, keys: dict[str, Any]
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        spec = scene.job(**keys)
+        [odd] = scene.enqueue(spec).receipts
+        key = f"{{fairlane}}:job:{odd.seq}"
+        valkey.set(key, found) if found else valkey.delete(key)
+        again = scene.enqueue(scene.job(), scene.job(**keys)).receipts
+        assert [receipt.disposition for receipt in again] == ["created", "created"]
+        [known] = scene.enqueue(scene.job(**keys)).receipts
+        assert (known.disposition, known.seq) == ("duplicate", again[1].seq)
+        [replay] = scene.enqueue(spec).receipts
+        assert replay.disposition == ("conflict" if found else "duplicate")
+
+
+def test_keys_of_a_replaced_body_are_free_when_its_job_has_ended_or_gone(
+    shared_valkey: ValkeyServer, valkey: redis.Redis
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        worker = scene.hire(1e6)
+        odd = scene.enqueue(scene.job(dedup_key="d"), scene.job(idempotency_key="i")).receipts
+        for job in odd:
+            valkey.set(f"{{fairlane}}:job:{job.seq}", b"garbage")
+        scene.settle(worker, *(died(lease) for lease in scene.claim(worker, 2)))
+        ended = scene.enqueue(scene.job(dedup_key="d"), scene.job(idempotency_key="i")).receipts
+        assert [receipt.disposition for receipt in ended] == ["created", "duplicate"]
+        for job in odd:
+            scene.run(Discard(scope=ALL_TENANTS, id=job.seq, by="ada", notes="unreadable"))
+        scene.later(1000)
+        assert scene.retain(closed_before=scene.now) == 2
+        gone = scene.enqueue(scene.job(dedup_key="d"), scene.job(idempotency_key="i")).receipts
+        assert [receipt.disposition for receipt in gone] == ["duplicate", "created"]
+
+
+def test_a_schedule_fires_though_the_job_with_its_key_cannot_be_read(
+    shared_valkey: ValkeyServer, valkey: redis.Redis
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        declare(scene, spec())
+        [odd] = scene.enqueue(firing(scene)).receipts
+        valkey.set(f"{{fairlane}}:job:{odd.seq}", b"garbage")
+        job = firing(scene)
+        fire(scene, job)
+        assert [lease.id for lease in scene.claim(scene.hire(), 2) if lease.unreadable is None] == [job.id]
 
 
 def test_a_claim_the_store_refuses_does_not_end_the_engine(

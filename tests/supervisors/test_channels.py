@@ -365,6 +365,34 @@ def test_a_success_handler_that_is_held_up_is_called_again_and_nothing_delivered
     assert (mail.errors(), mail.completed(), len(mail.postbox.delivered)) == ([], True, 1)
 
 
+@pytest.mark.requirement("S4", "S10")
+@pytest.mark.parametrize(("answer", "kept"), [({"id": "ä"}, {"id": "ä"}), ({"said": "x" * 2_000_000}, {})])
+def test_what_was_delivered_is_not_delivered_again_however_long_its_success_handler_is_held_up(
+    mail: Office, monkeypatch: pytest.MonkeyPatch, answer: object, kept: object
+) -> None:
+    monkeypatch.setattr("fairlane.supervisors.channels.RECORD_PAUSES_S", (0.0,))
+    definition = mail.db.one("select pg_get_functiondef('shop.success'::regproc)")
+    mail.db.do(
+        "create or replace function shop.success(_payload jsonb) returns jsonb language plpgsql security definer "
+        "set search_path = shop, pg_temp as $$ begin raise 'not now' using errcode = '53100'; end $$"
+    )
+    mail.postbox.answer = answer
+    mail.process(**HANDLERS)
+    mail.drain()
+    assert (len(mail.errors()), mail.completed(), len(mail.postbox.delivered)) == (2, False, 1)
+    assert mail.db.one("select attempts from fairlane.scheduled") == 0, "it is never given up"
+    [(job, seq)] = mail.db.ask("select id::text, seq from fairlane.job")
+    mail.app.jobs.bury(job, reason="enough")
+    mail.app.dead_letters.reprocess(seq)
+    mail.db.do(definition)
+    mail.drain()
+    assert mail.heard() == [
+        ("before", HANDLERS),
+        ("success", {"original_payload": HANDLERS, "worker_payload": kept}),
+    ]
+    assert (mail.completed(), len(mail.postbox.delivered)) == (True, 1)
+
+
 def test_a_failure_whose_error_handler_is_held_up_is_recorded_and_runs_again(mail: Office) -> None:
     def refuse() -> None:
         other.execute("lock table shop.heard in exclusive mode")

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from fairlane import Fairlane
 from fairlane.cli.main import cli
+from tests.faults.eventually import eventually
 from tests.supervisors.conftest import Database
 
 CHANNEL = """
@@ -196,6 +198,33 @@ def test_an_attempt_whose_task_waits_or_runs_is_left_alone(db: Database, process
     assert db.ask("select comms.count_send_email_attempts(1), comms.count_send_email_failed_attempts(1)") == [(1, 0)]
 
 
+@pytest.mark.requirement("S7", "S10")
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_dead_letter_that_is_reprocessed_before_the_next_look_is_delivered_once(
+    db: Database, process: Process, times: int
+) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    process.step()
+    first = db.one("select task_id from queues.task where task_type = 'email'")
+    with Fairlane(db.dsn) as app:
+        for _ in range(times):
+            [(job, seq)] = db.ask(
+                "select id::text, seq from fairlane.job where type = 'email' order by seq desc limit 1"
+            )
+            app.jobs.bury(job, reason="nobody reads it")
+            assert db.one("select queues.task_outcome(%s)", first) == "dead: nobody reads it"
+            app.dead_letters.reprocess(seq)
+            assert db.one("select queues.task_outcome(%s)", first) is None
+        app.dead_letters.resolve(seq)  # closes the letter, and leaves its new job alone
+    look = {"db_function": "comms.send_email_supervisor", "send_email_task_id": 1}
+    assert process.run("comms.send_email_supervisor", look) == {"status": "succeeded"}
+    assert db.ask("select comms.count_send_email_attempts(1), comms.count_send_email_failed_attempts(1)") == [(1, 0)]
+    assert set(process.finish()) == {"succeeded"}
+    assert len(process.delivered) == 1
+    assert db.ask("select * from comms.over") == [(1, None)]
+    assert db.one("select queues.task_outcome(%s)", first) == "completed"
+
+
 @pytest.mark.requirement("D10", "S7")
 def test_what_cannot_succeed_ends_the_process_at_its_first_attempt(db: Database, process: Process) -> None:
     db.do("update comms.email_message set to_address = null")
@@ -233,6 +262,51 @@ def test_supervisors_of_one_root_that_run_at_once_make_one_attempt(db: Database,
     assert db.one("select count(*) from queues.task where task_type = 'email'") == 1
 
 
+WAITING_INSERTS = """
+create function comms.wait() returns trigger language plpgsql as $$
+begin
+  if current_setting('application_name') = 'handler' then perform pg_advisory_xact_lock(7); end if;
+  return new;
+end $$;
+create trigger wait before insert on comms.send_email_attempt_failed for each row execute function comms.wait();
+"""
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("more", [{}, {"validation_failure_message": "no address"}])
+def test_a_supervisor_and_a_handler_of_one_process_that_run_at_once_wait_for_each_other(
+    db: Database, process: Process, more: dict[str, str]
+) -> None:
+    db.do("select comms.kickoff_send_email(7)")
+    process.step()
+    [job] = db.ask("select id::text, seq from fairlane.job where type = 'email'")
+    cancel(db, *job)
+    db.do(WAITING_INSERTS)
+
+    def run(name: str, function: str, payload: Any) -> Any:
+        with db.worker() as mine:
+            mine.execute("select set_config('application_name', %s, false)", (name,))
+            query = "select internal.run_function(%s, %s)"
+            return mine.execute(query, (f"comms.{function}", json.dumps(payload))).fetchone()
+
+    def waits(name: str) -> bool:
+        query = "select count(*) from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'"
+        return bool(db.one(query, name))
+
+    with ThreadPoolExecutor() as pool:
+        db.do("select pg_advisory_lock(7)")
+        try:
+            handler = pool.submit(run, "handler", "record_email_failure", result_of(1, **more))
+            eventually(lambda: waits("handler"), 10)
+            supervisor = pool.submit(run, "supervisor", "send_email_supervisor", {"send_email_task_id": 1})
+            eventually(lambda: waits("supervisor"), 10)
+        finally:
+            db.do("select pg_advisory_unlock(7)")
+        assert handler.result() == ({"status": "succeeded"},)
+        assert supervisor.result() == ({"status": "validation_failed" if more else "succeeded"},)
+    assert db.ask("select error_message from comms.send_email_attempt_failed") == [("late",)]
+
+
 @pytest.mark.requirement("S7", "S10")
 def test_handlers_write_a_fact_once_and_never_its_opposite(db: Database, process: Process) -> None:
     db.do("select comms.kickoff_send_email(7)")
@@ -242,6 +316,71 @@ def test_handlers_write_a_fact_once_and_never_its_opposite(db: Database, process
         assert process.run("comms.record_email_success", about) == {"status": "succeeded"}
     assert process.run("comms.record_email_failure", about) == {"status": "already_succeeded"}
     assert db.one("select comms.count_send_email_failed_attempts(1)") == 0
+    assert db.ask("select * from comms.over") == [(1, None)]
+
+
+def lost(db: Database, process: Process, attempts: int) -> None:
+    """Start a process whose first attempts are cancelled, and so have failed for want of a result."""
+    db.do("select comms.kickoff_send_email(7)")
+    process.step()
+    for _ in range(attempts):
+        [job] = db.ask("select id::text, seq from fairlane.job where type = 'email' order by seq desc limit 1")
+        cancel(db, *job)
+        process.step()
+
+
+def result_of(attempt: int, **more: str) -> dict[str, Any]:
+    return {"original_payload": {"send_email_attempt_id": attempt}, "worker_payload": {}, "error": "late", **more}
+
+
+@pytest.mark.requirement("S7", "S10")
+def test_a_success_that_comes_late_is_one_of_the_process_while_that_is_not_over(db: Database, process: Process) -> None:
+    lost(db, process, 1)
+    assert process.run("comms.record_email_success", result_of(1)) == {"status": "succeeded"}
+    assert process.run("comms.record_email_success", result_of(2)) == {"status": "succeeded"}
+    no_address = result_of(2, validation_failure_message="no address")
+    assert process.run("comms.record_email_failure", no_address) == {"status": "already_succeeded"}
+    assert db.ask("select send_email_attempt_id from comms.send_email_attempt_succeeded") == [(1,), (2,)]
+    assert db.ask("select * from comms.over") == [(1, None)]
+
+
+@pytest.mark.requirement("S7", "S10")
+def test_a_process_that_has_succeeded_is_not_stopped_by_another_attempt(db: Database, process: Process) -> None:
+    lost(db, process, 1)
+    assert process.run("comms.record_email_success", result_of(1)) == {"status": "succeeded"}
+    no_address = result_of(2, validation_failure_message="no address")
+    assert process.run("comms.record_email_failure", no_address) == {"status": "succeeded"}
+    assert db.ask("select * from comms.over") == [(1, None)]
+    assert db.one("select count(*) from comms.send_email_stopped") == 0
+
+
+@pytest.mark.requirement("S7", "S10")
+def test_a_process_that_has_stopped_stays_stopped_whatever_succeeds_late(db: Database, process: Process) -> None:
+    lost(db, process, 3)
+    assert process.run("comms.record_email_success", result_of(1)) == {"status": "already_stopped"}
+    assert db.ask("select * from comms.over") == [(1, "3 attempts have failed")]
+    assert db.one("select count(*) from comms.send_email_attempt_succeeded") == 0
+    assert db.one("select comms.is_send_email_stuck(7)") is True
+
+
+@pytest.mark.requirement("S7", "S10")
+@pytest.mark.parametrize(("attempts", "status"), [(1, "already_failed"), (3, "already_stopped")])
+def test_an_attempt_that_has_been_given_up_is_not_delivered_beside_the_next(
+    db: Database, process: Process, attempts: int, status: str
+) -> None:
+    lost(db, process, attempts)
+    assert process.run("comms.get_email_payload", {"send_email_attempt_id": 1}) == {"status": status}
+
+
+@pytest.mark.requirement("S7", "S10")
+def test_a_process_that_has_succeeded_delivers_nothing_more(db: Database, process: Process) -> None:
+    lost(db, process, 1)
+    process.run("comms.record_email_success", result_of(1))
+    for attempt in (1, 2):  # the first as if its worker had died before it completed the task
+        look = {"send_email_attempt_id": attempt}
+        assert process.run("comms.get_email_payload", look) == {"status": "already_succeeded"}
+    assert set(process.finish()) == {"succeeded"}
+    assert process.delivered == []
     assert db.ask("select * from comms.over") == [(1, None)]
 
 

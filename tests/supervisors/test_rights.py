@@ -268,14 +268,17 @@ def company(ground: Ground, template: str) -> Iterator[Company]:
 
 
 @pytest.mark.requirement("S9", "I10")
-@pytest.mark.parametrize("first", ["contract", "isolation", "no isolation"])
+@pytest.mark.parametrize("first", ["contract", "contract before task_outcome", "isolation", "no isolation"])
 def test_the_contract_works_on_separated_roles_whichever_came_first(company: Company, first: str) -> None:
     store = company.store()
     store.migrator().up()
     if first == "isolation":
         store.isolator(CONTRACT).apply(company.name)
     store.migrator(CONTRACT).up()
-    if first == "contract":
+    if first == "contract before task_outcome":
+        with psycopg.connect(company.dsn) as conn:
+            conn.execute("drop function queues.task_outcome")
+    if first.startswith("contract"):
         store.isolator(CONTRACT).apply(company.name)
     with psycopg.connect(company.server.dsn(company.name, company.owner)) as conn:
         if first == "no isolation":

@@ -263,6 +263,15 @@ def test_inline_jobs_run_when_they_are_enqueued_and_raise_there(shop: Shop) -> N
         assert [handle.status() for handle in many] == ["completed", "completed"]
 
 
+def test_nodes_let_go_into_another_queue_run_at_once(shop: Shop) -> None:
+    with shop.app.testing() as jobs:
+        flow = shop.app.workflow("two")
+        flow.add(shop.welcome.using(queue="late").bind(2), after=[flow.add(shop.welcome.bind(1))])
+        handle = flow.enqueue()
+        assert [ran.lease.queue for ran in jobs.run_due()] == ["mail", "late"]
+        assert handle.status().status == "completed"
+
+
 def test_inline_a_workflow_runs_when_it_is_enqueued(shop: Shop) -> None:
     def built() -> WorkflowBuilder:
         flow = shop.app.workflow("two")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
+import aiosqlite
 import psycopg
 import pytest
 import sqlalchemy
@@ -175,55 +176,67 @@ def test_looking_leaves_no_transaction_open(shop: Shop, ground: Ground) -> None:
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-@pytest.mark.parametrize("isolation_level", ["", None, "immediate"])
-def test_a_sqlite3_connection_closed_before_anybody_looks_has_kept_what_it_committed(
-    shop: Shop, isolation_level: str | None
-) -> None:
-    def request(*statements: str) -> list[int]:
-        jobs.clear()
-        with closing(sqlite3.connect(":memory:", isolation_level=isolation_level)) as connection:
-            for statement in statements:
-                if statement.isdigit():
-                    shop.welcome.using(conn=connection).enqueue(int(statement))
-                else:
-                    connection.execute(statement)
-        return [each.args["user_id"] for each in jobs.enqueued()]
-
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_what_cannot_be_known_is_not_guessed(shop: Shop, end: str) -> None:
     with shop.app.testing() as jobs:
-        assert request("begin", "1") == []
-        assert request("begin", "1", "2", "/* shop */ commit;") == [1, 2]
-        assert request("begin", "1", "end transaction", "begin", "2") == [1]
-        assert request("begin", "1", "commit", "begin", "2", "rollback") == [1]
-        assert request("begin", "1", "rollback", "begin", "2", "commit", "select 1") == [2]
-        assert request("begin", "1", "commit", "savepoint a", "rollback to a", "release a") == [1]
-        assert request("1") == ([1] if isolation_level is None else [])
-
-
-def test_a_sqlite3_connection_rolled_back_in_another_thread_has_no_jobs(shop: Shop) -> None:
-    def request() -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:")
+        shop.welcome.using(conn=connection).enqueue(1)
+        connection.execute(end)
+        connection.close()
+        with pytest.raises(TransactionUnknown, match="closed before anybody looked"):
+            jobs.enqueued()
+
+
+def test_a_sqlite3_connection_of_another_thread_cannot_be_asked_unless_it_is_open_to_all(shop: Shop) -> None:
+    def request(*, check_same_thread: bool) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", check_same_thread=check_same_thread)
         shop.welcome.using(conn=connection).enqueue(1)
         connection.rollback()
         shop.welcome.using(conn=connection).enqueue(2)
         connection.commit()
         return connection
 
-    with shop.app.testing() as jobs, ThreadPoolExecutor(1) as pool:
-        connection = pool.submit(request).result()
-        assert [each.args["user_id"] for each in jobs.enqueued()] == [2]
-        pool.submit(connection.close).result()
-        assert [each.args["user_id"] for each in jobs.enqueued()] == [2]
+    with ThreadPoolExecutor(1) as pool:
+        with shop.app.testing() as jobs, closing(pool.submit(request, check_same_thread=False).result()):
+            assert [each.args["user_id"] for each in jobs.enqueued()] == [2]
+        with shop.app.testing() as jobs:
+            connection = pool.submit(request, check_same_thread=True).result()
+            with pytest.raises(TransactionUnknown, match="check_same_thread=False"):
+                jobs.enqueued()
+            pool.submit(connection.close).result()
 
 
-def test_what_cannot_be_known_is_not_guessed(shop: Shop) -> None:
-    with shop.app.testing() as jobs:
-        connection = sqlite3.connect(":memory:")
-        connection.execute("savepoint a")
+def test_a_sqlite3_connection_is_believed_whatever_its_statements_were(shop: Shop) -> None:
+    """Statements may fail, and a connection may serve two applications and a trace callback of the test's own."""
+    other, seen = Shop(), list[str]()
+    with shop.app.testing() as jobs, other.app.testing() as others, closing(sqlite3.connect(":memory:")) as connection:
+        connection.set_trace_callback(seen.append)
+        connection.execute("create table t (x unique)")
         shop.welcome.using(conn=connection).enqueue(1)
-        connection.execute("release a")
-        connection.close()
-        with pytest.raises(TransactionUnknown, match="closed before anybody looked"):
-            jobs.enqueued()
+        other.welcome.using(conn=connection).enqueue(2)
+        connection.commit()
+        with pytest.raises(sqlite3.OperationalError):
+            connection.execute("rollback")
+        connection.execute("insert into t values (1)")
+        shop.welcome.using(conn=connection).enqueue(3)
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute("insert or rollback into t values (1), (1)")
+        connection.execute("insert into t values (2)")
+        connection.commit()
+        assert [each.args["user_id"] for each in jobs.enqueued()] == [1]
+        assert [each.args["user_id"] for each in others.enqueued()] == [2]
+        assert "insert into t values (2)" in seen
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_jobs_of_an_asynchronous_transaction_run_unless_it_was_rolled_back(shop: Shop, end: str) -> None:
+    async def story() -> None:
+        async with shop.app.testing() as jobs, aiosqlite.connect(":memory:") as connection:
+            await shop.welcome.using(conn=connection).aenqueue(1)
+            await getattr(connection, end)()
+            assert len(await jobs.arun_due()) == (1 if end == "commit" else 0)
+
+    asyncio.run(story())
 
 
 def test_an_asynchronous_transaction_is_asked_with_await(shop: Shop, ground: Ground) -> None:

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from fairlane import Fairlane, step
+from fairlane import Fairlane, Retry, step
 from fairlane.core.ops import EVENT_KINDS, AddEvents, EventDraft, StatRow
 from fairlane.testing import run_due
 from fairlane.web import assets
@@ -320,6 +320,34 @@ def test_a_workflow_is_followed_from_its_graph_to_its_jobs_and_cancelled(visit: 
     page.get_by_role("button", name="Cancel the workflow").click()
     expect(page.locator("#title .badge")).to_have_text("cancelled")
     expect(page.locator(".said")).to_contain_text("cancelled")
+
+
+def charge_in_vain() -> None:
+    step("charge the card " * 20, lambda: "paid")
+    raise OSError("no answer")
+
+
+def test_what_was_opened_and_scrolled_stays_so_when_a_part_of_the_page_goes(visit: Visit) -> None:
+    app = visit.house.app
+    job = app.task(name="shop.vain", queue="vain", retry=Retry(delays=(3600,)))(charge_in_vain).enqueue()
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(run_due, app, queues=("vain",)).result()
+    page = visit.open(f"/jobs/{job.id}", viewport=PHONE)
+    expect(page.locator("body")).to_have_attribute("data-stream", "open")
+    expect(page.locator("#why")).to_have_count(1)
+    page.locator("#traceback-1 > summary").click()
+    page.evaluate(
+        "document.activeElement.blur(); document.querySelector('#steps .scroll').scrollLeft = 40; scrollTo(0, 0)"
+    )
+    app.jobs.cancel(job, by="eve")
+    for _ in range(40):
+        happen(visit.house)
+        if page.locator("#why").count() == 0:
+            break
+        page.wait_for_timeout(250)
+    expect(page.locator("#title .badge")).to_have_text("cancelled")
+    assert page.evaluate("document.querySelector('#steps .scroll').scrollLeft") == 40
+    expect(page.locator("#traceback-1")).not_to_have_attribute("open", "")
 
 
 def test_nothing_that_anybody_writes_is_ever_executed(visit: Visit) -> None:

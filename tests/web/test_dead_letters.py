@@ -150,6 +150,9 @@ def test_very_many_are_asked_for_part_by_part_and_each_is_acted_on_once(
     more = {} if act == "acknowledge" else {"per_second": "100"}
     again = followed(house, cookie, answered(house, cookie, first, **more))
     assert f"1,000 dead letters {act.removesuffix('e')}" in again
+    if act == "reprocess":  # Submitted twice, the first part does not become the second one.
+        again = followed(house, cookie, answered(house, cookie, first, **more))
+        assert "0 dead letters reprocessed" in again
     assert f"{act.capitalize()} 6 dead letters?" in again
     assert "The rest of all that match" in again
     assert "6 dead letters" in followed(house, cookie, answered(house, cookie, again))
@@ -184,6 +187,8 @@ def test_acts_on_very_many_jobs_are_asked_for_part_by_part(house: DashboardHouse
     assert "Cancel 1,000 or more jobs?" in first
     again = followed(house, cookie, answered(house, cookie, first))
     assert "1,000 jobs cancelled." in again
+    again = followed(house, cookie, answered(house, cookie, first))
+    assert "0 jobs cancelled." in again  # Submitted twice, the first part does not become the second one.
     assert "Cancel 3 jobs?" in again
     assert "3 jobs cancelled." in followed(house, cookie, answered(house, cookie, again))
     assert house.app.jobs.list(tenant=OWN, status="pending", correlation_id="flood").jobs == ()
@@ -216,6 +221,15 @@ def test_acts_on_all_jobs_whose_contents_match_say_how_many_were_looked_at_and_l
     [further] = re.findall(r'href="([^"]*)">Look further', none)
     rest = house.get("/" + unescape(further).lstrip("./"), cookie).text
     assert ("None of 2 jobs" in rest, "Look further" in rest) == (True, False)
+
+
+@pytest.mark.parametrize("field", ["behind", "cursor", "down_to"])
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "x"])
+def test_a_place_that_is_none_is_refused(house: DashboardHouse, field: str, number: str) -> None:
+    cookie, before = house.session(EVERY_ROLE, OWN), house.facts()
+    fields = {"act": "reprocess", "q": "status:pending_review", field: number}
+    assert house.post("/failures/many", cookie, fields).status_code == 422
+    assert house.facts() == before
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "nan", "1001", "fast"])

@@ -425,6 +425,9 @@ def test_another_tenant_can_be_chosen_on_every_page(house: DashboardHouse, name:
     [
         ("/jobs?q=status:dead+type:%22a+b%22&cursor=9", "/jobs?q=status:dead+type:%22a+b%22"),
         ("/failures?q=status:discarded", "/failures?q=status:discarded"),
+        ("/failures?q=tenant:acme", "/failures?q="),
+        ("/jobs?q=tenant:acme+status:dead+type:%22a+b%22", "/jobs?q=status:dead+type:%22a+b%22"),
+        ("/jobs?q=tenant:acme+%22", "/jobs?q=tenant:acme+%22"),
         ("/failures/letters?q=status:discarded&did=act_on_jobs&n=3", "/failures/letters?q=status:discarded"),
         ("/charts?by=queue&range=6h", "/charts?by=queue&range=6h"),
         ("/tenants/one?name=acme&range=6h", "/tenants?range=6h"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from fairlane import Fairlane
 from fairlane.client.admin.schedules import scheduled_job
 from fairlane.core.ops import Fire
 from tests.api.house import EVERY_ROLE, OWN
@@ -70,6 +71,21 @@ def test_a_schedule_is_added_on_the_page_and_a_wrong_one_is_refused(house: Dashb
     made = house.post("/schedules", cookie, good)
     assert "schedules/weekly" in made.headers["location"]
     assert house.app.schedules.get("weekly").spec.tenant == OWN
+
+
+def test_a_queue_of_others_is_refused_where_the_task_is_unknown_as_well() -> None:
+    app = Fairlane("memory://", api_tenant_queues=("bulk",))  # As `fairlane dashboard --url` without an application.
+    house = DashboardHouse(app)
+    try:
+        bound, free = house.session(("operator",), OWN), house.session(("operator",))
+        asked = {"name": "weekly", "task": "mail.send", "cron": "0 9 * * MON"}
+        refused = house.post("/schedules", bound, {**asked, "queue": "critical"})
+        assert (refused.status_code, "&#34;bulk&#34; or &#34;default&#34;" in refused.text) == (422, True)
+        assert app.schedules.list() == ()
+        for cookie, queue in ((bound, "default"), (bound, "bulk"), (free, "critical")):
+            assert house.post("/schedules", cookie, {**asked, "name": queue, "queue": queue}).status_code == 303
+    finally:
+        house.close()
 
 
 def test_schedules_of_one_tenant_are_shown_alone_and_a_full_page_leads_on(house: DashboardHouse) -> None:

@@ -51,6 +51,8 @@ COMMANDS = {
 }
 """Each command, in a module of its name, and its line in the help of the group."""
 ALIASES = {"dlq": "dead-letters", "supervisor": "supervisors"}
+SERVICES = frozenset({"worker", "dashboard", "dev"})
+"""Commands that run until they are stopped, under a process manager."""
 NAME = "fairlane"
 
 
@@ -91,7 +93,7 @@ class Root(LazyGroup):
         except (FairlaneError, OSError) as error:
             if ctx.params["debug"] or isinstance(error, BrokenPipeError):
                 raise
-            raise explained(error) from error
+            raise explained(error, is_service=ctx.invoked_subcommand in SERVICES) from error
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         extra["standalone_mode"] = False

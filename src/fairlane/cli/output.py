@@ -391,20 +391,34 @@ class Failed(click.ClickException):
 
 _MISTAKEN = re.compile(
     r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
-    r'(?:database|role) "[^"]*" does not exist|failed to resolve host|could not translate host name|'
-    r"it asks for a password|it does not know this user and password|DB index is out of range|"
-    r"Error -\d+ connecting to|nodename nor servname provided"
+    r'(?:database|role) "[^"]*" does not exist|'
+    r"it asks for a password|it does not know this user and password|DB index is out of range"
 )
 """What a server that is there answers to a wrong address. Drivers give no code for it, only the server's words."""
+_UNRESOLVED = re.compile(
+    r"failed to resolve host|could not translate host name|Error -\d+ connecting to|nodename nor servname provided"
+)
+_RESOLVER_IS_AWAY = re.compile(r"Errno -3\]|Error -3 |Temporary failure in name resolution|Try again")
+"""EAI_AGAIN: nothing is known about the name, so it is no mistake."""
 _LACKS_A_RIGHT = "this user lacks a right"
 """Our advice where Redis answers NOPERM."""
 
 
-def outage(message: str) -> Failed:
-    """The end of a command whose store cannot be reached; a mistake in its address is one of the settings."""
-    if _MISTAKEN.search(message):
-        return Failed(f"{message}; check host, user, password and database of its url", USAGE)
+def outage(message: str, *, is_service: bool = False) -> Failed:
+    """The end of a command whose store cannot be reached; a mistake in its address is one of the settings.
+
+    For a service an unknown host is an outage: names come and go with the network and with servers that restart, and
+    process managers do not restart what ends with 2.
+    """
+    is_mistaken = bool(_MISTAKEN.search(message))
+    if is_mistaken or _is_unknown_host(message):
+        code = UNREACHABLE if is_service and not is_mistaken else USAGE
+        return Failed(f"{message}; check host, user, password and database of its url", code)
     return Failed(message, DENIED if _LACKS_A_RIGHT in message else UNREACHABLE)
+
+
+def _is_unknown_host(message: str) -> bool:
+    return bool(_UNRESOLVED.search(message)) and not _RESOLVER_IS_AWAY.search(message)
 
 
 def exit_code_of(error: Exception) -> int:
@@ -418,10 +432,10 @@ def exit_code_of_refusal(code: str) -> int:
     return next((exit_code for kind, exit_code in _CODES if getattr(kind, "code", None) == code), FAILED)
 
 
-def explained(error: FairlaneError | OSError) -> Failed:
+def explained(error: FairlaneError | OSError, *, is_service: bool = False) -> Failed:
     """The error as a `Failed`, with its exit code."""
     code = exit_code_of(error)
-    return outage(str(error)) if code == UNREACHABLE else Failed(str(error), code)
+    return outage(str(error), is_service=is_service) if code == UNREACHABLE else Failed(str(error), code)
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

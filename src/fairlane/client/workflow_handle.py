@@ -69,6 +69,7 @@ def why_removed(tasks: Mapping[str, Task[..., Any]], found: NodeResult, at: date
     """Why a completed node has no result at an instant although it had one; None: it has one, or returned None.
 
     Nodes of tasks whose results expire keep what they return even if it is None: without a result, theirs was removed.
+    None also if its task is not among `tasks`: then nobody can tell a result that was removed from None.
     """
     task, ended_at = tasks.get(found.type), found.finished_at
     if found.result is not None or task is None or ended_at is None:

@@ -135,13 +135,6 @@ class Graph:
         self.nodes |= copies
         return PartRef(self, refs, starts, ends)
 
-    def counted(self) -> dict[str, int]:
-        """How many nodes each name was given to: for `count_from`, if a node is not added after all."""
-        return dict(self._counts)
-
-    def count_from(self, counted: dict[str, int]) -> None:
-        self._counts = counted
-
     def _names_of(self, nodes: Sequence[NodeRef[Any]]) -> dict[str, None]:
         names: dict[str, None] = {}
         for node in nodes:

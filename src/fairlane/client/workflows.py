@@ -259,6 +259,8 @@ class RunningWorkflow(Verbs):
         self._lease = lease
         self._graph = Graph(f"{self.node}/", (self.node,))
         self._traces = {self.node: lease.headers[TRACE]} if TRACE in lease.headers else {}
+        self._refused: dict[tuple[str, bytes], list[str]] = {}
+        """Names given to calls that were refused, by task and payload."""
 
     def _add(
         self,
@@ -270,28 +272,32 @@ class RunningWorkflow(Verbs):
     ) -> Steps[NodeRef[R]]:
         """Add a node that waits for `after`, by default for the running job itself.
 
-        Limits, pauses and a full store refuse it like an enqueue.
+        Limits, pauses and a full store refuse it like an enqueue. Without `name` it is named after its task, with a
+        number by the order of calls, refused ones too; a refused call that is made again gets the name it had.
         """
-        counted = self._graph.counted()
-        try:
-            return (yield from self._put(bound, after, on_failure, name))
-        except BaseException:
-            # Added again it has the same name: by this attempt, and by one that is refused nothing.
-            self._graph.count_from(counted)
-            raise
-
-    def _put(
-        self, bound: Bound[R], after: Sequence[NodeRef[Any]], on_failure: OnFailure, name: str | None
-    ) -> Steps[NodeRef[R]]:
         graph = self._graph
-        node = graph.add(bound, after or (NodeRef(graph, self.node, bound),), on_failure, name)
+        given = self._name_before(bound) if name is None else name
+        node = graph.add(bound, after or (NodeRef(graph, self.node, bound),), on_failure, given)
         added, _ = graph.nodes.pop(node.name)
-        compiled = compile_graph([added], graph._known)
-        preparer, tenant = self._runtime.preparer, self._lease.tenant
+        try:
+            yield from self._put(added, bound)
+        except BaseException:
+            graph._known.discard(node.name)
+            if name is None:
+                self._refused.setdefault(_call(bound), []).insert(0, node.name)
+            raise
+        return node
+
+    def _put(self, added: GraphNode, bound: Bound[Any]) -> Steps[None]:
+        known, tenant = self._graph._known, self._lease.tenant
+        compiled = compile_graph([added], known)
+        # Before the store is asked: whoever adds another meanwhile must not give it the same name.
+        known.add(added.name)
+        preparer = self._runtime.preparer
         spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload, is_node=True)
         if spec.tenant != tenant:
             raise InvalidWorkflow(f'it belongs to the tenant "{tenant}", not to "{spec.tenant}"')
-        spec = node_spec(spec, self.id, node.name, str(self.id))
+        spec = node_spec(spec, self.id, added.name, str(self.id))
         op = AddNodes(
             scope=only(tenant),
             workflow=self.id,
@@ -309,10 +315,17 @@ class RunningWorkflow(Verbs):
             raise WorkflowNotFound(self.id)
         if result.refused is not None:
             raise InvalidState("add a node", f"workflow {self.id}", result.refused)
-        graph._known.add(node.name)
-        return node
+
+    def _name_before(self, bound: Bound[Any]) -> str | None:
+        """The name of the same call if it was refused. The same calls then have the same names in every attempt."""
+        names = self._refused.get(_call(bound)) if self._refused and isinstance(bound, Bound) else None
+        return names.pop(0) if names else None
 
     add, aadd = both(_add)
+
+
+def _call(bound: Bound[Any]) -> tuple[str, bytes]:
+    return bound.definition.name, bytes(bound.payload)
 
 
 def needs_results(lease: Lease) -> bool:
@@ -324,6 +337,7 @@ def with_results(lease: Lease, tasks: Mapping[str, Task[..., Any]]) -> Steps[Lea
     """The lease with the results of other nodes in the places that stand for them.
 
     Raises `UnreadablePayload` if one of them was removed: an ended workflow of which nodes run again has lost some.
+    One that was removed is None if its task is not among `tasks`.
     """
     document = msgspec.json.decode(lease.payload)
     names = tuple(dict.fromkeys(_asked(document)))

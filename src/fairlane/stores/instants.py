@@ -20,8 +20,8 @@ def to_us(instant: datetime) -> int:
 
 
 def from_us(us: int) -> datetime:
-    """A store that counts in floating point may have made the latest instant a little later."""
-    return EPOCH + timedelta(microseconds=min(us, LATEST_US))
+    """Within the calendar: a store that counts in floating point may have made the latest instant a little later."""
+    return EPOCH + timedelta(microseconds=max(EARLIEST_US, min(us, LATEST_US)))
 
 
 def maybe_from_us(us: int | None) -> datetime | None:

@@ -6,7 +6,8 @@
 A channel asks the task's before handler what to send, has its provider deliver it, and gives the result to the success
 handler, or the error to the error handler. It records a failure and completes the task: retries are new attempts that
 supervisors make. Only where the database itself is away, or holds a handler up (a lock, a timeout, no room), the task
-runs again, with the backoff of every job: the call that would go on with the process was undone.
+runs again, with the backoff of every job: the call that would go on with the process was undone. What was delivered by
+then is kept as a durable step of the task, which from then on only calls its success handler, as often as it takes.
 
 It knows `db_function`, `before_handler`, `success_handler`, `error_handler` and the envelope, and passes the rest of a
 payload through.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Protocol, TypedDict, Unpack
@@ -30,13 +31,24 @@ from fairlane.client.admin.limits import NamedLimit
 from fairlane.client.admin.tasks import register
 from fairlane.client.app import Fairlane
 from fairlane.client.context import current_job
+from fairlane.client.durable_steps import log_of
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.logs import GuardedLogger
+from fairlane.client.steps import arun_steps
 from fairlane.client.task import Definition
 from fairlane.core.job import Lease
 from fairlane.core.payload.storable import safe_str
 from fairlane.core.retry import Retry
-from fairlane.errors import ConfigError, FairlaneError, InvalidOption, Snooze, StoreError, UnreadablePayload, shown
+from fairlane.errors import (
+    ConfigError,
+    FairlaneError,
+    InvalidOption,
+    NonRetryable,
+    Snooze,
+    StoreError,
+    UnreadablePayload,
+    shown,
+)
 from fairlane.stores.url import redacted, store_named_by
 from fairlane.supervisors.contract import QUEUE
 from fairlane.supervisors.envelope import SUCCEEDED, DBFunctionResult, HandlerFailed
@@ -52,7 +64,10 @@ RECORD_PAUSES_S = (0.5, 2.0, 5.0)
 
 HELD_UP = Retry(max_attempts=1_000)
 """Of a `db_function`. Only what the database holds up runs again, and a supervisor that is given up leaves its process
-open for ever."""
+open for ever. Its pauses are also those of a task that has delivered and waits for its success handler."""
+
+DELIVERED = "delivered"
+"""The durable step that keeps what a provider answered."""
 
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape of NUL in JSON text, and not a backslash before `u0000`."""
@@ -215,6 +230,52 @@ class TaskRun:
             await invoker.fail_task(self.task_id, message, self.context)
 
 
+class Delivery:
+    """What a task has delivered. Once it is kept, another run of the task finds it and delivers nothing.
+
+    It is kept when the success handler is held up, and not before: a crash may come between any two of these calls.
+    """
+
+    def __init__(self, run: TaskRun) -> None:
+        self._run, self._log = run, log_of("a channel")
+        self._n = self._log.next()
+        self._ran_s = 0.0
+        self._is_kept = False
+        self.answer: object = None
+        """Of the provider, as JSON."""
+
+    async def is_kept(self) -> bool:
+        """Whether an earlier run has delivered; its `answer` is there then."""
+        found = await arun_steps(self._log.store, self._log.recorded(self._n, "call", DELIVERED))
+        if found is not None:
+            self._is_kept, self.answer = True, msgspec.json.decode(found.result or "null")
+        return self._is_kept
+
+    async def make(self, delivering: Awaitable[dict[str, Any]]) -> None:
+        began_s = self._log.store.monotonic()
+        self.answer = _as_json(self._run, await delivering)
+        self._ran_s = self._log.store.monotonic() - began_s
+
+    async def keep(self) -> None:
+        if self._is_kept:
+            return
+        try:
+            await self._record(self.answer)
+        except NonRetryable as error:  # too large: that it was delivered counts
+            log.warning(
+                "task %s (%s): the provider's answer is lost: %s", self._run.task_id, self._run.task_type, error
+            )
+            await self._record({})
+        self._is_kept = True
+
+    async def _record(self, answer: object) -> None:
+        await arun_steps(self._log.store, self._log.record(self._n, DELIVERED, answer, self._ran_s))
+
+    def later(self) -> Snooze:
+        """For the success handler: uncharged, as a task that is given up would be delivered again by a new attempt."""
+        return Snooze(HELD_UP.delay_s(current_job().lease.attempt, self._log.store.fraction()))
+
+
 class Channel:
     """How tasks of one type are delivered."""
 
@@ -227,13 +288,13 @@ class Channel:
 
     async def run(self, invoker: HandlerInvoker, payload: dict[str, Any]) -> dict[str, Any]:
         run = TaskRun.current()
+        delivery = Delivery(run)
         try:
-            prepared = await self._prepared(invoker, run, payload)
-            delivered = await self._delivered(prepared)
+            if not await delivery.is_kept():
+                await delivery.make(self._delivered(await self._prepared(invoker, run, payload)))
             if payload.get("success_handler") is None:
                 return {"status": SUCCEEDED}
-            about = {"original_payload": run.payload, "worker_payload": _as_json(run, delivered)}
-            return run.ended(await self._recorded(invoker, run, _named(payload, "success_handler"), about))
+            return run.ended(await self._recorded(invoker, run, _named(payload, "success_handler"), delivery))
         except HandlerHeldUp as error:
             await run.held_up(invoker, str(error))
             raise
@@ -262,14 +323,20 @@ class Channel:
                 raise TimeoutError(f"no answer within {self._timeout_s:g} s") from error
 
     async def _recorded(
-        self, invoker: HandlerInvoker, run: TaskRun, handler: str, about: dict[str, Any]
+        self, invoker: HandlerInvoker, run: TaskRun, handler: str, delivery: Delivery
     ) -> DBFunctionResult:
-        """The success handler's answer. One that is held up is called again: the task run again would deliver again."""
-        for pause_s in RECORD_PAUSES_S:
-            with suppress(HandlerHeldUp):
+        """The success handler's answer. One that is held up is called again: first here, then by the task run again."""
+        about = {"original_payload": run.payload, "worker_payload": delivery.answer}
+        for pause_s in (*RECORD_PAUSES_S, None):
+            try:
                 return await invoker.invoke(handler, about, run.context)
+            except StoreError as error:
+                await delivery.keep()
+                if pause_s is None or not isinstance(error, HandlerHeldUp):
+                    await run.held_up(invoker, str(error))
+                    raise delivery.later() from error
             await asyncio.sleep(pause_s)
-        return await invoker.invoke(handler, about, run.context)
+        raise AssertionError
 
 
 def _as_json(run: TaskRun, delivered: object) -> object:

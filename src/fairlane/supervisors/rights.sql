@@ -59,9 +59,10 @@ begin
     execute format('grant select on queues.task, queues.task_lease, queues.task_completed to %I, %I',
                    _prefix || '_api', _prefix || '_read');
   end if;
-  for _found in  -- supervisors of whoever was let enqueue look at their tasks, too
+  for _found in  -- supervisors of whoever was let enqueue look at their tasks, too, once there is a release that can
     select distinct a.grantee::regrole as name from pg_catalog.pg_proc p, aclexplode(p.proacl) a
     where p.oid = 'queues.enqueue(text, jsonb, timestamptz)'::regprocedure and a.privilege_type = 'EXECUTE'
+      and to_regprocedure('queues.task_outcome(bigint)') is not null
   loop
     execute format('grant execute on function queues.task_outcome to %s', _found.name);
   end loop;

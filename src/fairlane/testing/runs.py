@@ -94,9 +94,11 @@ def _due(
     try:
         while len(ran) < limit:
             lanes = queues if queues is not None else _queues_with_work(app)
+            has_settled = bool(settled)
             leases = claimed(*(Want(lane=LANE, queues=lanes, limit=1, start=1, types=types),) if lanes else ())
             if not leases:
-                if not _moved_on(app):
+                # What was settled just now may have let nodes go into queues that had nothing before.
+                if not has_settled and not _moved_on(app):
                     break
                 continue
             first, batch = leases[0], app.tasks[leases[0].type].definition.batch

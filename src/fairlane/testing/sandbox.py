@@ -148,6 +148,7 @@ class Sandbox:
         ran: list[Ran] = []
         until = self.clock.now() + timedelta(seconds=seconds("within", within))
         while len(ran) < limit:
+            await self._afollow()
             ran += await arun_due(self.app, limit - len(ran))
             if not self._travel(until):
                 break

@@ -58,7 +58,7 @@ class SandboxStore(MemoryStore):
             if connection.is_async:
                 verb = "emit" if isinstance(op, Emit) else "enqueue"
                 raise UnsupportedConnection(on, f"{ACCEPTED}; with an asynchronous one `await …a{verb}(…)`")
-            mark = TransactionMark(connection, self.marks)
+            mark = TransactionMark(connection)
             connection.run(mark.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mark, op, result)
@@ -75,7 +75,7 @@ class SandboxStore(MemoryStore):
         self._follow_rollbacks()
         mine: TransactionMark | None = None
         if on is not None:
-            mine = TransactionMark(await aconnection_of(on), self.marks)
+            mine = TransactionMark(await aconnection_of(on))
             await mine.connection.arun(mine.write())
         result = super().run(cast("Op[T]", op))
         self._keep(mine, op, result)
@@ -96,6 +96,11 @@ class SandboxStore(MemoryStore):
                 )
             if mark.is_unknown:
                 mark.look()  # raises
+            if mark.is_kept is None and mark.connection.is_elsewhere:
+                raise TransactionUnknown(
+                    "a job was enqueued with conn= on a sqlite3 connection that only another thread may ask: open it "
+                    "with `check_same_thread=False`, or ask for enqueued jobs in that thread"
+                )
             if mark.connection.is_failed:
                 yield from mark.jobs
 

@@ -8,19 +8,16 @@ of the session, which is transactional. SQLite: a row in a temporary table. Noth
 from __future__ import annotations
 
 import itertools
-import re
 import sqlite3
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
-from weakref import WeakSet
 
 from fairlane.core.ids import JobId
 from fairlane.errors import FairlaneError, UnsupportedConnection
 
 ACCEPTED = "in tests a connection of psycopg, asyncpg, sqlite3, apsw or aiosqlite, or SQLAlchemy's or Django's over one"
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _numbers = itertools.count(1)
 
 T = TypeVar("T")
@@ -62,6 +59,16 @@ class DriverConnection:
                 return True
             return False
         return bool(raw.closed)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Only the thread that opened it may ask it."""
+        if isinstance(self.raw, sqlite3.Connection):
+            try:
+                self.raw.cursor()
+            except sqlite3.ProgrammingError:
+                return True
+        return False
 
     @property
     def is_idle(self) -> bool:
@@ -135,63 +142,29 @@ def _plain_rows(module: str) -> dict[str, Any]:
     return {"row_factory": tuple_row}
 
 
-class SqliteStatements:
-    """How the transactions of a sqlite3 connection end, by its statements: once it is closed nobody can ask it.
-
-    It takes the connection's one trace callback. Savepoints are not followed: what ends after one is in doubt.
-    """
-
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self.marks: WeakSet[TransactionMark] = WeakSet()
-        raw.set_trace_callback(self._begins)
-
-    def _begins(self, statement: str) -> None:
-        words = _COMMENT.sub(" ", statement).replace(";", " ").upper().split()[:3]
-        verb = words[0] if words else ""
-        is_partial = verb in ("SAVEPOINT", "RELEASE") or (verb == "ROLLBACK" and "TO" in words)
-        for mark in tuple(self.marks):
-            if verb in ("BEGIN", "SAVEPOINT") and mark.is_committed:  # so the commit before it succeeded
-                self.marks.discard(mark)
-            elif verb in ("COMMIT", "END"):
-                mark.is_committed = True
-            elif is_partial:
-                mark.is_in_doubt = True
-            elif verb == "ROLLBACK":
-                mark.is_kept = False
-
-
 class TransactionMark:
     """One enqueue or signal in a test's transaction, with what it created."""
 
-    def __init__(self, connection: DriverConnection, beside: Iterable[TransactionMark] = ()) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self.connection, self.number = connection, next(_numbers)
         self.jobs: tuple[JobId, ...] = ()
         self.signals: tuple[UUID, ...] = ()
         self.is_kept: bool | None = None
         """None: its transaction is open, or was not looked at since it ended."""
-        self.is_committed = False
-        """What `statements` say; the commit may have failed, so the connection is asked while it can be."""
-        self.is_in_doubt = False
-        self.statements: SqliteStatements | None = None
         if connection.core is not None:
             self._watch_end()
         elif connection.module == "psycopg" and not connection.is_async:
             self._watch_close()
-        elif isinstance(connection.raw, sqlite3.Connection):
-            self._watch_statements(connection.raw, beside)
 
     @property
     def is_unknown(self) -> bool:
         """Its connection was closed, and nobody has seen how the transaction ended."""
-        if self.is_kept is not None or not self.connection.is_closed:
-            return False
-        return self.statements is None or self.is_in_doubt
+        return self.is_kept is None and self.connection.is_closed
 
     def write(self) -> Queries[None]:
         if self.connection.is_sqlite:
             yield _Query("create temp table if not exists fairlane_testing (number integer)")
             yield _Query(f"insert into fairlane_testing values ({self.number})")  # noqa: S608
-            self.is_committed = self.statements is not None and self.connection.is_idle
         else:
             yield _Query(f"select set_config('fairlane_testing.n{self.number}', 'yes', false)")
 
@@ -215,8 +188,6 @@ class TransactionMark:
                 "a job was enqueued with conn=, and its connection was closed before anybody looked: whether it was "
                 "committed cannot be told. Ask for enqueued jobs while the connection is open, or close it later"
             )
-        if self.is_kept is None and self.connection.is_closed:
-            self.is_kept = self.is_committed  # closing rolls back what is not
         return self.is_kept is None
 
     def _found(self, is_there: bool) -> bool:
@@ -255,11 +226,6 @@ class TransactionMark:
             close()
 
         raw.close = look_and_close
-
-    def _watch_statements(self, raw: sqlite3.Connection, beside: Iterable[TransactionMark]) -> None:
-        followed = (mark.statements for mark in beside if mark.connection.raw is raw and mark.statements is not None)
-        self.statements = next(followed, None) or SqliteStatements(raw)
-        self.statements.marks.add(self)
 
 
 def connection_of(on: Any) -> DriverConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,6 +110,16 @@ def worded(text: str) -> Markup:
     """A problem's text with its `commands` set as code."""
     parts = str(escape(text)).split("`")
     return Markup("".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts)))
+
+
+def without_tenant(search: str) -> str:
+    """A search without its word `tenant:`; one that cannot be read stays as it is."""
+    try:
+        words = shlex.split(search)
+    except ValueError:
+        return search
+    kept = [word for word in words if not word.lower().startswith("tenant:")]
+    return search if kept == words else " ".join(map(quoted, kept))
 
 
 def quoted(word: str) -> str:

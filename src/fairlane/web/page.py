@@ -33,6 +33,7 @@ from fairlane.api.request import RequestContext, state_of
 from fairlane.api.router import Routes, Verb
 from fairlane.client.rights import Right, may, right_of
 from fairlane.web.assets import THEME_HASH
+from fairlane.web.formats import without_tenant
 from fairlane.web.html_templates import rendered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -243,7 +244,8 @@ class Page:
 
     def _tenant_switch(self, pages: Pages | None, of_one_tenant: bool) -> tuple[str, list[tuple[str, str]]]:
         """Where another tenant is shown, and the fields of this page's query that stay as they are."""
-        query = self.request.query_params.multi_items()
+        given = self.request.query_params.multi_items()
+        query = [(name, without_tenant(value) if name == "q" else value) for name, value in given]
         if pages is None or not pages.title:
             return self.url("show_overview", tenant=None), []
         if of_one_tenant:

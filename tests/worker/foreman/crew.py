@@ -72,9 +72,9 @@ class ForemanProcess:
 class Crew:
     """One store, one application on it for the test itself, and foremen."""
 
-    def __init__(self, url: str, directory: Path, tasks_of: Fairlane = yard.app) -> None:
+    def __init__(self, url: str, directory: Path, tasks_of: Fairlane = yard.app, **settings: Any) -> None:
         self.url, self.directory = url, directory
-        self.app = Fairlane(url, profile="development")
+        self.app = Fairlane(url, profile="development", **settings)
         self.app.runtime.tasks.update({name: self._moved(task) for name, task in tasks_of.tasks.items()})
         self._foremen: list[ForemanProcess] = []
 

@@ -32,7 +32,7 @@ from fairlane.api.request import Context, examined
 from fairlane.api.router import Routes
 from fairlane.api.routes.jobs import DONE, PAYLOAD, ManyBody, done
 from fairlane.client.admin.bulk_acts import MOST_ACTS
-from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, DeadLetterVerb
+from fairlane.client.admin.dead_letters import MOST_BEHIND, PER_SECOND, DeadLetterAdmin, DeadLetterVerb
 from fairlane.client.rights import Right
 from fairlane.core.ids import JobId
 from fairlane.core.job import Attempt, DeadLetter
@@ -100,6 +100,16 @@ class GroupBody(ManyBody):
     per_second: PerSecond = Field(
         default=PER_SECOND, description="For `reprocess`: how many of the new jobs become due per second."
     )
+    behind: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_BEHIND,
+        description="For `reprocess` with a `cursor`: the sum of `matched` of the requests before it; the new jobs "
+        "become due after theirs.",
+    )
+
+    def about(self, by: str) -> dict[str, Any]:
+        return super().about(by) | {"per_second": self.per_second, "behind": self.behind}
 
 
 class ManyDeadLettersBody(GroupBody):
@@ -141,9 +151,7 @@ async def reprocess_group(ctx: Context, fingerprint: Key, body: GroupBody | None
     """Reprocess all dead letters pending review with this fingerprint, at a bounded rate."""
     asked = body or GroupBody()
     where = DeadLetterFilter(status="pending_review", fingerprint=fingerprint)
-    acts = await ctx.app.dead_letters.aact_on_many(
-        "reprocess", where=where, per_second=asked.per_second, **asked.about(ctx.by)
-    )
+    acts = await ctx.app.dead_letters.aact_on_many("reprocess", where=where, **asked.about(ctx.by))
     return done(acts, asked)
 
 
@@ -155,7 +163,6 @@ async def act_on_dead_letters(ctx: Context, body: ManyDeadLettersBody) -> object
         body.ids,
         where=body.where and body.where.filter,
         tenant=body.where and body.where.tenant,
-        per_second=body.per_second,
         **body.about(ctx.by),
     )
     return done(acts, body)

@@ -16,6 +16,7 @@ from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tasks import TaskAdmin
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import Options
+from fairlane.core.job import DEFAULT_QUEUE
 from fairlane.errors import InvalidOption, JobNotFound
 
 if TYPE_CHECKING:
@@ -88,19 +89,21 @@ def refuse_beyond_caps(
 ) -> None:
     """Refuse options by which a caller bound to a tenant would run before or beside the jobs of other tenants.
 
-    What the task itself declares is always allowed.
+    What the task itself declares is always allowed; of one that is not known here, the default queue.
     """
     task, settings = app.tasks.get(type), app.runtime.settings
-    if caller.tenant is None or task is None:
+    if caller.tenant is None:
+        return
+    queues = {DEFAULT_QUEUE if task is None else task.definition.queue, *settings.api_tenant_queues}
+    if queue is not None and queue not in queues:
+        raise _beyond("queue", queue, " or ".join(f'"{allowed}"' for allowed in sorted(queues)))
+    if task is None:
         return
     own = task.definition
     if priority is not None:
         highest = min(settings.api_tenant_priority, own.priority)
         if app.runtime.preparer.priorities.resolve(priority) < highest:
             raise _beyond("priority", priority, f"{highest} or a higher number, which is less urgent")
-    if queue is not None and queue not in (own.queue, *settings.api_tenant_queues):
-        queues = sorted({own.queue, *settings.api_tenant_queues})
-        raise _beyond("queue", queue, " or ".join(f'"{allowed}"' for allowed in queues))
     highest = max(settings.api_tenant_max_attempts, own.max_attempts or 0)
     if (max_attempts or 0) > highest:
         raise _beyond("max_attempts", max_attempts, f"at most {highest}")

@@ -54,7 +54,7 @@ def show(name: str, at: At, out: Printer) -> None:
     """Show one tenant: weight, tier, limits, waiting and running jobs."""
     with at.client() as client:
         record = client.tenants.get(name)
-        unknown = _unknown(client, name)
+        unknown = None if record.paused else _unknown(client, name)
     if unknown is not None:
         out.note(f"{unknown} These are the defaults")
     _say(record, out)

@@ -158,7 +158,7 @@ def worker(application: str | None, app: str | None, processes: int | None, log_
         asyncio.run(run())
     except CannotRun as error:
         if error.code == "store_unavailable":
-            raise outage(str(error)) from error
+            raise outage(str(error), is_service=True) from error
         raise Failed(str(error), DENIED if error.code == RoleLacksRights.code else USAGE) from error
 
 

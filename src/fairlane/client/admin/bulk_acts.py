@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from fairlane.client.admin.filters import seq_before, whole_number
+from fairlane.client.enqueue.options import row_id
 from fairlane.client.steps import Steps
 from fairlane.core.ids import Seq
 from fairlane.core.ops import MAX_PAGE
@@ -48,11 +49,15 @@ class ManyActs(Struct, Generic[T], frozen=True, kw_only=True):
 def those_meant(
     given: Iterable[I] | None,
     where: object,
-    page: Callable[[Seq | None, int], Steps[tuple[list[I], Seq | None]]],
+    page: Callable[[Seq | None, int], Steps[tuple[list[tuple[Seq, I]], Seq | None]]],
     limit: int,
     before: int | None,
+    down_to: int | None,
 ) -> Steps[tuple[list[I], Seq | None]]:
-    """The ids of a bulk act: those given, each once, or the first `limit` that match and the start of the rest."""
+    """The ids of a bulk act: those given, each once, or the first `limit` that match and the start of the rest.
+
+    With a filter, rows older than `down_to` do not belong to it.
+    """
     if (given is None) == (where is None):
         raise InvalidOption("ids, where", None, "exactly one of them")
     size = whole_number("limit", limit, MOST_ACTS)
@@ -63,11 +68,13 @@ def those_meant(
         return ids, None
     found: list[I] = []
     cursor = seq_before(before)
+    oldest = None if down_to is None else row_id("down_to", down_to)
     while len(found) < size:
-        some, cursor = yield from page(cursor, min(size - len(found), MAX_PAGE))
-        found += some
-        if cursor is None:
-            break
+        rows, cursor = yield from page(cursor, min(size - len(found), MAX_PAGE))
+        within = [target for seq, target in rows if oldest is None or seq >= oldest]
+        found += within
+        if cursor is None or len(within) < len(rows):
+            return found, None
     return found, cursor
 
 

@@ -43,6 +43,7 @@ DeadLetterLike = DeadLetter | int
 DeadLetterVerb = Literal["reprocess", "discard", "resolve", "acknowledge"]
 
 PER_SECOND = 10.0
+MOST_BEHIND = 10**9
 
 
 class Reprocessed(Struct, frozen=True, kw_only=True):
@@ -157,6 +158,7 @@ class DeadLetterAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
+        down_to: int | None = None,
         behind: int = 0,
         on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
@@ -165,22 +167,22 @@ class DeadLetterAdmin(Verbs):
 
         A refusal does not stop the others. New jobs become due at the rate `per_second`; a call that continues
         others passes the sum of what they `matched` as `behind`, so that its jobs become due after theirs. A dry run
-        only counts. `on_each` is called after each of them.
+        only counts; its `next` as `down_to` keeps a call to the rows that it counted. `on_each` is called after each.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
-        if behind < 0:
-            raise InvalidOption("behind", behind, "0 or more")
+        if not 0 <= behind <= MOST_BEHIND:
+            raise InvalidOption("behind", behind, f"a number from 0 to {MOST_BEHIND}")
         act = self._act_on_one(verb, per_second, behind, about)
         scope = in_scope(about.get("tenant"))
 
-        def page(cursor: Seq | None, size: int) -> Steps[tuple[list[Seq], Seq | None]]:
+        def page(cursor: Seq | None, size: int) -> Steps[tuple[list[tuple[Seq, Seq]], Seq | None]]:
             asked = where or DeadLetterFilter()
             found = yield from ask(PageDeadLetters(scope=scope, where=asked, before=cursor, limit=size, cap=0))
-            return [letter.id for letter in found.dead_letters], found.next
+            return [(letter.id, letter.id) for letter in found.dead_letters], found.next
 
         given = None if dead_letters is None else [_dead_letter_id(letter) for letter in dead_letters]
-        ids, following = yield from those_meant(given, where, page, limit, before)
+        ids, following = yield from those_meant(given, where, page, limit, before, down_to)
         if dry_run:
             total = None
             if where is not None:

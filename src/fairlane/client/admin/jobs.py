@@ -242,25 +242,26 @@ class JobAdmin(Verbs):
         dry_run: bool = False,
         limit: int = MOST_ACTS,
         before: int | None = None,
+        down_to: int | None = None,
         on_each: OnEach | None = None,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[Job]]:
         """Apply one act to many jobs, given by id or by filter, at most `limit` per call.
 
         A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
-        counts. `on_each` is called after each of them.
+        counts; its `next` as `down_to` keeps a call to the rows that it counted. `on_each` is called after each.
         """
         if verb == "retry":
             require_right(right_of(self.retry))
         act = self._act_on_one(verb, reason, retry_delay, about)
         scope = in_scope(about.get("tenant"))
 
-        def page(cursor: Seq | None, size: int) -> Steps[tuple[list[JobId], Seq | None]]:
+        def page(cursor: Seq | None, size: int) -> Steps[tuple[list[tuple[Seq, JobId]], Seq | None]]:
             found = yield from ask(PageJobs(scope=scope, where=where or JobFilter(), before=cursor, limit=size))
-            return [job.id for job in found.jobs], found.next
+            return [(job.seq, job.id) for job in found.jobs], found.next
 
         given = None if jobs is None else [job_id("job", job) for job in jobs]
-        ids, following = yield from those_meant(given, where, page, limit, before)
+        ids, following = yield from those_meant(given, where, page, limit, before, down_to)
         if dry_run:
             return ManyActs(matched=len(ids), done=(), refused=(), next=following)
         done, refused = yield from act_on_each(ids, lambda _, job: act(job), on_each)

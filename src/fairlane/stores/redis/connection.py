@@ -28,6 +28,7 @@ NO_ADDRESS = (
     "In a password write / # ? [ ] as %2F %23 %3F %5B %5D"
 )
 _DATABASE = re.compile(r"/?\d*/?")
+_CLIENT_NAME = re.compile(r"[!-~]+")
 
 
 class RedisConnector:
@@ -53,10 +54,14 @@ class RedisConnector:
         self._class: type[Any] = self._given.pop("connection_class", synchronous.Connection)
         self._given |= {
             "protocol": 2,
+            "encoding": "utf-8",
+            "decode_responses": False,  # scripts answer with bytes
             "socket_connect_timeout": connect_timeout_s,
             "socket_timeout": answer_within_s,
             "client_name": self._given.get("client_name", "fairlane"),
         }
+        if not _CLIENT_NAME.fullmatch(self._given["client_name"]):
+            raise ConfigError(f'url = "{redacted(url)}": expected a client_name of printable ASCII without blanks')
         if self._class is not synchronous.UnixDomainSocketConnection:
             self._given.setdefault("socket_keepalive", True)
         self._node: tuple[str, int] | None = None

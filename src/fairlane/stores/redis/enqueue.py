@@ -149,8 +149,11 @@ def _receipt(spec: JobSpec, answer: int | list[Any]) -> Receipt:
 
 
 def is_alike(spec: JobSpec, kept: bytes) -> bool:
-    """Whether a job is what this request asks for."""
-    body = read_body(kept)
+    """Whether a job is what this request asks for; one that nobody can read is not."""
+    try:
+        body = read_body(kept)
+    except msgspec.MsgspecError:
+        return False
     parent = None if spec.parent_id is None else spec.parent_id.hex
     content = (spec.type, spec.tenant, spec.queue, spec.priority, text_of(spec.payload, "the payload of job", spec.id))
     keys = (spec.idempotency_key, spec.dedup_key, parent)

@@ -25,8 +25,8 @@ from fairlane.core.ops import (
 )
 from fairlane.core.schedules import Schedule
 from fairlane.stores.instants import LATEST_US, from_us, to_us
-from fairlane.stores.redis.jobs.records import find_job
-from fairlane.stores.redis.states import FINISHED, new_job, read_body
+from fairlane.stores.redis.jobs.records import find_job, read_jobs
+from fairlane.stores.redis.states import FINISHED, new_job
 from fairlane.stores.redis.steps import DoneBy, Script, Steps, Work, document, handles
 
 _read_schedule = msgspec.json.Decoder(Schedule).decode
@@ -174,15 +174,10 @@ def _put(work: Work, jobs: Sequence[JobSpec]) -> Generator[Script, Any, list[Job
     for spec in jobs:
         given, body = new_job(spec)
         keys = [(kind, given[kind]) for kind in ("id", "idempotency", "dedup") if kind in given]
-        holders = yield from work.read(*(("HGET", kind, name) for kind, name in keys))
-        seq = next((one for one in holders if one is not None), None)
-        twin = next((own[key] for key in keys if key in own), None)
-        if seq is not None:
-            [kept] = yield from work.read(("GET", f"job:{seq.decode()}"))
-            ids.append(JobId(read_body(kept).id))
-            continue
-        if twin is not None:
-            ids.append(twin)
+        holder = yield from _holder(work, keys)
+        holder = holder or next((own[key] for key in keys if key in own), None)
+        if holder is not None:
+            ids.append(holder)
             continue
         if "delay" in given:
             given["due"] = min(work.now + given.pop("delay"), LATEST_US)
@@ -193,6 +188,17 @@ def _put(work: Work, jobs: Sequence[JobSpec]) -> Generator[Script, Any, list[Job
     if queues:
         work.act("wake", sorted(queues))
     return ids
+
+
+def _holder(work: Work, keys: Sequence[tuple[str, str]]) -> Generator[Script, Any, JobId | None]:
+    """The job that holds one of these; one that is gone, or that nobody can read, holds nothing."""
+    seqs = yield from work.read(*(("HGET", kind, name) for kind, name in keys))
+    known = [(kind, int(seq)) for (kind, _), seq in zip(keys, seqs, strict=True) if seq is not None]
+    jobs = yield from read_jobs(work, [seq for _, seq in known])
+    for (kind, _), job in zip(known, jobs, strict=True):
+        if job is not None and not (kind == "dedup" and job.state.place in FINISHED):
+            return JobId(job.body.id)
+    return None
 
 
 def _audit(

@@ -10,11 +10,11 @@ Instants are microseconds since 1970, exact until the year 2255: scripts count i
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec, Status, StepKind
@@ -52,7 +52,7 @@ class KeptBody(Struct, frozen=True, array_like=True):
     idempotency_key: str | None
     dedup_key: str | None
     correlation_id: str | None
-    parent_id: str | None
+    parent_id: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None
     created_by: str | None
     refs: dict[str, int | str] | None
     headers: dict[str, str] | None

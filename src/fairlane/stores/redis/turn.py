@@ -206,6 +206,8 @@ def _leases_one_by_one(work: Work, op: Turn) -> Steps[list[Lease]]:
     for seq, kept, state, *line in rows:
         try:
             body = read_body(kept or b"")
+            if body.seq != seq:
+                raise ValueError(f"it has the number {body.seq} at its end, not {seq}")
             lease, reason = _lease(body, read_state(state)), "its text is not valid UTF-8"
             is_readable = _is_text(kept)
         except _UNREADABLE as error:
@@ -235,7 +237,7 @@ def replaced_body(seq: int, kept: bytes, state: JobState, *line: Any) -> KeptBod
         due=state.due,
         place="ready",
         lease_us=None,
-        dedup=None if dedup is None else dedup.decode("utf-8", "replace"),
+        dedup=dedup.decode("utf-8", "replace") if isinstance(dedup, bytes) else None,
         tenant=tenant.decode("utf-8", "replace"),
         queue=queue.decode("utf-8", "replace"),
         type=task.decode("utf-8", "replace"),

@@ -443,6 +443,19 @@ def test_nodes_added_behind_an_ended_one_know_how_it_ended(scene: Scene, end: st
     assert flow.figures[0] == (1 if end == "die" else 0)
 
 
+def test_nothing_is_added_behind_a_node_that_retention_has_removed(scene: Scene) -> None:
+    flow = Flow(scene, {"a": [], "b": []}).put()
+    flow.run()
+    scene.later(100)
+    assert scene.retain(finished_before=scene.now, limit=1) == 1
+    [left] = flow.statuses()
+    [gone] = {"a", "b"} - {left}
+    assert flow.add({"c": [gone]}, known=["a", "b"]).refused == "not_allowed"
+    assert flow.figures == (0, 0, 2, 0, 0, 0)
+    assert flow.add({"c": [left]}, known=["a", "b"]).added == 1
+    assert flow.claim() == ["c"]
+
+
 def test_a_job_that_lost_its_lease_adds_nothing(scene: Scene) -> None:
     flow = Flow(scene, {"a": []}).put()
     flow.claim()

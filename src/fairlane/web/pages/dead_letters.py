@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from fairlane.api.fields import Cursor, RowId, next_cursor, seq_at
 from fairlane.api.routes.jobs import whole_job
-from fairlane.client.admin.dead_letters import PER_SECOND, DeadLetterAdmin, DeadLetterVerb
+from fairlane.client.admin.dead_letters import MOST_BEHIND, PER_SECOND, DeadLetterAdmin, DeadLetterVerb
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter
 from fairlane.client.admin.short_ids import NUMBER
 from fairlane.core.job import DEAD_LETTER_STATUSES
@@ -119,7 +119,7 @@ async def confirm_dead_letters(
     id: Annotated[list[RowId] | None, Query(max_length=200)] = None,
     all: Annotated[str, Query(max_length=1)] = "",
     cursor: Cursor = None,
-    behind: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    behind: Annotated[int, Query(ge=0, le=MOST_BEHIND)] = 0,
     per_second: Annotated[float, Query(ge=0.01, le=1000)] = PER_SECOND,
 ) -> Values:
     """Ask whether an act on many dead letters is meant, with their number; again for each part of very many."""
@@ -169,14 +169,18 @@ async def act_on_dead_letters(page: CurrentPage, form: Form) -> Done:
         where=None if ids else asked.required(),
         per_second=PER_SECOND if per_second is None else per_second,
         before=form.whole("cursor"),
+        down_to=form.whole("down_to"),
         behind=behind,
         by=page.by,
         notes=form.words("notes"),
         tenant=asked.tenant,
     )
     where = page.url("show_dead_letters", q=form.text("q") or UNREVIEWED)
-    if acts.next is not None:
-        rest = {"cursor": acts.next, "behind": behind + acts.matched, "per_second": per_second}
+    following = form.whole("down_to") if acts.next is None else acts.next
+    if following is not None:
+        # A part that is submitted twice matches nothing the second time; the rest stays behind its jobs all the same.
+        behind += max(acts.matched, form.whole("counted") or 0)
+        rest = {"cursor": following, "behind": behind, "per_second": per_second}
         where = page.url("confirm_dead_letters", act=verb, q=form.text("q") or "", all="1", **rest)
     return Done(where, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])
 

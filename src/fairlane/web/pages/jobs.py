@@ -167,9 +167,10 @@ async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
         notes=form.words("notes"),
         tenant=asked.tenant,
         before=form.whole("cursor"),
+        down_to=form.whole("down_to"),
     )
     where = page.url("show_jobs", q=form.text("q") or "")
-    rest = form.whole("searched_to") if acts.next is None else acts.next
+    rest = acts.next or form.whole("down_to") or form.whole("searched_to")
     if rest is not None:
         where = page.url("confirm_jobs", act=verb, q=form.text("q") or "", all="1", cursor=rest)
     return Done(where, n=len(acts.done), refused=len(acts.refused), verb=DONE_TO_MANY[verb])

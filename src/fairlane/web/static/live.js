@@ -13,7 +13,7 @@ export function goLive() {
   const address = document.body.dataset.watch;
   const button = document.getElementById("live");
   if (!address || !button || !document.querySelector("[data-live]")) return;
-  noteParts();
+  noteParts(document);
   let isOn = remembered() !== "off";
   let source = null;
   let timer = 0;
@@ -94,30 +94,45 @@ function replaceParts(fresh) {
   const isUsed = content.contains(document.activeElement) && document.activeElement !== content;
   if (names(fresh) !== names(document) && !isUsed) {
     // A part has come or gone, such as why a job waits.
-    content.replaceChildren(...renewed.childNodes);
-    noteParts();
+    noteParts(renewed);
+    renew(content, renewed);
   }
   for (const part of document.querySelectorAll(LIVE)) {
     const next = fresh.getElementById(part.id);
     if (!next || next.innerHTML === parts.get(part)) continue;
     parts.set(part, next.innerHTML);
-    for (const open of part.querySelectorAll("details[id]")) {
-      const twin = next.querySelector(`#${CSS.escape(open.id)}`);
-      if (twin) twin.open = open.open;
-    }
-    const scrolled = [...part.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
-    part.replaceChildren(...next.childNodes);
-    [...part.querySelectorAll(".scroll")].forEach((box, index) => box.scrollTo(...(scrolled[index] ?? [0, 0])));
+    renew(part, next);
   }
   document.dispatchEvent(new Event("fairlane:updated"));
+}
+
+// What somebody opened or closed stays so, and boxes stay where they were scrolled to.
+function renew(place, next) {
+  for (const details of place.querySelectorAll("details[id]")) {
+    const twin = next.querySelector(`#${CSS.escape(details.id)}`);
+    if (twin) twin.open = details.open;
+  }
+  const scrolled = new Map(boxes(place).map(([name, box]) => [name, [box.scrollLeft, box.scrollTop]]));
+  place.replaceChildren(...next.childNodes);
+  for (const [name, box] of boxes(place)) box.scrollTo(...(scrolled.get(name) ?? [0, 0]));
+}
+
+// Each with its number in its part: parts before it may come and go.
+function boxes(place) {
+  const counts = {};
+  return Array.from(place.querySelectorAll(".scroll"), (box) => {
+    const part = box.closest(LIVE)?.id ?? "";
+    counts[part] = (counts[part] ?? 0) + 1;
+    return [`${part} ${counts[part]}`, box];
+  });
 }
 
 function names(page) {
   return Array.from(page.querySelectorAll(LIVE), (part) => part.id).join();
 }
 
-function noteParts() {
-  for (const part of document.querySelectorAll(LIVE)) parts.set(part, part.innerHTML);
+function noteParts(page) {
+  for (const part of page.querySelectorAll(LIVE)) parts.set(part, part.innerHTML);
 }
 
 function someoneReads() {

@@ -237,8 +237,9 @@ async def read_weights(duty: TableDuty, now: datetime) -> int:
 
 
 async def flush_events(duty: TableDuty, now: datetime) -> int | StepReport:
+    """Write the events, and learn whether somebody watches; while jobs run, also without events, for their ends."""
     state, events = duty.state, duty.state.events
-    if state.ended == duty.seen and not events.has_unwritten:
+    if state.ended == duty.seen and not events.has_unwritten and not state.busy():
         return 0
     duty.seen = state.ended
     written = await events.flush()

@@ -438,8 +438,12 @@ end
 
 local PLAIN = '\165ready\192\192' -- how a body goes on behind its times: ready at once, without a timeout or dedup key
 
--- A lease as the worker reads it: body and state, which are msgpack as they are kept.
-local function as_given(body, packed) return '\146' .. (body or NIL) .. packed end
+-- A lease as the worker reads it: body and state, which are msgpack as they are kept. A body ends with the number by
+-- which the worker knows the job.
+local function as_given(seq, body, packed)
+  local number = pack(seq)
+  return '\146' .. (body and body:sub(-#number) == number and body or NIL) .. packed
+end
 
 -- Lease what one Want gets, numbered from `nth` on; `given` gets each.
 local function claim(op, want, nth, paused, room, marks, stops, now, given)
@@ -455,10 +459,13 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
   for place, row in ipairs(chosen) do
     local seq, text, body, kept = row.seq, texts[place], bodies[place], states[place]
     local timeout, dedup, _
-    if kept or not body or row.due < 2 ^ 32 or body:sub(22, 29) ~= PLAIN then -- from then on both times take nine bytes
+    -- From that due time on both times take nine bytes.
+    if kept or not body or row.due < 2 ^ 32 or body:sub(22, 29) ~= PLAIN or body:sub(1, 3) ~= BODY_HEADER then
       local is_body
-      is_body, _, _, _, _, timeout, dedup = head_of(body, 5)
-      if not is_body then body, timeout, dedup = nil, nil, nil end
+      is_body, _, _, _, timeout, dedup = head_of(body, 5)
+      if not is_body then -- a node that names its workflow is a node of it all the same
+        body, timeout, dedup = nil, nil, type(dedup) == 'string' and dedup:find('^node:%x+:%d+$') and dedup or nil
+      end
     end
     local started = place <= want.start and now or nil
     local deadline = math.min(now + (started and (timeout or want.lease) or want.start_by), LATEST_US)
@@ -469,9 +476,9 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
     else
       local _, was = job_from_state(seq, text, kept)
       local job = job_from(seq, text, body, was) or {
-        seq = seq, text = text, tenant = row.line.tenant, queue = row.line.queue, type = row.type, band = row.line.band,
-        rank = row.rank, state = was, was = was,
+        seq = seq, text = text, band = row.line.band, rank = row.rank, dedup = dedup, state = was, was = was,
       }
+      job.tenant, job.queue, job.type = row.line.tenant, row.line.queue, row.type -- that is where it counts
       job.line, job.member, jobs[seq] = row.line, row.member, job
       move(job, {
         place = 'leased', due = was.due, attempt = was.attempt + 1, attempts = was.attempts, crashes = was.crashes,
@@ -480,7 +487,7 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
       })
       packed = packed_state(job, job.state)
     end
-    given[#given + 1] = as_given(body, packed)
+    given[#given + 1] = as_given(seq, body, packed)
   end
   write_jobs()
   if room then room.use() end

@@ -104,7 +104,7 @@ functions.replace_job = function(id, n, seq, again)
   local flow = flow_of(id)
   local node = load(flow, 'nodes', {n})[n]
   node.seq, node.again = seq == 0 and tonumber(call('HGET', META, 'seq')) or seq, again or nil
-  node.skipped = nil
+  node.skipped, node.lost = nil, nil
   change(flow, 'nodes', n)
   return 1
 end

@@ -46,13 +46,22 @@ for first = 1, #op.jobs, AT_ONCE do
   for place, seq in ipairs(call('HMGET', NUMBER_OF.id, unpack(wanted))) do known_ids[wanted[place]] = seq end
 end
 
+-- Whether a job holds its id or key. One that is gone or that nobody can read does not: nothing of it says when to free
+-- its keys. An id alone is kept by anything that stands there.
+local function is_held(kind, seq)
+  if kind == 'id' then return call('EXISTS', JOB .. text_of(seq)) == 1 end
+  local job = read_job(seq)
+  return job and not (kind == 'dedup' and FINISHED[job.state.place])
+end
+
 local function holder(kind, name)
   if not name then return nil end
   local place = own[kind][name]
   if place then return nil, place end
   local seq = kind == 'id' and known_ids[name]
   if kind ~= 'id' then seq = call('HGET', NUMBER_OF[kind], name) end
-  return seq and tonumber(seq)
+  seq = seq and tonumber(seq)
+  return seq and is_held(kind, seq) and seq
 end
 
 for _, terms in ipairs(op.terms or {}) do

@@ -1,7 +1,7 @@
 -- Nodes of workflows and the gates they wait behind. `workflow:<id>` has the words and figures of one, `nodes:<id>` and
 -- `gates:<id>` its parts by number, `behind:<id>` the numbers of the nodes behind each gate.
 --
--- node   {name, seq, gate, counts, again, skipped}
+-- node   {name, seq, gate, counts, again, skipped, lost}
 -- gate   {opens, waits, failed, counts_for, everyone, state, reached}
 
 local RELEASE_LIMIT = 1000
@@ -110,6 +110,19 @@ local function next_state(gate, count)
   return 'opening'
 end
 
+local function field_of(flow, n) return 'node:' .. flow.id .. ':' .. n end
+
+-- Whether a job that nobody can read had ended before: then its end was counted.
+local function had_ended(seq) return (call('GET', STATE .. text_of(seq)) or ''):sub(1, 3) == FINISHED_HEADER end
+
+-- A node whose job nobody can read counts as cancelled, once: its workflow would wait for it for ever.
+local function lose(flow, n)
+  local node = flow.nodes[n]
+  node.lost = true
+  change(flow, 'nodes', n)
+  ended_nodes[#ended_nodes + 1] = {seq = node.seq, dedup = field_of(flow, n), state = {place = 'cancelled'}}
+end
+
 -- Let the nodes behind a gate go, or end them; returns how many.
 local function move_nodes(flow, n, state, now, limit)
   local gate = flow.gates[n]
@@ -142,6 +155,9 @@ local function move_nodes(flow, n, state, now, limit)
           change(flow, 'nodes', wanted[place])
         end
       end
+    elseif not job and not nodes[wanted[place]].lost and not had_ended(seqs[place]) then
+      if state == 'opening' then figure(flow, 'waiting', -1) end
+      lose(flow, wanted[place])
     end
   end
   if #wanted > 0 then gate.reached = wanted[#wanted] end
@@ -231,5 +247,5 @@ local function end_nodes(now, limit)
   return moved
 end
 
-return RELEASE_LIMIT, FIGURES, DONE, MOVING, flow_of, load, load_all, change, figure, write_flows, node_waits, end_of, add,
-  count_end, move_nodes, count_ends, end_nodes
+return RELEASE_LIMIT, FIGURES, DONE, MOVING, flow_of, load, load_all, change, figure, write_flows, node_waits, end_of,
+  field_of, had_ended, add, count_end, move_nodes, count_ends, end_nodes

@@ -119,16 +119,52 @@ local function job_from_state(seq, text, kept)
   }
 end
 
--- Whether a body is one, and its first elements: somebody may have written something else in its place.
+-- Kinds of counts, and the places where a job without a state can be: its enqueue has put it there.
+local WAITS = {ready = true, scheduled = true, failed = true, held = true, waiting = true}
+
+local function is_whole(value, least, most)
+  return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
+end
+
+-- The forms that a character of valid UTF-8 has, behind the plain ones.
+local FORMS = {
+  '^[\194-\223][\128-\191]()', '^\224[\160-\191][\128-\191]()', '^[\225-\236\238\239][\128-\191][\128-\191]()',
+  '^\237[\128-\159][\128-\191]()', '^\240[\144-\191][\128-\191][\128-\191]()',
+  '^[\241-\243][\128-\191][\128-\191][\128-\191]()', '^\244[\128-\143][\128-\191][\128-\191]()',
+}
+
+-- A name is a key of counts and lines, which nobody could read again if it were no text.
+local function is_text(value)
+  if type(value) ~= 'string' then return false end
+  local place = value:find('[\128-\255]')
+  while place do
+    local behind
+    for _, form in ipairs(FORMS) do behind = behind or value:match(form, place) end
+    if not behind then return false end
+    place = value:find('[\128-\255]', behind)
+  end
+  return true
+end
+
+-- Whether a body is one, and its first elements (five, or all of its head): somebody may have written something else.
 local function head_of(body, count)
   if not body or body:sub(1, #BODY_HEADER) ~= BODY_HEADER then return false end
-  return pcall(unpack_limit, body, count, #BODY_HEADER)
+  local is_body, _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank =
+    pcall(unpack_limit, body, count, #BODY_HEADER)
+  is_body = is_body and is_whole(enqueued, -LATEST_US, LATEST_US) and is_whole(due, -LATEST_US, LATEST_US)
+    and WAITS[place] and (timeout == nil or is_whole(timeout, 0, LATEST_US))
+    and (dedup == nil or type(dedup) == 'string')
+  if is_body and count == HEAD then
+    is_body = is_text(tenant) and is_text(queue) and is_text(task) and is_whole(band, 0, 65535)
+      and is_whole(rank, 0, 65535)
+  end
+  return is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank
 end
 
 -- nil where the body cannot be read.
 local function job_from(seq, text, body, state)
-  local is_body, _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank = head_of(body, HEAD)
-  if not is_body or not rank then return nil end
+  local is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank = head_of(body, HEAD)
+  if not is_body then return nil end
   state = state or {place = place, due = due}
   return {
     seq = seq, text = text, body = body, enqueued = enqueued, tenant = tenant, queue = queue, type = task,
@@ -185,7 +221,8 @@ end
 local function id_of(job)
   read_bodies({job})
   local is_body, body = pcall(unpacked, job.body or '')
-  return is_body and type(body) == 'table' and body[ID] or string.format('%032d', job.seq)
+  local id = is_body and type(body) == 'table' and body[ID]
+  return type(id) == 'string' and #id == 32 and not id:find('%X') and id or string.format('%032d', job.seq)
 end
 
 local function read_job(seq) return read_jobs({seq})[1] end
@@ -388,7 +425,6 @@ end
 
 local ended_nodes = {} -- nodes of workflows whose jobs have ended in this script
 local anew = {ready = false} -- whether leased jobs or nodes have become ready
-local WAITS = {ready = true, scheduled = true, failed = true, held = true, waiting = true} -- kinds of counts
 
 local function new_changes() return {counts = {}, adds = {}, drops = {}, lines = {}, states = {}, freed = {}} end
 
@@ -434,7 +470,7 @@ local function apply(job)
   recount(job.tenant, job.queue, job.type, was and kind_of(was), kind_of(now))
   if job.dedup and FINISHED[now.place] then
     -- A node names its workflow there: see nodes.lua.
-    if job.dedup:sub(1, 5) == 'node:' then
+    if job.dedup:find('^node:%x+:%d+$') then
       ended_nodes[#ended_nodes + 1] = job
     else
       changes.freed[#changes.freed + 1] = job.dedup

@@ -4,17 +4,30 @@
 local op = unpacked(ARGV[2])
 if op.limit <= 0 then return {0, false} end
 local look = math.max(op.limit, AT_ONCE)
-local BODY = {idempotency = 16, correlation = 18, parent = 19} -- places in a body
+local BODY = {id = ID, idempotency = 16, correlation = 18, parent = 19} -- places in a body
 local STATUSES = {'pending_review', 'retried', 'resolved', 'discarded'}
 
 local counts, drops, gone, fields = {}, {}, {}, {}
 local seqs, last, tenants = {}, false, {}
 
+-- The names of a body by which its job is found: those of them that can be read.
+local function names_of(body)
+  local is_body, elements = pcall(unpacked, body)
+  local names = {}
+  for name, place in pairs(BODY) do
+    local value = is_body and type(elements) == 'table' and elements[place]
+    if type(value) == 'string' then names[name] = value end
+  end
+  return names
+end
+
 -- Forget the node of a removed job, and its workflow with the last of them.
 local function remove_node(workflow, n, seq)
   local kept = call('HGET', P .. 'nodes:' .. workflow, n)
-  if not kept or unpacked(kept).seq ~= seq then return end
+  local node = kept and unpacked(kept)
+  if not node or node.seq ~= seq then return end
   call('HDEL', P .. 'nodes:' .. workflow, n)
+  call('HDEL', P .. 'names:' .. workflow, node.name)
   if call('EXISTS', P .. 'nodes:' .. workflow) == 1 then return end
   local words = call('HMGET', P .. 'workflow:' .. workflow, 'tenant', 'key')
   if not words[1] then return end
@@ -41,21 +54,19 @@ for place, job in ipairs(read_jobs(seqs)) do
   for _, kind in ipairs({'job:', 'state:', 'facts:'}) do gone[#gone + 1] = P .. kind .. seq end
   if not job then gather(drops, P .. op.index, by_number(seq)) end
   if job then
-    local body = unpacked(job.body)
+    local names = names_of(job.body)
     gather(drops, STATUS[job.state.place], seq)
     leave(job, job.state, drops, {})
     count_state(counts, job, job.state, -1)
     tenants[job.tenant] = true
     last = whole(job.state.finished)
-    gather(fields, P .. 'id', body[ID])
+    if names.id then gather(fields, P .. 'id', names.id) end
     gather(drops, P .. 'of:' .. job.tenant, seq)
-    if body[BODY.idempotency] then
-      gather(fields, P .. 'idempotency', joined(job.tenant, body[BODY.idempotency]))
-    end
-    if body[BODY.correlation] then gather(drops, P .. 'correlated:' .. body[BODY.correlation], seq) end
+    if names.idempotency then gather(fields, P .. 'idempotency', joined(job.tenant, names.idempotency)) end
+    if names.correlation then gather(drops, P .. 'correlated:' .. names.correlation, seq) end
     local workflow, node = (job.dedup or ''):match('^node:(%x+):(%d+)$')
     if workflow then remove_node(workflow, node, seq) end
-    if body[BODY.parent] then gather(drops, P .. 'children:' .. body[BODY.parent], seq) end
+    if names.parent then gather(drops, P .. 'children:' .. names.parent, seq) end
     if job.state.place == 'dead' then
       gather(drops, P .. 'closed', by_number(seq))
       for _, status in ipairs(STATUSES) do gather(drops, P .. 'letters:' .. status, seq) end

@@ -48,7 +48,7 @@ if registered then
       -- A claim that is repeated because its reply was lost gets the leases it made.
       leases = leases_of_claim(worker, op.claim_no)
       for _, job in ipairs(leases) do
-        given[#given + 1] = as_given(job.body, packed_state(job, job.state))
+        given[#given + 1] = as_given(job.seq, job.body, packed_state(job, job.state))
       end
     end
     -- One below the last is a late copy: nobody waits for its answer.

@@ -163,9 +163,9 @@ local function extend()
   table.sort(joins)
   local parents = {}
   for place, pair in ipairs(op.behind) do
-    local n = call('HGET', P .. 'names:' .. op.id, pair[1])
-    if not n then return {'not_allowed'} end
-    parents[place] = tonumber(n)
+    local n = tonumber(call('HGET', P .. 'names:' .. op.id, pair[1]) or -1)
+    if not load(flow, 'nodes', {n})[n] then return {'not_allowed'} end
+    parents[place] = n
   end
   if kept[3] then return {'not_allowed'} end
   local first_node, first_gate = tonumber(kept[1]), tonumber(kept[2])
@@ -181,13 +181,13 @@ local function extend()
   end
   local queues = add_nodes(flow, first_node, first_gate, held, joins, now)
   call('HSET', key, 'nodes', first_node + #op.nodes, 'gates', first_gate + #op.gates)
-  load(flow, 'nodes', parents)
   local counts = {}
   for place, pair in ipairs(op.behind) do
     local node, gate = flow.nodes[parents[place]], first_gate + pair[2]
     node.counts[#node.counts + 1] = gate
     change(flow, 'nodes', parents[place])
-    local status = end_of(read_job(node.seq), node)
+    local job = read_job(node.seq)
+    local status = job and end_of(job, node) or not job and node.lost and 'cancelled'
     if status or node.again then count_end(counts, {gate}, status or 'dead', false) end
   end
   write_flows()
@@ -206,7 +206,18 @@ local function cancel(now)
   for n, node in pairs(load_all(flow, 'nodes')) do
     local job = read_job(node.seq)
     local state = job and job.state
-    if state and state.place == 'leased' then
+    local field = field_of(flow, n)
+    -- Nobody has counted its end, or will.
+    local is_lost = not node.lost and (job and job.dedup ~= field or not job and not had_ended(node.seq))
+    if is_lost then
+      node.lost = true
+      change(flow, 'nodes', n)
+      if job then job.dedup = field end -- from now on it says whose end it is
+    end
+    if is_lost and (not job or FINISHED[state.place]) then
+      figure(flow, 'cancelled', 1)
+      if node_waits(n, node.gate and flow.gates[node.gate]) then figure(flow, 'waiting', -1) end
+    elseif state and state.place == 'leased' then
       if not state.cancel then
         local asked = {}
         for name, value in pairs(state) do asked[name] = value end

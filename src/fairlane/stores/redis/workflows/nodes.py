@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -9,10 +10,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from fairlane.core.workflows import WORKFLOW_HEADER, GateState, Opens
+from fairlane.core.workflows import GateState, Opens
 from fairlane.stores.redis.jobs.records import KeptJob
 from fairlane.stores.redis.states import node_field
 from fairlane.stores.redis.steps import Script, Work
+
+_NODE_FIELD = re.compile(r"node:([0-9a-f]{32}):([0-9]+)\Z")
+"""As `node_field` makes it."""
 
 
 class KeptNode(Struct, frozen=True, kw_only=True):
@@ -75,9 +79,10 @@ class FoundNode(NamedTuple):
 
 def find_node(work: Work, found: KeptJob) -> Generator[Script, Any, FoundNode | None]:
     """The node that a job stands, or stood, for; None: it is none."""
-    if WORKFLOW_HEADER not in (found.body.headers or {}) or not (found.body.dedup or "").startswith("node:"):
+    named = _NODE_FIELD.match(found.body.dedup or "")
+    if named is None:
         return None
-    _, workflow, number = (found.body.dedup or "").split(":")
+    workflow, number = named.groups()
     [kept] = yield from work.read(("HGET", f"nodes:{workflow}", number))
     if kept is None:
         return None

@@ -34,7 +34,8 @@ begin
   if has_{foo}_succeeded_attempt((_payload->>'{foo}_task_id')::bigint) then
     return '{"status": "succeeded"}';
   end if;
-  select * into _task from {foo}_task where {foo}_task_id = (_payload->>'{foo}_task_id')::bigint for update;
+  -- Handlers lock this row first, too; no key update: others may write facts that refer to it.
+  select * into _task from {foo}_task where {foo}_task_id = (_payload->>'{foo}_task_id')::bigint for no key update;
   if not found then
     return '{"status": "task_not_found"}';
   end if;

@@ -25,8 +25,8 @@ select d.seq as task_id, d.finished_at as completed_at
 from done d join job j on j.seq = d.seq where j.queue = 'supervisors';
 
 -- task_outcome: how a task ended that is never processed again: completed, cancelled, dead and of what, or removed.
---         Null: it waits, or is being processed.
--- uses:   job_pkey, done_pkey
+--         Null: it waits, or is being processed. A dead one that was reprocessed ends as the last of its new jobs does.
+-- uses:   job_pkey, done_pkey, dead_letter_pkey, job_id_key
 --
 -- For supervisors. Stable, so that it sees what the query sees that calls it: a worker commits facts before it
 -- completes a task, and who sees it completed sees them.
@@ -34,11 +34,24 @@ create or replace function task_outcome(_task_id bigint) returns text
 language plpgsql stable security definer
 set search_path from current
 as $$
+declare
+  _last  bigint := _task_id;
+  _done  record;
 begin
-  if _task_id is not null and not exists (select from job where seq = _task_id and queue = 'supervisors') then
-    return 'removed';
-  end if;
-  return (
-    select concat_ws(': ', status, case status when 'dead' then error_message end) from done where seq = _task_id);
+  while _task_id is not null loop  -- ends: a letter's new job is younger than the letter
+    if not exists (select from job where seq = _last and queue = 'supervisors') then
+      return 'removed';
+    end if;
+    select status, error_message into _done from done where seq = _last;
+    if _done.status is distinct from 'dead' then
+      return _done.status;
+    end if;
+    select j.seq into _last
+    from dead_letter l left join job j on j.id = l.reprocessed_as where l.seq = _last and l.reprocessed_as is not null;
+    if not found then
+      return concat_ws(': ', _done.status, _done.error_message);
+    end if;
+  end loop;
+  return null;
 end
 $$;
