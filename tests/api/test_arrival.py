@@ -145,7 +145,7 @@ def test_the_loop_goes_on_while_a_large_body_is_checked(house: ShopHouse) -> Non
     content = json.dumps({"type": "bulk.load", "payload": payload}, separators=(",", ":")).encode()
     turns, answer = turns_during(house, "POST", "/api/jobs/", content=content)
     assert answer.status_code == 201
-    assert turns > 15
+    assert turns > 5  # one or two, if it were checked on the loop
 
 
 def test_the_loop_goes_on_while_a_large_result_is_redacted(house: ShopHouse) -> None:
@@ -154,7 +154,7 @@ def test_the_loop_goes_on_while_a_large_result_is_redacted(house: ShopHouse) -> 
     run_due(house.app)
     turns, answer = turns_during(house, "GET", f"/api/jobs/{handle.id}/")
     assert answer.json()["job"]["result"] == items
-    assert turns > 10  # one, when it was done on the loop
+    assert turns > 5  # one, when it was done on the loop
 
 
 def test_a_query_of_any_length_costs_little(house: ShopHouse) -> None:
