@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 PREFETCH_S = 0.05
 """A lane holds at most this much measured work beyond its slots."""
-PREFETCH_SLOTS = 9
-"""And at most this many times as many jobs as it has slots."""
+PREFETCH_SLOTS, PREFETCH_JOBS = 9, 400
+"""And at most this many times as many jobs as it has slots, or this many where that is more: Turns for a few jobs each
+cost a lane of few slots more than the jobs."""
 ORDER_S = 0.005
 """The order of held jobs depends on how long others have run: it is recomputed after this long."""
 
@@ -66,7 +67,8 @@ class LaneState:
         job_s = self._accounts.job_s
         if self.config.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
-        ahead = min(int(self.config.slots * PREFETCH_S / job_s), PREFETCH_SLOTS * self.config.slots)
+        most = max(PREFETCH_SLOTS * self.config.slots, PREFETCH_JOBS)
+        ahead = min(int(self.config.slots * PREFETCH_S / job_s), most)
         # Beyond the free slots at most half of it at once: one half runs while the store settles and claims the other.
         return max(min(free + ahead, (self.config.slots + ahead + 1) // 2), free, 0)
 
