@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 PREFETCH_S = 0.05
 """A lane holds at most this much measured work beyond its slots."""
 PREFETCH_SLOTS, PREFETCH_JOBS = 9, 400
-"""And at most this many times as many jobs as it has slots, or this many where that is more: Turns for a few jobs each
-cost a lane of few slots more than the jobs."""
+"""And at most this many times as many jobs as it has slots; after as many short jobs in a row up to this many: Turns
+for a few jobs each cost a lane of few slots more than the jobs."""
 ORDER_S = 0.005
 """The order of held jobs depends on how long others have run: it is recomputed after this long."""
 
@@ -48,6 +48,8 @@ class LaneState:
         """Until then every held job is surely still leased to us."""
         self.is_clogged = False
         """Held jobs waited too long for a slot: nothing is prefetched until one ends."""
+        self._short_jobs = 0
+        """How many have ended since one took longer than what may be prefetched, or made others wait."""
         self.gathering: dict[object, BatchCall] = {}
         self.calls: deque[BatchCall] = deque()
         """Batch calls that wait for a slot."""
@@ -67,7 +69,7 @@ class LaneState:
         job_s = self._accounts.job_s
         if self.config.prompt or self.is_clogged or job_s <= 0.0:
             return max(free, 0)
-        most = max(PREFETCH_SLOTS * self.config.slots, PREFETCH_JOBS)
+        most = max(PREFETCH_SLOTS * self.config.slots, min(self._short_jobs, PREFETCH_JOBS))
         ahead = min(int(self.config.slots * PREFETCH_S / job_s), most)
         # Beyond the free slots at most half of it at once: one half runs while the store settles and claims the other.
         return max(min(free + ahead, (self.config.slots + ahead + 1) // 2), free, 0)
@@ -129,6 +131,7 @@ class LaneState:
     def end(self, lease: Lease, began_s: float, ran_s: float) -> None:
         self.running -= 1
         self._accounts.end(lease.tenant, began_s, ran_s)
+        self._short_jobs = 0 if ran_s > PREFETCH_S or self.is_clogged else self._short_jobs + 1
         self.is_clogged = False
         self._busy_s += ran_s
 
