@@ -97,7 +97,7 @@ class Rollout:
             web.close()
 
 
-@pytest.fixture(params=["sqlite-apsw", "postgres", pytest.param("redis", marks=LONG)])
+@pytest.fixture(params=[pytest.param("sqlite-apsw", marks=LONG), "postgres", pytest.param("redis", marks=LONG)])
 def rollout(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Rollout]:
     for crew in crew_on(request.param, ground, tmp_path):
         rollout = Rollout(crew)
