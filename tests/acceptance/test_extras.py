@@ -30,6 +30,8 @@ IMPORTED_AS = {"opentelemetry_api": "opentelemetry"}
 """Packages that are imported under another name than they are installed by."""
 COMES_WITH = {"asgiref": "django"}
 """Packages that another one brings along."""
+NOT_NEEDED_HERE = {"django_tasks"} if sys.version_info >= (3, 12) else set[str]()
+"""What an extra has for other versions of Python alone: Django 6 brings tasks of its own."""
 INTEGRATIONS = {"django", "fastapi", "flask", "opentelemetry", "sentry"}
 """Extras that `all` leaves out: whoever integrates Fairlane with something has it."""
 
@@ -156,7 +158,7 @@ class Bare:
             for package, owners in packages_distributions().items()
             if not {owner.lower().replace("-", "_") for owner in owners} & installed.keys()
         }
-        assert missing >= {package for packages in PACKAGES.values() for package in packages}
+        assert missing >= {package for packages in PACKAGES.values() for package in packages} - NOT_NEEDED_HERE
         (place / "hidden").mkdir()
         (place / "hidden" / "sitecustomize.py").write_text(WITHOUT.format(packages=missing - {"sitecustomize"}))
         (place / "shop.py").write_text(SHOP)

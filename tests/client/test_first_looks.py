@@ -46,10 +46,10 @@ def test_every_verb_has_its_real_signature(app: Fairlane) -> None:
 
 
 def test_help_shows_what_a_verb_takes_and_returns(app: Fairlane) -> None:
-    said = pydoc.render_doc(app.jobs.cancel, renderer=pydoc.plaintext)
-    assert (
-        "cancel(job: JobLike, *, by: str = ..., notes: str | None = ..., tenant: str | int | None = ...) -> Job" in said
-    )
+    said = " ".join(pydoc.render_doc(app.jobs.cancel, renderer=pydoc.plaintext).split())
+    # From Python 3.13 on it stands in several lines.
+    assert "job: JobLike, *, by: str = ..., notes: str | None = ..., tenant: str | int | None = ..." in said
+    assert "-> Job method" in said
     assert "Cancel a waiting job; ask a running one to stop." in said
     bound = inspect.signature(app.jobs.fail).bind("x", "because", by="olga")
     assert bound.arguments == {"job": "x", "reason": "because", "by": "olga"}
