@@ -8,58 +8,34 @@ python tools/ledger.py --missing   only the rows that are partial or open
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import get_args
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.requirements import Row, State, disagreements, read_rows  # noqa: E402 - run as a script, the root is not on the path
+from tools.requirements import Row, State, read_marks, read_rows, untried  # noqa: E402 - run as a script, the root is not on the path
 
 SHOWN_TESTS = 3
 SHOWN_TEXT = 96
+SCENES = "tests/acceptance/scenes/"
+"""Where the tests are that play a row as its document's author would type it."""
 
 
-class Collected:
-    """A pytest plugin that notes which test claims which row."""
-
-    def __init__(self) -> None:
-        self.proofs: dict[str, list[str]] = defaultdict(list)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            name = item.nodeid.split("[")[0]
-            for marker in item.iter_markers("requirement"):
-                for row_id in marker.args:
-                    if name not in self.proofs[row_id]:
-                        self.proofs[row_id].append(name)
-
-
-def collect() -> dict[str, list[str]]:
-    """The tests by the row they claim; ends the program if the tests cannot be read."""
-    collected, said = Collected(), io.StringIO()
-    with contextlib.redirect_stdout(said):
-        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(ROOT)], [collected])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        sys.exit(f"{said.getvalue()[-4000:]}\nthe tests could not be collected, so there is no ledger to show")
-    return dict(collected.proofs)
+def scenes_of(tests: list[str]) -> list[str]:
+    return [test for test in tests if test.startswith(SCENES)]
 
 
 def show(row: Row, tests: list[str], limit: int | None) -> None:
     text = row.text if limit is None or len(row.text) <= SHOWN_TEXT else row.text[: SHOWN_TEXT - 1] + "…"
-    print(f"{row.id:<4} {row.state:<8} {len(tests) or '-':>4}  {text}")
+    print(f"{row.id:<4} {row.state:<8} {len(tests) or '-':>5} {len(scenes_of(tests)) or '-':>6}  {text}")
     if row.missing:
-        print(f"{'':20}missing: {row.missing}")
+        print(f"{'':27}missing: {row.missing}")
     for test in tests[:limit]:
-        print(f"{'':20}{test}")
+        print(f"{'':27}{test}")
     if limit is not None and len(tests) > limit:
-        print(f"{'':20}… and {len(tests) - limit} more (make ledger ROWS={row.id})")
+        print(f"{'':27}… and {len(tests) - limit} more (make ledger ROWS={row.id})")
 
 
 def main() -> int:
@@ -70,14 +46,14 @@ def main() -> int:
     rows = read_rows()
     if unknown := [row for row in options.rows if row not in rows]:
         parser.error(f"no such row: {', '.join(unknown)}; the rows are in docs/requirements.md")
-    proofs = collect()
+    proofs = read_marks()
     section = ""
     for row in rows.values():
         if (options.rows and row.id not in options.rows) or (options.missing and row.state == "proven"):
             continue
         if row.section != section:
             section = row.section
-            print(f"\n{section}\n row state    tests")
+            print(f"\n{section}\n row state    tests scenes")
         show(row, proofs.get(row.id, []), None if options.rows else SHOWN_TESTS)
     for state in get_args(State):
         named = [row.id for row in rows.values() if row.state == state]
@@ -85,7 +61,12 @@ def main() -> int:
             f"\n{len(named)} of {len(rows)} rows {state}"
             + ("" if state == "proven" else f": {', '.join(named) or 'none'}")
         )
-    wrong = disagreements(rows, proofs)
+    played = [name for name in rows if scenes_of(proofs.get(name, []))]
+    unplayed = [name for name in rows if name not in played and not name.startswith("D")]
+    print(
+        f"\n{len(played)} of {len(rows)} rows played by a scene; requirements that none plays: {', '.join(unplayed) or 'none'}"
+    )
+    wrong = untried(rows, proofs)
     for one in wrong:
         print(one, file=sys.stderr)
     stray = sorted(set(proofs) - set(rows))

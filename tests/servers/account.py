@@ -54,7 +54,7 @@ class Account(NamedTuple):
             return False
 
     def own(self, path: Path) -> None:
-        """Hand a directory tree to this account."""
+        """Hand a file or a directory tree to this account."""
         if not self.is_other:
             return
         for entry in (path, *path.rglob("*")):

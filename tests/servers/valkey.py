@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import redis
 
-from tests.servers.account import server_account
+from tests.servers.account import Account, server_account
 from tests.servers.keeper import Keeper
 from tests.servers.ports import free_port
 
@@ -36,6 +37,12 @@ def server_program() -> Path:
     machine = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
     folder = Path(found.origin).parent / "_binaries"
     return next(path for path in folder.glob(f"{system}-*/valkey-server") if machine in path.parent.name)
+
+
+@cache
+def _is_within_reach(account: Account, program: Path) -> bool:
+    """Whether the account may run the program: not so in a folder that only root may enter."""
+    return account.can_run([str(program), "--version"])
 
 
 class ValkeyServer:
@@ -95,7 +102,7 @@ class ValkeyServer:
             "daemonize": "no",
             **self.settings,
         }
-        command = [str(server_program()), *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        command = [str(self._program()), *(part for name, value in settings.items() for part in (f"--{name}", value))]
         with (self._directory / "log").open("ab") as log:
             self._process = self._account.popen(command, cwd=self._directory, log=log)
         self._keeper = Keeper(self._process.pid, self._directory, signal.SIGTERM)
@@ -105,6 +112,17 @@ class ValkeyServer:
                 said = (self._directory / "log").read_text(errors="replace")
                 raise RuntimeError(f"the server did not start on port {self.port}:\n{said}")
             time.sleep(0.01)
+
+    def _program(self) -> Path:
+        """The server's program, copied into our directory if the account cannot reach it where it is installed."""
+        installed = server_program()
+        if _is_within_reach(self._account, installed):
+            return installed
+        copied = self.directory / installed.name
+        if not copied.exists():
+            shutil.copy2(installed, copied)
+            self._account.own(copied)
+        return copied
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
