@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from email import message_from_bytes, policy
@@ -52,6 +53,7 @@ class Receiver:
                 receiver.requests.append(Received(headers, body))
                 status = receiver.answers.pop(0) if receiver.answers else 204
                 self.send_response(status)
+                self.send_header("location", self.path)  # at DEBUG httpcore logs the headers of answers
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -217,7 +219,10 @@ def test_an_internal_address_that_was_not_allowed_ends_as_a_dead_letter(receiver
     assert "127.0.0.1 is internal" in letter.reason
 
 
-def test_no_job_carries_a_secret_or_an_address(receiver: Receiver, mailbox: Mailbox) -> None:
+def test_no_job_and_no_log_carries_a_secret_or_an_address(
+    receiver: Receiver, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     office = Office(webhooks=hooks(receiver), email=mail(mailbox, username="me", password="let me in"))
     office.break_stripe()
     office.step()
@@ -225,6 +230,13 @@ def test_no_job_carries_a_secret_or_an_address(receiver: Receiver, mailbox: Mail
     assert len(payloads) == 2
     for hidden in (SECRET, receiver.url, "let me in", "oncall@example.com"):
         assert not any(hidden in payload for payload in payloads)
+    receiver.answers = [500]
+    run_due(office.app)
+    office.clock.advance(60)
+    run_due(office.app)
+    assert (len(receiver.requests), len(mailbox.mails)) == (2, 1)
+    for hidden in (SECRET, "hook?x=1", "let me in", "bGV0IG1lIGlu"):
+        assert hidden not in caplog.text
 
 
 def test_mail_tells_of_firing_and_of_the_end_and_logs_in(mailbox: Mailbox) -> None:

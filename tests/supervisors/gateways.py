@@ -26,6 +26,8 @@ class MailServer:
 
     def __init__(self, *, private: bool = False) -> None:
         self.mails: list[EmailMessage] = []
+        self.envelopes: list[tuple[str | None, list[str]]] = []
+        """Sender and recipients of each."""
         self.sessions: set[int] = set()
         self.logins: list[bytes] = []
         self.recipient_says = self.data_says = "250 OK"
@@ -58,6 +60,7 @@ class MailServer:
             mail = message_from_bytes(envelope.content, policy=policy.default)
             assert isinstance(mail, EmailMessage)
             self.mails.append(mail)
+            self.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
         return self.data_says
 
     def _authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
@@ -109,6 +112,9 @@ class WebServer:
             def answer(self, status: int, content: object) -> None:
                 body = b"" if content is None else json.dumps(content).encode()
                 self.send_response(status)
+                self.send_header(
+                    "location", f"{server.url}{self.path}"
+                )  # at DEBUG httpcore logs the headers of answers
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

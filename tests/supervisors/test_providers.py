@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ import pytest
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from moto.server import ThreadedMotoServer
 
 from fairlane import NonRetryable
@@ -159,8 +160,16 @@ def test_what_a_mail_server_refuses_for_good_is_told_apart_from_not_now(mail: Ma
         {"to_address": "ann@example.com\r\nBcc: all@example.com"},
         {"headers": {"X-A": "1\nX-B: 2"}},
         {"headers": {"X A: 1\nBcc": "all@example.com"}},
+        {"headers": {"X-A": "=?utf-8?q?=0ABcc:_all@example.com?="}},
+        {"subject": "=?utf-8?q?=0ABcc:_all@example.com=0A=0ABody?="},
+        {"reply_to": "=?utf-8?b?CkJjYzogYWxsQGV4YW1wbGUuY29t?= <a@example.com>"},
+        {"to_address": "ann@example.com, all@example.com"},
+        {"to_address": "everybody: ann@example.com, all@example.com;"},
+        {"from_address": "shop@example.com, all@example.com"},
+        *({"headers": {name: "all@example.com"}} for name in ("Bcc", "cc", "To", "Resent-To", "Resent-Bcc", "Sender")),
         {"text": None},
         {"to_address": 7},
+        {"to_address": []},
         {"subject": None},
     ],
 )
@@ -169,6 +178,50 @@ def test_what_is_no_mail_is_refused_before_it_is_sent(mail: MailServer, wrong: d
     with pytest.raises(NonRetryable, match="not an e-mail"):
         run(postman.deliver({**MAIL, **wrong}), closing=postman)
     assert mail.mails == []
+
+
+hostile = st.lists(
+    st.sampled_from(("=?utf-8?q?", "=?utf-8?b?", "CkJjYzogeEB5Lno=", "=0A", "=0D=0A", "?=", "=2C", " ", "\r\n", "\n", "\t", "\u2028", "\0",
+                     "Bcc:", "x@y.z", "X-A:", ",", ";", ":", "<", ">", '"', "\\", "(", ")", "[", "a", "ü", "\udc80"))
+    | st.text(st.characters(), max_size=3), max_size=9,
+).map("".join)  # fmt: skip
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("subject", "message_id", "reply_to"), hostile),
+        "from_address": hostile.map(lambda name: f"{name} <shop@example.com>"),
+        "to_address": hostile.map(lambda name: f"{name} <ann@example.com>"),
+        "headers": st.dictionaries(
+            st.sampled_from(("X-A", "List-Id", "Reply-To", "Content-ID")) | hostile, hostile, max_size=2
+        ),
+    },
+)
+
+
+def test_no_value_of_a_mail_adds_a_header_or_a_recipient(mail: MailServer) -> None:
+    postman, sent = mailer(mail, timeout_s=5), 0
+    meant = {"from", "to", "subject", "date", "message-id", "mime-version", "content-type", "content-transfer-encoding"}
+
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=150)
+        @given(fields)
+        def send(hostile: dict[str, Any]) -> None:
+            nonlocal sent
+            try:
+                runner.run(postman.deliver({**MAIL, **hostile}))
+            except NonRetryable:
+                return
+            sent += 1
+            (received, (sender, recipients)) = mail.mails.pop(), mail.envelopes.pop()
+            named = {"reply-to", *map(str.lower, hostile.get("headers", ()))}
+            assert {name.lower() for name in received} <= meant | named
+            assert (sender, recipients) == ("shop@example.com", ["ann@example.com"])
+            assert received.get_content().splitlines() == ["Hello"]
+
+        send()
+        runner.run(postman.close())
+    assert (sent > 0, mail.mails) == (True, [])
 
 
 def test_a_connection_that_the_server_has_ended_is_replaced(mail: MailServer) -> None:
@@ -228,8 +281,12 @@ def test_a_file_is_deleted_at_the_address_that_a_files_service_signs(web: WebSer
     assert web.queries == [{"signature": ["secret"]}] * 2
 
 
-def test_errors_about_a_file_never_show_its_signed_address(web: WebServer) -> None:
+def test_no_error_and_no_log_shows_the_signed_address_of_a_file(
+    web: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     deleter = FileDeleter(FilesService(f"{web.url}/sign"))
+    run(deleter.deliver({"bucket": "photos", "object_key": "cat.jpg"}), closing=deleter)
     web.status["/photos/cat.jpg"] = 403
     with pytest.raises(NonRetryable, match="the storage answered 403") as refused:
         run(deleter.deliver({"bucket": "photos", "object_key": "cat.jpg"}), closing=deleter)
@@ -242,9 +299,45 @@ def test_errors_about_a_file_never_show_its_signed_address(web: WebServer) -> No
     for caught in (refused, failed, unreachable):
         assert "secret" not in str(caught.value)
         assert "Signature" not in str(caught.value)
-    for wrong in ({"bucket": "photos"}, {"bucket": "", "object_key": "x"}):
+    assert "httpcore" in {record.name.partition(".")[0] for record in caplog.records}
+    assert "secret" not in caplog.text
+    assert "Signature" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bucket": "photos"},
+        *({"bucket": bucket, "object_key": "x"} for bucket in
+          ("", "ab", "a" * 64, "evil.example/", "x@evil.example/", "evil.example:8080/", "evil.example#", "Ü-bucket", "a..b", "-ab", "photos\n", "10.0.0.1?")),
+        *({"bucket": "photos", "object_key": key} for key in ("", ".", "..", "../other/k", "a/../b", "a/./b", "a/..", "./a")),
+    ],
+)  # fmt: skip
+def test_what_is_no_file_is_refused_before_anything_is_asked(web: WebServer, wrong: dict[str, Any]) -> None:
+    for signer in (FilesService(f"{web.url}/sign"), S3Signer(web.url, region="r", access_key="AK", secret_key="k")):
+        deleter = FileDeleter(signer)
         with pytest.raises(NonRetryable, match="not a file"):
             run(deleter.deliver(wrong), closing=deleter)
+    assert (web.credentials, web.queries) == ([], [])
+
+
+bucket_names = st.text(st.sampled_from("ab0-.@/:#?%[]\\_Ü\n "), min_size=1, max_size=8)
+
+
+@given(
+    bucket=bucket_names, key=st.text(st.sampled_from("ab./%?#\\ü\t "), min_size=1, max_size=9), by_host=st.booleans()
+)
+def test_no_file_leads_to_another_host_or_object(bucket: str, key: str, by_host: bool) -> None:
+    """As httpx reads the address: it takes dots out of a path."""
+    signer = S3Signer("https://storage.example/s3", region="r", access_key="AK", secret_key="k", by_host=by_host)
+    try:
+        file = StoredFile(bucket, key)
+    except ValueError:
+        return
+    url = httpx.URL(signer.presigned("DELETE", file, datetime.now(UTC)))
+    place = "" if by_host else f"{bucket}/"
+    assert (url.host, url.port) == (f"{bucket}.storage.example" if by_host else "storage.example", None)
+    assert url.path == f"/s3/{place}{key}"
 
 
 def test_signatures_are_those_that_aws_publishes() -> None:
@@ -298,7 +391,9 @@ def test_a_file_of_an_s3_compatible_server_is_deleted_and_its_neighbour_stays(st
 
 @given(
     method=st.sampled_from(["DELETE", "GET"]),
-    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30),
+    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30).filter(
+        lambda key: {".", ".."}.isdisjoint(key.split("/"))
+    ),
     secret=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=40),
 )
 def test_signatures_are_those_of_botocore(method: str, key: str, secret: str) -> None:

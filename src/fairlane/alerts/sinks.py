@@ -12,7 +12,6 @@ import logging
 from collections.abc import Coroutine, Iterable
 from datetime import datetime
 from email.message import EmailMessage
-from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -31,6 +30,7 @@ from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.retry import Retry
 from fairlane.core.text import header_text, one_line
 from fairlane.errors import FairlaneError, NonRetryable
+from fairlane.smtp import SmtpServer, compose
 
 log = GuardedLogger("fairlane.alerts")
 
@@ -174,28 +174,22 @@ WITHIN_S = 10.0
 
 async def send_mail(settings: EmailSettings, message: Message, id: str, at: datetime) -> None:
     """Send it under an `id` that is the same for every try: mail programs show a duplicate only once."""
-    import aiosmtplib
-
-    await aiosmtplib.send(
-        mail_of(settings, message, id, at),
-        hostname=settings.host,
-        port=settings.port,
+    server = SmtpServer(
+        settings.host,
+        settings.port,
+        sender=settings.sender,
+        security=settings.security,
         username=settings.username,
         password=settings.password,
-        use_tls=settings.security == "tls",
-        start_tls=settings.security == "starttls",
-        timeout=WITHIN_S,
+        timeout_s=WITHIN_S,
     )
+    try:
+        await server.send(mail_of(settings, message, id, at))
+    finally:
+        await server.close()
 
 
 def mail_of(settings: EmailSettings, message: Message, id: str, at: datetime) -> EmailMessage:
-    mail = EmailMessage()
-    mail["From"] = settings.sender
-    mail["To"] = ", ".join(settings.to)
-    mail["Subject"] = header_text(message.subject)
-    mail["Date"] = format_datetime(at)
-    mail["Message-ID"] = f"<{id}@fairlane>"
-    mail["Auto-Submitted"] = "auto-generated"
     lines = [
         one_line(message.text),
         "",
@@ -207,5 +201,12 @@ def mail_of(settings: EmailSettings, message: Message, id: str, at: datetime) ->
         f"since      {message.since:%Y-%m-%d %H:%M:%S} UTC",
         f"{message.status:<10} {message.at:%Y-%m-%d %H:%M:%S} UTC",
     ]
-    mail.set_content("\n".join(lines) + "\n")
-    return mail
+    return compose(
+        sender=settings.sender,
+        to=settings.to,
+        subject=header_text(message.subject),
+        at=at,
+        message_id=f"<{id}@fairlane>",
+        text="\n".join(lines) + "\n",
+        headers={"Auto-Submitted": "auto-generated"},
+    )

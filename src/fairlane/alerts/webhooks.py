@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.client.settings.alerts import WebhookSettings, without_path
 from fairlane.errors import AddressRefused, NonRetryable
+from fairlane.http import open_transport, send
 
 if TYPE_CHECKING:
     import httpx
@@ -219,18 +220,14 @@ async def _sent(
     import httpx
 
     assert isinstance(url, httpx.URL)
-    # No proxies from the environment: they resolve names themselves. Certificates are still checked against the name.
-    async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=WITHIN_S) as client:
+    name = {"sni_hostname": url.raw_host.decode("ascii")}  # certificates are checked against the name
+    async with open_transport() as transport:
         for left, address in enumerate(addresses, 1 - len(addresses)):
-            request = client.build_request(
-                "POST",
-                url.copy_with(host=address.partition("%")[0]),
-                headers=headers,
-                content=body,
-                extensions={"sni_hostname": url.raw_host.decode("ascii")},
-            )
+            there = url.copy_with(host=address.partition("%")[0])
             try:
-                response = await client.send(request, stream=True)
+                response = await send(
+                    transport, "POST", there, WITHIN_S, headers=headers, content=body, extensions=name
+                )
             except httpx.ConnectError:
                 if left == 0:
                     raise

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from fairlane.errors import NonRetryable
-from fairlane.supervisors.providers.requests import HttpRequests
+from fairlane.http import HttpRequests, basic_auth
 
 
 class SmsPayload(Struct, frozen=True):
@@ -46,7 +46,8 @@ class SmsGateway:
         fields: FormFields = TWILIO,
         timeout_s: float = 30.0,
     ) -> None:
-        self._url, self._auth, self._sender, self._fields = url, (username, password), sender, fields
+        self._url, self._sender, self._fields = url, sender, fields
+        self._headers = basic_auth(username, password)
         self._requests = HttpRequests("sending SMS", timeout_s)
 
     async def deliver(self, payload: dict[str, Any], /) -> dict[str, Any]:
@@ -60,7 +61,9 @@ class SmsGateway:
             fields.sender: given.from_number or self._sender,
             fields.body: given.body,
         }
-        response = await self._requests.send("POST", self._url, what="the SMS gateway", data=form, auth=self._auth)
+        response = await self._requests.send(
+            "POST", self._url, what="the SMS gateway", data=form, headers=self._headers
+        )
         try:
             answer = response.json()
         except ValueError:

@@ -7,6 +7,7 @@ own for S3-compatible storage (`S3Signer`, signature version 4). A file that is 
 from __future__ import annotations
 
 import hmac
+import re
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
@@ -17,9 +18,13 @@ from msgspec import Struct
 
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.errors import InvalidOption, NonRetryable
-from fairlane.supervisors.providers.requests import HttpRequests
+from fairlane.http import HttpRequests
 
 EXPIRES_S = 300
+
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+"""A bucket becomes part of a host's name (`S3Signer(by_host=True)`): anything else could lead to another host."""
 
 
 class StoredFile(Struct, frozen=True):
@@ -29,8 +34,11 @@ class StoredFile(Struct, frozen=True):
     object_key: str
 
     def __post_init__(self) -> None:
-        if not self.bucket or not self.object_key:
-            raise ValueError("bucket and object_key must not be empty")
+        if not _BUCKET.fullmatch(self.bucket) or ".." in self.bucket:
+            raise ValueError(f'bucket {self.bucket!r}: expected 3 to 63 of a-z, 0-9, ".", "_" and "-"')
+        # Clients and proxies take such segments out of an address, and ask for another object or bucket.
+        if not self.object_key or not {".", ".."}.isdisjoint(self.object_key.split("/")):
+            raise ValueError(f'object_key {self.object_key!r}: expected a key without the segments "." and ".."')
 
 
 class UrlSigner(Protocol):
