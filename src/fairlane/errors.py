@@ -31,6 +31,7 @@
         NeedsNewerCode             newer code wrote it: it waits for a worker that has it
       StoreError
         StoreUnavailable         not reachable, busy or not usable now; nothing is known to be wrong with the request
+          NotAdmitted              it answers, and refuses this user, password or database: only a person can mend that
         StoreClosed
         StoreRefused             the store refused the data itself
         SchemaOutOfDate
@@ -348,6 +349,10 @@ class StoreUnavailable(StoreError):
     def __init__(self, store: str, why: str, problem: str = "cannot be reached") -> None:
         self.store, self.why, self.problem = store, why, problem
         super().__init__(f"the {store} store {problem}: {why}")
+
+
+class NotAdmitted(StoreUnavailable):
+    pass
 
 
 class StoreClosed(StoreError):

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from fairlane.cli.output import outage
+from fairlane.cli.output import explained, outage
+from fairlane.stores.postgres.errors import unreachable
 from tests.cli.conftest import Command, Run, Scene
 from tests.servers.valkey import ValkeyServer
 
@@ -151,7 +153,6 @@ def test_a_store_that_is_not_there_is_told_and_not_made(run: Run, url: str, code
         ("Error -2 connecting to cache:6379. Name or service not known.", 2, 69),
         ("failed to resolve host 'db': [Errno -2] Name or service not known", 2, 69),
         ('could not translate host name "db" to address: Name or service not known', 2, 69),
-        ('database "shpo" does not exist', 2, 2),
     ],
 )
 def test_a_resolver_that_is_away_is_an_outage_and_a_service_is_tried_again(
@@ -159,6 +160,22 @@ def test_a_resolver_that_is_away_is_an_outage_and_a_service_is_tried_again(
 ) -> None:
     """Units of systemd do not restart what ends with 2."""
     assert (outage(message).exit_code, outage(message, is_service=True).exit_code) == (once, service)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_mistake"),
+    [
+        ('FATAL:  database "shpo" does not exist', True),
+        ('FATAL:  role "ada" does not exist', True),
+        ('FATAL:  password authentication failed for user "ada"', True),
+        ("FATAL:  the database system is starting up", False),
+        ("FATAL:  sorry, too many clients already", False),
+        ("FATAL:  Passwort-Authentifizierung für Benutzer »ada« fehlgeschlagen", False),  # tried again
+    ],
+)
+def test_a_server_that_refuses_the_address_is_not_tried_again(words: str, is_mistake: bool) -> None:
+    error = unreachable(psycopg.OperationalError(f"connection failed: {words}"))
+    assert explained(error, is_service=True).exit_code == (2 if is_mistake else 69)
 
 
 def test_a_dashboard_whose_host_is_unknown_is_tried_again(run: Run) -> None:

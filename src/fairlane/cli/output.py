@@ -30,6 +30,7 @@ from fairlane.errors import (
     IdConflict,
     InvalidState,
     JobNotFound,
+    NotAdmitted,
     NotFound,
     RoleLacksRights,
     ScheduleNotFound,
@@ -389,12 +390,6 @@ class Failed(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance as well
 
 
-_MISTAKEN = re.compile(
-    r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
-    r'(?:database|role) "[^"]*" does not exist|'
-    r"it asks for a password|it does not know this user and password|DB index is out of range"
-)
-"""What a server that is there answers to a wrong address. Drivers give no code for it, only the server's words."""
 _UNRESOLVED = re.compile(
     r"failed to resolve host|could not translate host name|Error -\d+ connecting to|nodename nor servname provided"
 )
@@ -404,17 +399,18 @@ _LACKS_A_RIGHT = "this user lacks a right"
 """Our advice where Redis answers NOPERM."""
 
 
-def outage(message: str, *, is_service: bool = False) -> Failed:
+def outage(message: str, *, is_mistaken: bool = False, is_service: bool = False) -> Failed:
     """The end of a command whose store cannot be reached; a mistake in its address is one of the settings.
 
     For a service an unknown host is an outage: names come and go with the network and with servers that restart, and
     process managers do not restart what ends with 2.
     """
-    is_mistaken = bool(_MISTAKEN.search(message))
+    if _LACKS_A_RIGHT in message:
+        return Failed(message, DENIED)
     if is_mistaken or _is_unknown_host(message):
         code = UNREACHABLE if is_service and not is_mistaken else USAGE
         return Failed(f"{message}; check host, user, password and database of its url", code)
-    return Failed(message, DENIED if _LACKS_A_RIGHT in message else UNREACHABLE)
+    return Failed(message, UNREACHABLE)
 
 
 def _is_unknown_host(message: str) -> bool:
@@ -435,7 +431,9 @@ def exit_code_of_refusal(code: str) -> int:
 def explained(error: FairlaneError | OSError, *, is_service: bool = False) -> Failed:
     """The error as a `Failed`, with its exit code."""
     code = exit_code_of(error)
-    return outage(str(error), is_service=is_service) if code == UNREACHABLE else Failed(str(error), code)
+    if code != UNREACHABLE:
+        return Failed(str(error), code)
+    return outage(str(error), is_mistaken=isinstance(error, NotAdmitted), is_service=is_service)
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

@@ -11,6 +11,7 @@ import threading
 from typing import Generic, Protocol, TypeVar
 
 from fairlane.errors import StoreClosed, StoreUnavailable
+from fairlane.stores.retries import BUSY
 
 C = TypeVar("C")
 A = TypeVar("A")
@@ -64,7 +65,7 @@ class ConnectionPool(Generic[C, A]):
 
     def _all_busy(self) -> StoreUnavailable:
         why = f"all {self._size} connections were in use for {self._wait_s:g} s; raise `max_connections`"
-        return StoreUnavailable(self._connector.store, why, "is busy")
+        return StoreUnavailable(self._connector.store, why, BUSY)
 
     def take(self, *, proven: bool = False) -> C:
         """An idle connection, or a new one. A `proven` one has just answered, or is new."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlane.core.chance import SystemChance
 from fairlane.core.ops import Op
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import NotAdmitted, StoreUnavailable
 
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
 TRIES = len(PAUSES_S) + 1
@@ -20,6 +20,17 @@ class Lost(Exception):
 
 class Again(Exception):
     """The server has undone the call, or did nothing of it, and invites another try."""
+
+
+BUSY = "is busy"
+"""The problem of a store that answers, and is held up by others."""
+
+
+def ends_sessions(error: Exception) -> bool:
+    """Whether what a server answered may be true of its sessions for ever: read-only since they began, on a server
+    that is one no more. They are given up, and later calls open others."""
+    is_passing = isinstance(error, StoreUnavailable) and error.problem != BUSY and not isinstance(error, NotAdmitted)
+    return is_passing or isinstance(error, Lost)
 
 
 class Retries:
@@ -60,4 +71,4 @@ class Retries:
         if self._may_be_done:
             act = type(self._op).__name__.lower()
             why = f"{why}; the {act} may or may not have taken effect: check before retrying"
-        return StoreUnavailable(self._store, f"{why} ({text})", "is busy" if isinstance(error, Again) else problem)
+        return StoreUnavailable(self._store, f"{why} ({text})", BUSY if isinstance(error, Again) else problem)

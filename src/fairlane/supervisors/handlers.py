@@ -90,7 +90,7 @@ class HandlerInvoker:
             text = await self._ask(context, _RUN, (function, msgspec.json.encode(payload).decode()))
             answer = None if text is None else msgspec.json.decode(text)
         except psycopg.Error as error:
-            kind = HandlerHeldUp if (error.sqlstate or "").startswith(TRANSIENT) else HandlerFailed
+            kind = HandlerHeldUp if _is_transient(error) else HandlerFailed
             raise kind(function, _said(error)) from error
         except (msgspec.DecodeError, RecursionError) as error:  # jsonb holds numbers that no float does: 1e400
             raise HandlerFailed(function, f"answered what cannot be read: {error}") from error
@@ -110,11 +110,12 @@ class HandlerInvoker:
                 return await self._ask_once(context, query, params)
             except psycopg.Error as error:
                 found = translated(error)
+                if isinstance(found, Lost | Again) or _is_transient(error):
+                    await self._pool.aforget_idle()
                 if not isinstance(found, Lost | Again):
                     raise
                 if pause_s is None:
                     raise unreachable(error) from error
-                await self._pool.aforget_idle()
             except StoreUnavailable:
                 if pause_s is None:
                     raise
@@ -128,6 +129,10 @@ class HandlerInvoker:
             await cursor.execute(query, (*context, *params))
             row = await cursor.fetchone()
             return None if row is None else row[0]
+        except psycopg.Error as error:
+            if _is_transient(error):
+                conn.pgconn.finish()  # it may be true of this session for ever, as after a read-only hour
+            raise
         finally:
             await self._pool.agive(conn, broken=conn.is_over)
 
@@ -138,6 +143,10 @@ def _as_unavailable() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise unreachable(error) from error
+
+
+def _is_transient(error: psycopg.Error) -> bool:
+    return (error.sqlstate or "").startswith(TRANSIENT)
 
 
 def _said(error: psycopg.Error) -> str:

@@ -13,7 +13,7 @@ import click
 
 from fairlane.cli.options import one_application, read_span
 from fairlane.cli.output import DENIED, USAGE, Failed, outage
-from fairlane.errors import RoleLacksRights
+from fairlane.errors import NotAdmitted, RoleLacksRights, StoreUnavailable
 
 if TYPE_CHECKING:
     from fairlane.core.profiles import Lane
@@ -157,8 +157,8 @@ def worker(application: str | None, app: str | None, processes: int | None, log_
     try:
         asyncio.run(run())
     except CannotRun as error:
-        if error.code == "store_unavailable":
-            raise outage(str(error), is_service=True) from error
+        if error.code in (StoreUnavailable.code, NotAdmitted.code):
+            raise outage(str(error), is_mistaken=error.code == NotAdmitted.code, is_service=True) from error
         raise Failed(str(error), DENIED if error.code == RoleLacksRights.code else USAGE) from error
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from enum import Enum, auto
+
 import psycopg
 from psycopg.errors import ConnectionTimeout
 
-from fairlane.errors import SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
+from fairlane.errors import NotAdmitted, SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
 from fairlane.stores.postgres.schema import CORE
-from fairlane.stores.retries import Again, Lost
+from fairlane.stores.retries import BUSY as BUSY, Again, Lost
 
 STORE = "postgresql"
-BUSY, UNUSABLE = "is busy", "cannot be used"
+UNUSABLE = "cannot be used"
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -31,36 +34,91 @@ def one_line(error: BaseException) -> str:
     return " ".join("; ".join(part for part in parts if part).split())
 
 
+_NOT_ADMITTED = re.compile(
+    r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
+    r'(?:database|role) "[^"]*" does not exist|is not permitted to log in|permission denied for database|'
+    r"no such (?:database|user)"
+)
+"""What a server, or a pooler, answers to a wrong address. libpq gives no code for it, only the server's words."""
+
+
 def unreachable(error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(STORE, one_line(error))
+    """No connection could be made: nothing was sent."""
+    text = one_line(error)
+    return (NotAdmitted if _NOT_ADMITTED.search(text) else StoreUnavailable)(STORE, text)
+
+
+class Meaning(Enum):
+    """What an answer of the server means for the call, and for the session it was made in."""
+
+    AGAIN = auto()
+    """The call is undone, and may be sent again in this session."""
+    LOST = auto()
+    """The session is over: whether the call took effect is unknown."""
+    NOT_NOW = auto()
+    """Not in this session, or not on this server now: the session is given up, and another may be served."""
+    BUSY = auto()
+    DENIED = auto()
+    DATA = auto()
+    SCHEMA = auto()
+    ABORTED = auto()
+
+
+_MEANINGS = {
+    "08": Meaning.LOST,
+    "22": Meaning.DATA,
+    "23": Meaning.DATA,
+    "25006": Meaning.NOT_NOW,  # read-only: a standby, or a server that is failing over
+    "25P02": Meaning.ABORTED,  # in a transaction that has failed
+    "25P03": Meaning.LOST,  # idle in a transaction for too long
+    "25P04": Meaning.LOST,  # a transaction for too long
+    "3F000": Meaning.SCHEMA,
+    "40001": Meaning.AGAIN,  # serialization failure; a standby's conflict with recovery
+    "40003": Meaning.LOST,
+    "40P01": Meaning.AGAIN,  # deadlock
+    "42501": Meaning.DENIED,
+    "42883": Meaning.SCHEMA,  # no such function
+    "42P01": Meaning.SCHEMA,  # no such table
+    "54": Meaning.DATA,  # beyond a limit of the server
+    "55P03": Meaning.BUSY,  # a lock
+    "57": Meaning.BUSY,  # cancelled: the statement's timeout
+    "57P": Meaning.LOST,  # shutting down, starting up, ended by an administrator
+}
+"""By the longest prefix of the code. All others, such as 53 out of resources, 55 wrong state, 58 system, 26 and 0A a
+prepared statement that is gone or outdated, XX internal: NOT_NOW."""
+
+
+def meaning_of(state: str) -> Meaning:
+    """Of a code of the server."""
+    found = (_MEANINGS.get(state[:length]) for length in (5, 3, 2))
+    return next((meaning for meaning in found if meaning is not None), Meaning.NOT_NOW)
 
 
 def translated(error: Exception) -> StoreError | Lost | Again:
     """One of our errors, or `Lost` or `Again`, for an error of psycopg or asyncpg."""
     state: str = getattr(error, "sqlstate", None) or ""
     text = one_line(error)
-    if state in ("40001", "40P01"):  # serialization failure, deadlock
-        return Again(text)
-    if state in ("42883", "42P01", "3F000"):  # no such function, table, schema
-        return SchemaOutOfDate(0, CORE.migrations.needed.expanded)
-    if state.startswith(("57P", "08")) or _has_lost_its_connection(error, state):
-        return Lost(text)
-    if state == "25006":
-        return StoreUnavailable(STORE, f"{text}; the server or the role is read-only: connect to the primary", UNUSABLE)
-    if state == "25P02":
-        return StoreError(f"the transaction on this connection has failed before; roll it back first ({text})")
-    if state == "42501":
-        return StoreUnavailable(STORE, f"{text}; grant this role the schema and its functions", UNUSABLE)
-    if state.startswith(("22", "23", "54")) or isinstance(error, psycopg.DataError):
-        return StoreRefused(STORE, text)
-    if state == "55P03":
-        return StoreUnavailable(STORE, f"{text}; another transaction holds it: commit or end that one", BUSY)
-    if state.startswith("57"):  # cancelled: the statement's timeout
-        return StoreUnavailable(STORE, text, BUSY)
-    if state.startswith(("53", "55", "58")):  # out of resources, in the wrong state, system
-        return StoreUnavailable(STORE, text, UNUSABLE)
-    return StoreUnavailable(STORE, f"{type(error).__name__}: {text}", UNUSABLE if state else "cannot be reached")
-
-
-def _has_lost_its_connection(error: object, state: str) -> bool:
-    return not state and isinstance(error, psycopg.OperationalError | ConnectionError)
+    if not state:
+        if isinstance(error, psycopg.DataError):
+            return StoreRefused(STORE, text)
+        if isinstance(error, psycopg.OperationalError | ConnectionError):
+            return Lost(text)
+        return StoreUnavailable(STORE, f"{type(error).__name__}: {text}")
+    match meaning_of(state):
+        case Meaning.AGAIN:
+            return Again(text)
+        case Meaning.LOST:
+            return Lost(text)
+        case Meaning.SCHEMA:
+            return SchemaOutOfDate(0, CORE.migrations.needed.expanded)
+        case Meaning.DATA:
+            return StoreRefused(STORE, text)
+        case Meaning.ABORTED:
+            return StoreError(f"the transaction on this connection has failed before; roll it back first ({text})")
+        case Meaning.BUSY:
+            advice = "; another transaction holds it: commit or end that one" if state == "55P03" else ""
+            return StoreUnavailable(STORE, text + advice, BUSY)
+        case Meaning.DENIED:
+            return NotAdmitted(STORE, f"{text}; grant this role the schema and its functions", UNUSABLE)
+    advice = "; the server or the role is read-only: connect to the primary" if state == "25006" else ""
+    return StoreUnavailable(STORE, text + advice, UNUSABLE)

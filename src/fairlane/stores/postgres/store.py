@@ -29,7 +29,7 @@ from fairlane.stores.postgres.migrator import PostgresMigrator
 from fairlane.stores.postgres.roles import PostgresIsolator
 from fairlane.stores.postgres.schema import CORE, SchemaFiles
 from fairlane.stores.postgres.turn import turn
-from fairlane.stores.retries import Again, Lost, Retries
+from fairlane.stores.retries import Again, Lost, Retries, ends_sessions
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ class PostgresStore:
             try:
                 return call.read(self._send(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
+                if ends_sessions(error):
+                    self._pool.forget_idle()
                 retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
-                if isinstance(error, Lost):
-                    self._pool.forget_idle()
             time.sleep(pause_s)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
@@ -86,10 +86,10 @@ class PostgresStore:
             try:
                 return call.read(await self._asend(call, proven=not op.repeatable))
             except (Again, Lost, StoreUnavailable) as error:
+                if ends_sessions(error):
+                    await self._pool.aforget_idle()
                 retries = retries or Retries(STORE, op, SILENCES)
                 pause_s = retries.pause_after(error)
-                if isinstance(error, Lost):
-                    await self._pool.aforget_idle()
             await asyncio.sleep(pause_s)
 
     def listener(self, worker: WorkerId) -> PostgresListener:
@@ -135,7 +135,10 @@ class PostgresStore:
                     raise
                 return rows
         except psycopg.Error as error:
-            raise translated(error) from error
+            ours = translated(error)
+            if ends_sessions(ours):
+                conn.pgconn.finish()
+            raise ours from error
         finally:
             self._pool.give(conn, broken=conn.is_over)
 
@@ -160,7 +163,10 @@ class PostgresStore:
                     raise
                 return rows
         except psycopg.Error as error:
-            raise translated(error) from error
+            ours = translated(error)
+            if ends_sessions(ours):
+                conn.pgconn.finish()
+            raise ours from error
         finally:
             await self._pool.agive(conn, broken=conn.is_over)
 

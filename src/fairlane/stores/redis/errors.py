@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import redis.exceptions as their
 
-from fairlane.errors import StoreError, StoreUnavailable
+from fairlane.errors import NotAdmitted, StoreError, StoreUnavailable
 from fairlane.stores.retries import Again, Lost
 
 STORE = "redis"
-BUSY, UNUSABLE = "is busy", "cannot be used"
+UNUSABLE = "cannot be used"
 SILENCES = (their.TimeoutError,)
 """What redis-py raises where no answer came in time."""
 
 _NOTHING_DONE = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN")
 """What a server answers while it starts, fails over or moves our slot: it has done nothing of the call."""
-_ADVICE = {
-    "OOM": "its memory is full; raise maxmemory, or let retention remove more",
-    "MISCONF": "it cannot write to its disk; free space there",
+_NOT_ADMITTED = {
     "NOAUTH": "it asks for a password; put it into the url",
     "WRONGPASS": "it does not know this user and password",
     "NOPERM": "this user lacks a right; docs/reference/redis-keys.md lists what is needed",
+    "DENIED": "it takes connections from its own machine only",
+}
+_NOT_NOW = {
+    "OOM": "its memory is full; raise maxmemory, or let retention remove more",
+    "MISCONF": "it cannot write to its disk; free space there",
     "NOREPLICAS": "too few of its replicas answer (min-replicas-to-write)",
 }
 
@@ -38,15 +41,27 @@ def one_line(error: BaseException) -> str:
 
 def unreachable(error: BaseException) -> StoreUnavailable:
     """No connection could be made: nothing was sent."""
-    if (advice := _ADVICE.get(_code(error))) is not None:
-        return StoreUnavailable(STORE, f"{one_line(error)}; {advice}", UNUSABLE)
-    return StoreUnavailable(STORE, one_line(error))
+    text = one_line(error)
+    if "DB index is out of range" in text:  # a plain ERR
+        return NotAdmitted(STORE, text)
+    return _unusable(text, _code(error)) or StoreUnavailable(STORE, text)
+
+
+def _unusable(text: str, code: str) -> StoreUnavailable | None:
+    """For an answer that names one of our codes; Redis 6.2 wraps those of commands in a script."""
+    for kind, table in ((NotAdmitted, _NOT_ADMITTED), (StoreUnavailable, _NOT_NOW)):
+        for name, advice in table.items():
+            if code == name or f"-{name} " in text:
+                return kind(STORE, f"{text}; {advice}", UNUSABLE)
+    return None
 
 
 def _code(error: BaseException) -> str:
     """The server's own code. Before release 8, redis-py keeps it out of the errors that it has classes for."""
     if isinstance(error, their.NoPermissionError):
         return "NOPERM"
+    if isinstance(error, their.OutOfMemoryError):
+        return "OOM"
     if isinstance(error, their.AuthenticationError):
         return "NOAUTH" if "required" in str(error) else "WRONGPASS"
     return str(getattr(error, "status_code", None) or one_line(error).partition(" ")[0])
@@ -66,7 +81,4 @@ def translated(error: Exception) -> StoreError | Lost | Again:
         return Again(text)
     if any(f" -{name} " in text for name in _NOTHING_DONE):  # Redis 6.2 wraps what a command of a script is answered
         return Again(text)
-    for name, advice in _ADVICE.items():
-        if code == name or name in text:
-            return StoreUnavailable(STORE, f"{text}; {advice}", UNUSABLE)
-    return StoreError(f"Redis failed: {text}")
+    return _unusable(text, code) or StoreError(f"Redis failed: {text}")

@@ -50,7 +50,7 @@ from fairlane.stores.redis.workflows import (
     enqueue as workflow_enqueue,  # noqa: F401
     records as workflow_records,  # noqa: F401
 )
-from fairlane.stores.retries import Again, Lost, Retries
+from fairlane.stores.retries import Again, Lost, Retries, ends_sessions
 
 T = TypeVar("T")
 Begin = Callable[[Work], Steps[Any]]
@@ -92,11 +92,12 @@ class RedisStore:
             try:
                 return self._try(op)
             except (Again, Lost, StoreUnavailable) as error:
-                retries = retries or Retries(STORE, op, SILENCES)
-                pause_s = retries.pause_after(error)
+                if isinstance(error, Again) or ends_sessions(error):
+                    self._connections.forget_idle()
                 if isinstance(error, Moved):
                     self._connector.move_to(error.host, error.port)
-                self._connections.forget_idle()
+                retries = retries or Retries(STORE, op, SILENCES)
+                pause_s = retries.pause_after(error)
             time.sleep(pause_s)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
@@ -106,11 +107,12 @@ class RedisStore:
             try:
                 return await self._atry(op)
             except (Again, Lost, StoreUnavailable) as error:
-                retries = retries or Retries(STORE, op, SILENCES)
-                pause_s = retries.pause_after(error)
+                if isinstance(error, Again) or ends_sessions(error):
+                    await self._connections.aforget_idle()
                 if isinstance(error, Moved):
                     self._connector.move_to(error.host, error.port)
-                await self._connections.aforget_idle()
+                retries = retries or Retries(STORE, op, SILENCES)
+                pause_s = retries.pause_after(error)
             await asyncio.sleep(pause_s)
 
     def listener(self, worker: WorkerId) -> RedisListener:
@@ -151,8 +153,9 @@ class RedisStore:
             broken = False
             raise StoreRefused(STORE, f"text that is no Unicode: {error}; nothing was changed") from None
         except (their.RedisError, OSError) as error:
-            broken = not isinstance(error, their.ResponseError)
-            raise translated(error) from error
+            ours = translated(error)
+            broken = isinstance(ours, Again) or ends_sessions(ours)
+            raise ours from error
         finally:
             self._connections.give(conn, broken=broken)
 
@@ -175,8 +178,9 @@ class RedisStore:
             broken = False
             raise StoreRefused(STORE, f"text that is no Unicode: {error}; nothing was changed") from None
         except (their.RedisError, OSError) as error:
-            broken = not isinstance(error, their.ResponseError)
-            raise translated(error) from error
+            ours = translated(error)
+            broken = isinstance(ours, Again) or ends_sessions(ours)
+            raise ours from error
         finally:
             await self._connections.agive(conn, broken=broken)
 

@@ -21,7 +21,7 @@ from weakref import WeakSet
 from fairlane.core.chance import Chance
 from fairlane.errors import ConfigError, SqliteLibraryMismatch, StoreClosed, StoreUnavailable
 from fairlane.stores.migrations import require
-from fairlane.stores.sqlite.driver import Driver, Library, Locked
+from fairlane.stores.sqlite.driver import Driver, Library, Locked, Unusable
 from fairlane.stores.sqlite.journal import (
     as_numbers,
     is_wal_safe,
@@ -212,19 +212,19 @@ class Database:
 
     def change(self, work: Callable[[Driver], T]) -> T:
         """Run `work` in one write transaction. Waits for other writers, within limits; a failure leaves nothing."""
-        return self._insist(lambda: self._write(work, self._ready_writer))
+        return self._call(lambda: self._write(work, self._ready_writer))
 
     def change_any_schema(self, work: Callable[[Driver], T]) -> T:
         """The same for migrations, which must not ask for the schema they are about to make, and for the spool."""
-        return self._insist(lambda: self._write(work, self._open_writer))
+        return self._call(lambda: self._write(work, self._open_writer))
 
     def read(self, work: Callable[[Driver], T]) -> T:
         """Run `work` on one unchanging view of the file."""
-        return self._insist(lambda: self._read(work, self._ready_writer))
+        return self._call(lambda: self._read(work, self._ready_writer))
 
     def read_any_schema(self, work: Callable[[Driver], T]) -> T:
         """The same for a file whose tables are not Fairlane's."""
-        return self._insist(lambda: self._read(work, self._open_writer))
+        return self._call(lambda: self._read(work, self._open_writer))
 
     @property
     def is_ready(self) -> bool:
@@ -244,6 +244,15 @@ class Database:
         self._closed = True
         with self._write_lock, self._read_lock:
             self._let_go()
+
+    def _call(self, attempt: Callable[[], T]) -> T:
+        try:
+            return self._insist(attempt)
+        except Unusable:
+            with self._write_lock, self._read_lock:
+                if self._is_in_place():  # else `_open_writer` has to see what has become of it
+                    self._let_go()
+            raise
 
     def _let_go(self) -> None:
         writer, reader, file_id = self._writer, self._reader, self._file_id

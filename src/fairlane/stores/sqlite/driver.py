@@ -34,6 +34,10 @@ class Locked(StoreUnavailable):
     """Another connection held the file for longer than we wait: the one error worth another try."""
 
 
+class Unusable(StoreUnavailable):
+    """The file or its disk: it may be true of this connection for ever, as of one made while the file was read-only."""
+
+
 _UNAVAILABLE = {
     3: "permission denied; check the owner and mode of the file and its directory",
     8: "the file is read-only for this process; check its owner, its mode and its file system",
@@ -60,7 +64,7 @@ def translated(error: Exception, code: int | None) -> StoreError:
     if code in _LOCKED:
         return Locked("sqlite", f"{_LOCKED[code]} ({error})", "is busy")
     if code in _UNAVAILABLE:
-        return StoreUnavailable("sqlite", f"{_UNAVAILABLE[code]} ({error})", "cannot be used")
+        return Unusable("sqlite", f"{_UNAVAILABLE[code]} ({error})", "cannot be used")
     if code in _REFUSED:
         return StoreRefused("sqlite", f"{_REFUSED[code]} ({error})")
     if code in _DAMAGED:
