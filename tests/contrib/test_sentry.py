@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import sentry_sdk
 from sentry_sdk.envelope import Envelope
@@ -124,6 +127,77 @@ def test_arguments_are_sent_only_if_asked_for(app: Fairlane, sentry: Kept, wante
     run_due(app)
     [event] = sentry.items("event")
     assert event["contexts"]["fairlane_job"].get("arguments") == ({"name": "Ada"} if wanted else None)
+
+
+class Order(msgspec.Struct):
+    email: str
+    lines: list[int]
+
+
+class Payment(msgspec.Struct):
+    order: Order
+    card: str
+    amount: int
+
+
+PAYMENT: dict[str, Any] = {"order": Order("ada@shop.example", [4711, 4712]), "card": "4242 4242", "amount": 987_654}
+SECRETS = ("ada@", "4711", "4712", "4242", "987654")
+"""Up here, because the lines around a call are sent, too."""
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def charge(them: Order, card: str, amount: int) -> None:
+    greeting = f"Dear {them.email}"
+    settings = {"url": "https://pay.example", "card": [card]}
+    attempt = 3
+    raise LookupError(greeting[:4], settings["url"], attempt)
+
+
+@pytest.mark.requirement("W3")
+@pytest.mark.parametrize("kind", ["sync", "async", "batch", "message"])
+def test_no_local_variable_of_any_frame_holds_an_argument(app: Fairlane, sentry: Kept, kind: str) -> None:
+    instrument(app)
+    sentry_sdk.get_client().options["attach_stacktrace"] = True
+
+    if kind == "batch":
+
+        @app.task(name="pay", max_attempts=1, batch=5)
+        def pay(orders: list[Payment]) -> None:
+            for order in orders:
+                charge(order.order, order.card, order.amount)
+    elif kind == "async":
+
+        @app.task(name="pay", max_attempts=1)
+        async def pay(order: Order, card: str, amount: int) -> None:
+            charge(order, card, amount)
+    else:
+
+        @app.task(name="pay", max_attempts=1)
+        @wrapped
+        def pay(order: Order, card: str, amount: int) -> None:
+            if kind == "message":
+                sentry_sdk.capture_message("about to charge")
+            charge(order, card, amount)
+
+    task: Any = app.tasks["pay"]
+    task.enqueue(Payment(**PAYMENT)) if kind == "batch" else task.enqueue(**PAYMENT)
+    run_due(app)
+    events = sentry.items("event")
+    assert len(events) == (2 if kind == "message" else 1)
+    for event in events:
+        sent = json.dumps(event)
+        assert [secret for secret in SECRETS if secret in sent] == []
+    frames = events[-1]["exception"]["values"][0]["stacktrace"]["frames"]
+    assert {frame["module"].partition(".")[0] for frame in frames if "vars" not in frame} == {"fairlane"}
+    last = frames[-1]["vars"]
+    assert (last["attempt"], last["settings"]["url"]) == ("3", "'https://pay.example'"), "what is no argument stays"
 
 
 def test_a_job_continues_the_trace_of_whoever_enqueued_it(app: Fairlane, sentry: Kept) -> None:

@@ -17,7 +17,8 @@ with needed_for("fairlane.contrib.sentry", "sentry"):
     import sentry_sdk
     from sentry_sdk.crons import capture_checkin
     from sentry_sdk.integrations.logging import ignore_logger
-    from sentry_sdk.utils import event_from_exception
+    from sentry_sdk.scope import add_global_event_processor, global_event_processors
+    from sentry_sdk.utils import current_stacktrace, event_from_exception
 
 if TYPE_CHECKING:
     from sentry_sdk import Scope
@@ -29,14 +30,21 @@ SCHEDULE = "schedule:"
 """How `created_by` of a schedule's jobs begins."""
 SLUG_CHARS = 50
 CRON_FIELDS = 5
+FILTERED = "[Filtered]"
+SHORTEST = 4
+"""Texts of at least this length are hidden within longer ones, too."""
+TELLS_NOTHING = (None, True, False, "", "None", "True", "False", "''", "[]", "{}")
 
 
 def instrument(app: Fairlane, *, retries: bool = False, monitors: bool = True, arguments: bool = False) -> None:
     """Report dead jobs to Sentry, with `retries` each failed attempt, and with `monitors` the runs of schedules.
 
-    With `arguments` the arguments of a job are sent along, which may be personal data.
+    With `arguments` the arguments of a job are sent along, which may be personal data. Without, the local variables of
+    a job's events are sent without them.
     """
     ignore_logger(LOGGER)
+    if _without_own_variables not in global_event_processors:
+        add_global_event_processor(_without_own_variables)
 
     @app.jobs.on_enqueue
     def send_trace(draft: Draft) -> Draft | None:
@@ -117,7 +125,64 @@ def _describe(scope: Scope, job: CurrentJob, *, with_arguments: bool) -> None:
     }
     if with_arguments:
         about["arguments"] = job.arguments
+    else:
+        scope.add_event_processor(lambda event, _: _without_arguments(event, job.arguments))
     scope.set_context("fairlane_job", about)
+
+
+def _frames(event: Any) -> Iterator[dict[str, Any]]:
+    """Frames that have local variables."""
+    for part in ("exception", "threads"):
+        for value in (event.get(part) or {}).get("values") or ():
+            for frame in (value.get("stacktrace") or {}).get("frames") or ():
+                if frame.get("vars"):
+                    yield frame
+
+
+def _without_own_variables(event: Any, _: object) -> Any:
+    """Leave out the variables of Fairlane's frames: leases and calls, which hold arguments and help nobody."""
+    for frame in _frames(event):
+        if (frame.get("module") or "").partition(".")[0] == "fairlane":
+            del frame["vars"]
+    return event
+
+
+def _without_arguments(event: Any, arguments: dict[str, Any]) -> Any:
+    """Hide arguments in the variables of an event: by their names, and by their values in whatever holds them."""
+    if sentry_sdk.get_client().options["attach_stacktrace"] and "exception" not in event:
+        stack = current_stacktrace(include_local_variables=False)  # the SDK would add one with variables later
+        event.setdefault("threads", {"values": [{"stacktrace": stack, "current": True, "crashed": False}]})
+    frames = list(_frames(event))
+    named = [value for frame in frames for name, value in frame["vars"].items() if name in arguments]
+    leaves = set(_leaves(arguments))
+    whole = {repr(leaf) for leaf in leaves} | set(_leaves(named))
+    within = sorted((text for text in map(str, leaves) if len(text) >= SHORTEST), key=len, reverse=True)
+    for frame in frames:
+        for name, value in frame["vars"].items():
+            frame["vars"][name] = FILTERED if name in arguments else _hidden(value, whole, within)
+    return event
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    elif value not in TELLS_NOTHING:
+        yield value
+
+
+def _hidden(value: Any, whole: set[str], within: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _hidden(item, whole, within) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_hidden(item, whole, within) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value in whole:
+        return FILTERED
+    for text in within:
+        value = value.replace(text, FILTERED)
+    return value
 
 
 def _continued(job: CurrentJob) -> Any:
