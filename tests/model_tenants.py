@@ -76,13 +76,15 @@ class Tenants:
         return ops.Waiting(
             now=now,
             job=job_of(r),
-            place=r.place,
+            place="held" if r.place == "waiting" else r.place,
             **(self._place_in_line(r) if r.place == "ready" else {}),
             pauses=tuple(sorted(pauses, key=lambda pause: pause.kind)),
             limits=tuple(state for state in limits if state is not None),
             waiting_limit=force.terms(spec.tenant, spec.queue).waiting,
             workers=len(live),
             waits_for=wait_of(r),
+            suspect=r.suspect and not r.is_finished,
+            worker_until=next((w["expires_at"] for w in self.workers if r.lease and w["id"] == r.lease.worker), None),
             knowing=sum(not w["types"] or spec.type in w["types"] for w in live),
         )
 

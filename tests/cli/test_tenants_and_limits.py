@@ -115,7 +115,7 @@ def test_a_job_s_waiting_is_explained(known: Scene, run: Run, answer: Answer) ->
     run("tenants", "pause", "globex", "--notes", "unpaid", *at)
     assert 'tenant "globex" is paused by olga: unpaid' in run("jobs", "why", known.waiting, *at).stdout
     assert "it failed and is tried again in" in run("jobs", "why", known.failed, *at).stdout
-    assert "it does not wait: it is completed" in run("jobs", "why", known.done, *at).stdout
+    assert "it does not wait: it completed" in run("jobs", "why", known.done, *at).stdout
     told = answer("jobs", "why", known.waiting, *at)
     assert (told["waiting"]["place"], told["waiting"]["ahead"]) == ("ready", 0)
     assert run("jobs", "why", known.waiting, "--tenant", "acme", *at).exit_code == 3

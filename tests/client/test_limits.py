@@ -149,7 +149,7 @@ def test_a_held_job_waits_and_says_why(small: Fairlane) -> None:
     held = work.enqueue()
     explanation = small.jobs.why(held)
     assert explanation.waiting.place == "held"
-    assert any("at its limit of 1 jobs" in reason for reason in explanation.reasons)
+    assert any("at its limit of 1 jobs" in reason.says for reason in explanation.reasons)
     assert held.status() == "pending"
 
 
@@ -257,7 +257,7 @@ def test_a_job_may_pause_the_limit_it_is_under(make_app: Make, clock: FakeClock)
     later = send.enqueue()
     run_due(app)
     assert len(ran) == 1
-    assert any('limit "smtp" is paused for 30.0 s' in reason for reason in app.jobs.why(later).reasons)
+    assert any('limit "smtp" is paused for 30.0 s' in reason.says for reason in app.jobs.why(later).reasons)
     clock.advance(30)
     run_due(app)
     assert later.status() == "completed"

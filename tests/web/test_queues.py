@@ -115,7 +115,7 @@ def warnings_of(house: DashboardHouse, cookie: str, path: str = "/") -> list[str
 
 def reasons_of(house: DashboardHouse, cookie: str, job: object) -> list[str]:
     page = house.get(f"/jobs/{job}", cookie).text
-    return [unescape(reason) for reason in re.findall(r"<li>([^<]*)</li>", page.partition('id="why"')[2])]
+    return [unescape(reason) for reason in re.findall(r"<li>([^<]*?) ?<", page.partition('id="why"')[2])]
 
 
 def test_the_overview_warns_of_queues_that_no_worker_serves_and_a_job_says_why_it_waits(house: DashboardHouse) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 from uuid import UUID
 
 from msgspec import Struct
@@ -339,6 +339,44 @@ def parents_of(nodes: Sequence[Node], gates: Sequence[Gate]) -> dict[str, tuple[
                 counting.setdefault(behind, []).append(node.name)
     before = {n: tuple(names) for n, names in counting.items()}
     return {node.name: before.get(node.gate, ()) if node.gate is not None else () for node in nodes}
+
+
+class NodeWaits(NamedTuple):
+    """What a node behind a gate waits for."""
+
+    gate: Gate
+    parents: tuple[Node, ...]
+    """Those whose end the gate has not counted."""
+    dead: tuple[Node, ...]
+    """Dead nodes before a gate that waits for completions: its own, or that of a parent that waits itself."""
+
+
+def waits_of(job: JobId, nodes: Sequence[Node], gates: Sequence[Gate]) -> NodeWaits | None:
+    """What the node waits for that this job stands for; None: it is no node, or behind no gate. `nodes`: all."""
+    by_name, gate_of = {node.name: node for node in nodes}, {gate.n: gate for gate in gates}
+    node = next((node for node in nodes if node.job_id == job), None)
+    if node is None or node.gate is None:
+        return None
+    before = parents_of(nodes, gates)
+    gate = gate_of[node.gate]
+    uncounted = [
+        parent
+        for parent in (by_name[name] for name in before[node.name])
+        if parent.status not in ("completed", "cancelled") and (parent.status != "dead" or gate.opens == "completed")
+    ]
+    dead, left, seen = [], [node], {node.name}
+    while left:
+        child = left.pop()
+        for name in before[child.name]:
+            parent = by_name[name]
+            if name in seen or child.gate is None:
+                continue
+            seen.add(name)
+            if parent.waiting:
+                left.append(parent)
+            elif parent.status == "dead" and gate_of[child.gate].opens == "completed":
+                dead.append(parent)
+    return NodeWaits(gate, tuple(uncounted), tuple(dead))
 
 
 NodeEnd = Literal["completed", "dead", "cancelled", "skipped"]

@@ -163,7 +163,7 @@ def show(id: str, tenant: str | None, at: At, out: Printer) -> None:
 @at_store
 @prints
 def why(id: str, tenant: str | None, at: At, out: Printer) -> None:
-    """Explain why a job waits: paused, held, at a limit, behind others, scheduled, unknown to every worker."""
+    """Explain why a job waits, strongest reason first: paused, held, at a limit, behind others, scheduled, …"""
     app = at.application()
     with at.client() as client:
         target = client.jobs.id_of(id, tenant=tenant)
@@ -174,7 +174,7 @@ def why(id: str, tenant: str | None, at: At, out: Printer) -> None:
     job = explanation.waiting.job
     out.line(f"{job.id}  {job.type}  {job.status}")
     for reason in explanation.reasons:
-        out.line(f"  {reason}")
+        out.line(f"  {reason.says}" + (f" → {reason.helps}" if reason.helps else ""))
 
 
 @jobs.command()

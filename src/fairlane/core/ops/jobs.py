@@ -203,6 +203,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Of these, workers that know its type (or name none)."""
     waits_for: SignalWait | None = None
     """The signal it waits for, in `scheduled`."""
+    suspect: bool = False
+    """Its last started attempt ended with its process: it runs alone."""
+    worker_until: datetime | None = None
+    """Leased: when its worker counts as lost unless it renews."""
 
 
 class Why(Op[Waiting | None], frozen=True, kw_only=True):

@@ -14,11 +14,12 @@ from starlette.responses import RedirectResponse, Response
 from fairlane.api.fields import Cursor, next_cursor, seq_at
 from fairlane.api.problems import Problem
 from fairlane.api.routes.jobs import shown_steps, whole_job
+from fairlane.client.admin.explanation import Reason
 from fairlane.client.admin.filters import JobFilters, job_filter
 from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
 from fairlane.client.admin.short_ids import is_short_id
 from fairlane.client.rights import Right
-from fairlane.core.job import FINAL, STATUSES, Attempt, Job, Status
+from fairlane.core.job import STATUSES, Attempt, Job, Status
 from fairlane.core.ops import MAX_PAGE, JobDetail, JobFilter, JobPage
 from fairlane.core.tracebacks import parts_of
 from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER
@@ -194,11 +195,17 @@ async def show_job(page: CurrentPage, id: UUID) -> Values:
         "whole": await whole_job(page.app, job),
         "steps": await shown_steps(page.app, detail),
         "shows_contents": page.may(needed),
-        "reasons": () if job.status in FINAL else (await page.app.jobs.awhy(id, tenant=page.tenant)).reasons,
+        "reasons": await _reasons(page, job),
         "children": children.jobs,
         "has_more_children": children.next is not None,
         "timeline": tuple(_timeline(detail, page.now)),
     }
+
+
+async def _reasons(page: CurrentPage, job: Job) -> tuple[Reason, ...]:
+    if job.status in ("completed", "cancelled"):
+        return ()
+    return (await page.app.jobs.awhy(job.id, tenant=page.tenant)).reasons
 
 
 def _workflow_of(job: Job) -> UUID | None:

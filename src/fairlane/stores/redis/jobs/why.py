@@ -25,11 +25,13 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
     if found is None:
         return None
     job = job_of(found)
-    [version, kept, pauses, live] = yield from work.read(
+    holder = found.state.worker if found.state.place == "leased" else None
+    [version, kept, pauses, live, expires] = yield from work.read(
         ("HGET", "meta", "limits_version"),
         ("HVALS", "limit"),
         ("HVALS", "pause"),
         ("ZRANGEBYSCORE", "workers", f"({work.now}", "+inf"),
+        ("ZSCORE", "workers", holder or ""),
         watch=False,
     )
     rows = yield from work.read(
@@ -58,6 +60,8 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
         workers=workers,
         knowing=knowing,
         waits_for=wait_of(found),
+        suspect=found.state.suspect is True,
+        worker_until=maybe_from_us(None if expires is None else int(expires)),
     )
 
 

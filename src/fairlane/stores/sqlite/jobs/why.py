@@ -18,11 +18,12 @@ from fairlane.stores.sqlite.signals import read_wait
 from fairlane.stores.sqlite.transaction import Transaction, reading
 
 _PLACE = """
-select 'ready' from fairlane_ready where seq = ?1
-union all select 'scheduled' from fairlane_scheduled where seq = ?1
-union all select 'held' from fairlane_held where seq = ?1
-union all select 'leased' from fairlane_lease where seq = ?1
-union all select status from fairlane_done where seq = ?1
+select 'ready', suspect, null from fairlane_ready where seq = ?1
+union all select 'scheduled', suspect, null from fairlane_scheduled where seq = ?1
+union all select 'held', 0, null from fairlane_held where seq = ?1
+union all select 'leased', l.suspect, w.expires_at
+  from fairlane_lease l left join fairlane_worker w on w.id = l.worker where l.seq = ?1
+union all select status, 0, null from fairlane_done where seq = ?1
 """
 _LINE = "select queue, band, tenant, rank, due_at, seq from fairlane_ready where seq = ?"
 _AHEAD = """
@@ -54,7 +55,7 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
         return None
     job = read_job(tx, seq)
     applicable = applicable_limits(tx, op.limits)
-    [(found,)] = tx.db.execute(_PLACE, (seq,))
+    [(found, suspect, worker_until)] = tx.db.execute(_PLACE, (seq,))
     place: WaitPlace = found
     ahead, more_urgent, tenants = _in_line(tx, seq) if place == "ready" else (0, 0, 0)
     workers, knowing = _workers(tx, job)
@@ -72,6 +73,8 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
         workers=workers,
         knowing=knowing,
         waits_for=read_wait(tx, seq),
+        suspect=suspect == 1,
+        worker_until=maybe_from_us(worker_until),
     )
 
 

@@ -84,6 +84,7 @@ declare
   _now     timestamptz := now_of(_op);
   _j       job;
   _r       ready;
+  _l       lease;
   _line    claim_line;
   _place   text;
   _cap     constant integer := 1000;  -- TENANT_COUNT_CAP
@@ -93,12 +94,13 @@ begin
     return null;
   end if;
   select * into _r from ready where seq = _j.seq;
+  select * into _l from lease where seq = _j.seq;
   _line.queue := _r.queue;
   _line.band := _r.band;
   _place := case when _r.seq is not null then 'ready'
                  when exists (select from scheduled where seq = _j.seq) then 'scheduled'
                  when exists (select from held where seq = _j.seq) then 'held'
-                 when exists (select from lease where seq = _j.seq) then 'leased'
+                 when _l.seq is not null then 'leased'
                  else (select status from done where seq = _j.seq) end;
   return json_build_object(
     'now', _now, 'waits_for', wait_of(_j.seq),
@@ -122,6 +124,8 @@ begin
     'knowing', (
       select count(*) from worker w
       where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))
-        and (w.types = '{}' or _j.type = any(w.types))));
+        and (w.types = '{}' or _j.type = any(w.types))),
+    'suspect', coalesce(_r.suspect, (select s.suspect from scheduled s where s.seq = _j.seq), _l.suspect, false),
+    'worker_until', (select w.expires_at from worker w where w.id = _l.worker));
 end
 $$;
