@@ -112,6 +112,8 @@ class Definition(Generic[R]):
         self.batch = read_batch(self.name, function, given)
         self.signature: Signature[R] = Signature(self.name, function, is_batch=self.batch is not None)
         self.is_async = inspect.iscoroutinefunction(function)
+        self.run_here: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
+        """How a coroutine of it runs in a thread without a loop; None: by `asyncio.run`."""
 
         self.fast = _truth(self.name, given["fast"]) if "fast" in given else None
         router = preparer.router

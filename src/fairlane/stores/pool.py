@@ -55,11 +55,14 @@ class ConnectionPool(Generic[C, A]):
         self._loops: dict[asyncio.AbstractEventLoop, tuple[list[A], asyncio.Semaphore]] = {}
         self.closed = False
 
-    def _check(self) -> None:
+    def _leave_parents(self) -> None:
         if self._pid != os.getpid():
             # After a fork the sockets are the parent's: forget them unclosed, closing would end the parent's sessions.
             self._inherited = (self._idle, self._loops)
             self._renew()
+
+    def _check(self) -> None:
+        self._leave_parents()
         if self.closed:
             raise StoreClosed(self._connector.store)
 
@@ -142,6 +145,7 @@ class ConnectionPool(Generic[C, A]):
 
     def close(self) -> None:
         """Close every idle connection, those of event loops too; one in use closes when it is given back."""
+        self._leave_parents()
         self.closed = True
         self.forget_idle()
         for loop, (idle, _) in self._loops.items():

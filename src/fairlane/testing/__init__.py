@@ -11,39 +11,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.client.task import Task
-from fairlane.testing.assertions import CollectedJob as CollectedJob
+from fairlane.testing.assertions import AnyTask, CollectedJob as CollectedJob
 from fairlane.testing.runs import Ran as Ran, arun_due as arun_due, run_attempt as run_attempt, run_due as run_due
 from fairlane.testing.sandbox import Mode as Mode, NoSandbox as NoSandbox, Sandbox as Sandbox, sandbox_of
 from fairlane.testing.transactions import TransactionUnknown as TransactionUnknown
 
 
-def enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
+def enqueued(task: AnyTask | None = None, /, **expected: Any) -> list[CollectedJob]:
     """The jobs that were enqueued: all, or those of a task with these arguments and options. See `Sandbox.enqueued`."""
     return sandbox_of(task).enqueued(task, **expected)
 
 
-def assert_enqueued(task: Task[..., Any], /, **expected: Any) -> CollectedJob:
+def assert_enqueued(task: AnyTask, /, **expected: Any) -> CollectedJob:
     """Fail unless a job of this task with these arguments and options was enqueued; returns the first."""
     __tracebackhide__ = True
     return sandbox_of(task).assert_enqueued(task, **expected)
 
 
-def assert_nothing_enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+def assert_nothing_enqueued(task: AnyTask | None = None, /, **expected: Any) -> None:
     """Fail if a job was enqueued: any, or one of this task with these arguments and options."""
     __tracebackhide__ = True
     sandbox_of(task).assert_nothing_enqueued(task, **expected)
 
 
-async def aenqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
+async def aenqueued(task: AnyTask | None = None, /, **expected: Any) -> list[CollectedJob]:
     return await sandbox_of(task).aenqueued(task, **expected)
 
 
-async def aassert_enqueued(task: Task[..., Any], /, **expected: Any) -> CollectedJob:
+async def aassert_enqueued(task: AnyTask, /, **expected: Any) -> CollectedJob:
     __tracebackhide__ = True
     return await sandbox_of(task).aassert_enqueued(task, **expected)
 
 
-async def aassert_nothing_enqueued(task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+async def aassert_nothing_enqueued(task: AnyTask | None = None, /, **expected: Any) -> None:
     __tracebackhide__ = True
     await sandbox_of(task).aassert_nothing_enqueued(task, **expected)

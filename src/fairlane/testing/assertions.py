@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from fairlane.client.enqueue.options import seconds
-from fairlane.client.task import Task
+from fairlane.client.task import Definition, Task
 from fairlane.core.job import Job, Status
 from fairlane.core.names import check_tenant
 from fairlane.core.payload.codec import encode_value
@@ -83,15 +83,32 @@ OPTIONS = ("tenant", "queue", "priority", "delay", "run_at", "idempotency_key", 
 """What may be expected of a job beside its arguments; and headers, of which some may be given."""
 
 
+class DjangoTask(Protocol):
+    """One of Django's tasks, whose backend is Fairlane's."""
+
+    @property
+    def module_path(self) -> str: ...
+
+
+AnyTask = Task[..., Any] | DjangoTask
+
+
+def definition_of(task: AnyTask) -> Definition[Any]:
+    found = getattr(task, "definition", None)
+    if not isinstance(found, Definition):
+        raise InvalidOption("task", task, "a task of Fairlane, or one of Django's whose backend is Fairlane's")
+    return found
+
+
 class Expected:
     """What a test says of a job: its task, some or all arguments, some options."""
 
-    def __init__(self, task: Task[..., Any] | None, given: Mapping[str, Any]) -> None:
-        self._task = task
+    def __init__(self, task: AnyTask | None, given: Mapping[str, Any]) -> None:
+        self._task = None if task is None else definition_of(task)
         self._args: dict[str, Any] = {}
-        self._options: dict[str, Any] = {} if task is None else task.chosen
-        parameters = () if task is None else task.definition.signature.names
-        self._defaults = {} if task is None else _defaults(task)
+        self._options: dict[str, Any] = dict(getattr(task, "chosen", {}))
+        parameters = () if self._task is None else self._task.signature.names
+        self._defaults = {} if self._task is None else _defaults(self._task)
         for name, value in given.items():
             if name in parameters:
                 self._args[name] = value
@@ -99,7 +116,7 @@ class Expected:
                 self._options[name] = value
             else:
                 known = (*parameters, *OPTIONS, "headers")
-                what = "expectation" if task is None else f'expectation of "{task.name}"'
+                what = "expectation" if self._task is None else f'expectation of "{self._task.name}"'
                 raise InvalidOption(
                     what,
                     name,
@@ -108,7 +125,7 @@ class Expected:
 
     def differences(self, found: CollectedJob) -> list[str]:
         """In what a job differs; empty: it is as expected. One of another task differs in that alone."""
-        if self._task is not None and found.task not in (self._task.name, *self._task.definition.aliases):
+        if self._task is not None and found.task not in (self._task.name, *self._task.aliases):
             return [f"another task than {self._task.name}"]
         args = {**self._defaults, **found.args}
         differing = [
@@ -143,9 +160,9 @@ class Expected:
         return f"{of} with {told}" if told else of
 
 
-def _defaults(task: Task[..., Any]) -> dict[str, Any]:
+def _defaults(task: Definition[Any]) -> dict[str, Any]:
     """An argument that was not given is its default."""
-    parameters = inspect.signature(task.definition.function).parameters.values()
+    parameters = inspect.signature(task.function).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 

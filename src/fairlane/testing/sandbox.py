@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.steps import is_on_event_loop
-from fairlane.client.task import Task
 from fairlane.core.clock import Clock, FakeClock, SystemClock
 from fairlane.core.job import Job
 from fairlane.core.ops import ALL_TENANTS, MAX_PAGE, DeclareSchedules, JobFilter, PageJobs, Planned
 from fairlane.core.outcome import Died
 from fairlane.errors import BlocksEventLoop, FairlaneError, InvalidOption
-from fairlane.testing.assertions import CollectedJob, Expected, failure, surplus
+from fairlane.testing.assertions import AnyTask, CollectedJob, Expected, definition_of, failure, surplus
 from fairlane.testing.runs import Ran, arun_due, run_due
 from fairlane.testing.store import SandboxAccess, SandboxStore
 from fairlane.worker.attempts import FAILED
@@ -93,7 +92,7 @@ class Sandbox:
         """Move the clock by seconds, or a timedelta."""
         self._fake("advance").advance(seconds("advance", span))
 
-    def enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
+    def enqueued(self, task: AnyTask | None = None, /, **expected: Any) -> list[CollectedJob]:
         """The jobs that were enqueued, oldest first: all, or those of a task, with these arguments and options.
 
         Arguments that are not named may be anything. Options are those of `using(…)`, also given as
@@ -102,23 +101,23 @@ class Sandbox:
         """
         return self._matching(task, expected, self._every())
 
-    def assert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> CollectedJob:
+    def assert_enqueued(self, task: AnyTask, /, **expected: Any) -> CollectedJob:
         """Fail unless such a job was enqueued; returns the first."""
         __tracebackhide__ = True
         return self._first(task, expected, self._every())
 
-    def assert_nothing_enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+    def assert_nothing_enqueued(self, task: AnyTask | None = None, /, **expected: Any) -> None:
         """Fail if any job was enqueued; or one of a task, with these arguments and options."""
         __tracebackhide__ = True
         self._none(task, expected, self._every())
 
-    async def aenqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> list[CollectedJob]:
+    async def aenqueued(self, task: AnyTask | None = None, /, **expected: Any) -> list[CollectedJob]:
         return self._matching(task, expected, await self._aevery())
 
-    async def aassert_enqueued(self, task: Task[..., Any], /, **expected: Any) -> CollectedJob:
+    async def aassert_enqueued(self, task: AnyTask, /, **expected: Any) -> CollectedJob:
         return self._first(task, expected, await self._aevery())
 
-    async def aassert_nothing_enqueued(self, task: Task[..., Any] | None = None, /, **expected: Any) -> None:
+    async def aassert_nothing_enqueued(self, task: AnyTask | None = None, /, **expected: Any) -> None:
         self._none(task, expected, await self._aevery())
 
     def clear(self) -> None:
@@ -207,18 +206,18 @@ class Sandbox:
             self._store.run(DeclareSchedules(schedules=tuple(planned)))
 
     def _matching(
-        self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[CollectedJob]
+        self, task: AnyTask | None, expected: dict[str, Any], every: list[CollectedJob]
     ) -> list[CollectedJob]:
         wanted = Expected(task, expected)
         return [each for each in every if not wanted.differences(each)]
 
-    def _first(self, task: Task[..., Any], expected: dict[str, Any], every: list[CollectedJob]) -> CollectedJob:
+    def _first(self, task: AnyTask, expected: dict[str, Any], every: list[CollectedJob]) -> CollectedJob:
         __tracebackhide__ = True
         for found in self._matching(task, expected, every):
             return found
         raise AssertionError(failure(Expected(task, expected), every))
 
-    def _none(self, task: Task[..., Any] | None, expected: dict[str, Any], every: list[CollectedJob]) -> None:
+    def _none(self, task: AnyTask | None, expected: dict[str, Any], every: list[CollectedJob]) -> None:
         __tracebackhide__ = True
         if found := self._matching(task, expected, every):
             raise AssertionError(surplus(Expected(task, expected), found))
@@ -291,9 +290,9 @@ class Sandbox:
         return self._clock
 
 
-def sandbox_of(task: Task[..., Any] | None = None) -> Sandbox:
+def sandbox_of(task: AnyTask | None = None) -> Sandbox:
     """The sandbox of a task's application; without a task, the innermost."""
     for found in reversed(active):
-        if task is None or task.definition in (each.definition for each in found.app.tasks.values()):
+        if task is None or definition_of(task) in (each.definition for each in found.app.tasks.values()):
             return found
     raise NoSandbox

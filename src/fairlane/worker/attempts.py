@@ -68,7 +68,7 @@ class PreparedTask:
         self.after, self.on_failure = hooks.after, hooks.failure
         self.breaker = None if definition.breaker is None else definition.breaker.name
         self.decode = definition.decode
-        self.is_async = definition.is_async
+        self.is_async, self.run_here = definition.is_async, definition.run_here
         self.isolated = definition.isolated
         self.batch = definition.batch
         self.argument = definition.signature.names[0] if definition.batch is not None else ""
@@ -97,8 +97,6 @@ class PreparedTask:
     def raised(self, lease: Lease, error: BaseException, ran_s: float) -> Outcome:
         """Its outcome, although the exception's own code may raise whatever it likes while it is examined."""
         try:
-            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
-                error = RuntimeError(f"the task raised {type_name(error)}")
             return self._decided(lease, error, ran_s)
         except BaseException as hostile:  # noqa: BLE001 - a runner: every error becomes an outcome
             what = f"the task raised {type_name(error)}, which raised {type_name(hostile)} when it was examined"

@@ -100,7 +100,7 @@ async def arun_call_directly(app: Fairlane, leases: Sequence[Lease], steps: Step
 
 def _call(task: PreparedTask, job: CurrentJob, arguments: dict[str, Any]) -> Any:
     if task.is_async:
-        return asyncio.run(task.function(**arguments))
+        return (task.run_here or asyncio.run)(task.function(**arguments))
     if task.outer is None:
         return task.function(**arguments)
     # In a thread, as in a worker: on the thread of the hooks' loop a plain function could start no loop of its own.

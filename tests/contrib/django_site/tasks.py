@@ -28,6 +28,17 @@ def anything(*args: Any, **kwargs: Any) -> list[Any]:
     return [list(args), kwargs]
 
 
+@task()
+def mixed(first: int, /, second: int = 0, *more: int, last: int = 0, **rest: int) -> list[Any]:
+    return [first, second, more, last, rest]
+
+
+@task()
+@job_options(refs=("user_id",))
+def login(user_id: int, password: str = "", attachment: Any = None) -> None:
+    ran.append(user_id)
+
+
 @task
 async def add_async(a: int, b: int) -> int:
     return a + b

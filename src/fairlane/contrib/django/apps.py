@@ -16,10 +16,10 @@ class FairlaneConfig(AppConfig):
     verbose_name = "Fairlane"
 
     def ready(self) -> None:
-        from fairlane.contrib.django.project import forget_changed_settings
+        from fairlane.contrib.django.project import follow_tests
 
         post_migrate.connect(_migrate, sender=self, dispatch_uid="fairlane.contrib.django")
-        forget_changed_settings()
+        follow_tests()
 
 
 def _migrate(using: str, verbosity: int = 1, stdout: Any = None, **_: object) -> None:

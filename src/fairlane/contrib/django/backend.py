@@ -6,13 +6,13 @@ import builtins
 import inspect
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django import VERSION
 from django.conf import settings
 from django.core import checks
@@ -25,6 +25,7 @@ from fairlane import (
     Attempt,
     ConfigError,
     CurrentJob,
+    EnqueueOptions,
     FailedAttempt,
     Fairlane,
     InvalidOption,
@@ -33,7 +34,24 @@ from fairlane import (
     JobNotFound,
     current_job,
 )
-from fairlane.contrib.django.project import HIGHEST, TASK_OPTIONS, application, database_of, is_in_memory, project
+from fairlane.contrib.django.arguments import (
+    BY_POSITION,
+    arguments_by_name,
+    as_called,
+    as_stored,
+    call_of,
+    signature_of,
+)
+from fairlane.contrib.django.project import (
+    HIGHEST,
+    TASK_OPTIONS,
+    application,
+    database_of,
+    is_in_memory,
+    job_options,
+    project,
+    require_known,
+)
 from fairlane.errors import UnsupportedConnection
 
 if VERSION >= (6, 0):
@@ -69,19 +87,41 @@ IN_MEMORY = (
     'DATABASES["{}"] is in memory, where a transaction can hold no jobs: in tests put them under '
     '`with application().testing():`, or name a file in DATABASES["default"]["TEST"]["NAME"]'
 )
+DJANGO_FIELDS = frozenset(field.name for field in fields(Task))
 DJANGO_OPTIONS = ("priority", "queue_name", "run_after", "backend")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class FairlaneTask(Task):
-    """A Django task whose `using` also takes Fairlane's options: `tenant`, `idempotency_key`, `correlation_id`, …"""
+    """A Django task that also takes Fairlane's options: `using(tenant=…)`, from Django 6.1 on `@task(timeout=60)`."""
 
     fairlane: tuple[tuple[str, Any], ...] = ()
 
+    def __init__(self, *, func: Callable[..., Any], fairlane: tuple[tuple[str, Any], ...] = (), **given: Any) -> None:
+        if own := {name: given.pop(name) for name in [*given] if name not in DJANGO_FIELDS}:
+            job_options(**own)(func)
+        object.__setattr__(self, "fairlane", fairlane)
+        Task.__init__(self, func=func, **given)
+
     def using(self, **options: Any) -> FairlaneTask:
         own = {name: value for name, value in options.items() if name not in DJANGO_OPTIONS}
+        require_known("option", own, (*DJANGO_OPTIONS, *EnqueueOptions.__annotations__))
         changed: FairlaneTask = Task.using(self, **{name: options[name] for name in options.keys() - own})
         return replace(changed, fairlane=tuple({**dict(self.fairlane), **own}.items())) if own else changed
+
+    @property
+    def definition(self) -> Any:
+        """What Fairlane knows of it: for tests."""
+        return application(self.backend).tasks[self.module_path].definition
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options that `using(…)` gave it, in Fairlane's words: for tests."""
+        declared, own = project.tasks.get(self.module_path, self), dict(self.fairlane)
+        django = {"queue": self.queue_name, "priority": HIGHEST - self.priority, "run_at": _aware(self.run_after)}
+        as_declared = (declared.queue_name, HIGHEST - declared.priority, None)
+        changed = {name: value for (name, value), old in zip(django.items(), as_declared, strict=True) if value != old}
+        return {name: value for name, value in {**changed, **own}.items() if name != "conn"}
 
 
 class FairlaneBackend(BaseTaskBackend):
@@ -104,7 +144,7 @@ class FairlaneBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
-        _check_arguments(task, args, kwargs)
+        arguments = arguments_by_name(task, args, kwargs)
         app = application(self.alias)
         options = {
             "queue": task.queue_name,
@@ -112,15 +152,17 @@ class FairlaneBackend(BaseTaskBackend):
             "run_at": _aware(task.run_after),
             **dict(getattr(task, "fairlane", ())),
         }
+        if args:
+            options["headers"] = {**options.get("headers", {}), BY_POSITION: str(len(args))}
         database, job = database_of(self.alias), app.tasks[task.module_path]
         if database is None and connections[DEFAULT_DB_ALIAS].in_atomic_block:
             job_id = options.setdefault("id", app.runtime.new_job_id())
             later = job.using(**options)
-            transaction.on_commit(lambda: later.enqueue(args=args, kwargs=kwargs))
+            transaction.on_commit(lambda: later.enqueue(**arguments))
         else:
             options.setdefault("conn", None if database is None else _in_transaction(database))
             try:
-                job_id = job.using(**options).enqueue(args=args, kwargs=kwargs).id
+                job_id = job.using(**options).enqueue(**arguments).id
             except UnsupportedConnection as error:
                 if database is None or not is_in_memory(database):
                     raise
@@ -156,6 +198,7 @@ def register(app: Fairlane, alias: str, task: Any) -> None:
     """Make a Django task a task of Fairlane. Its options are those below its decorator, if it has any."""
     own = {"queue": task.queue_name, **getattr(task.func, TASK_OPTIONS, {})}
     made = app.task(name=task.module_path, priority=HIGHEST - task.priority, **own)(_function(app, alias, task))
+    made.definition.run_here = async_to_sync(_awaited)  # what it does with the ORM comes back to this very thread
 
     @made.on_failure
     def tell_receivers(job: CurrentJob, failed: FailedAttempt) -> None:
@@ -176,35 +219,40 @@ def register(app: Fairlane, alias: str, task: Any) -> None:
 def _function(app: Fairlane, alias: str, task: Any) -> Callable[..., Any]:
     """The function that a worker runs for the jobs of a Django task: connections and signals are as in a request."""
 
-    def run(args: list[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Any:
+    signature = signature_of(task)
+
+    def run(**arguments: Any) -> Any:
         _renew_connections()
         reset_queries()
         try:
             result = _running(app, alias, task, app.jobs.detail(current_job().id))
             task_started.send(sender=FairlaneBackend, task_result=result)
-            value = normalize_json(task.func(*_context(task, result), *(args or ()), **(kwargs or {})))
+            call = call_of(signature, arguments)
+            value = normalize_json(task.func(*_context(task, result), *call.args, **call.kwargs))
             _set(result, status=SUCCESSFUL, finished_at=_now(app), _return_value=value)
             task_finished.send_robust(sender=FairlaneBackend, task_result=result)
             return value
         finally:
             _renew_connections()
 
-    async def arun(args: list[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Any:
+    async def arun(**arguments: Any) -> Any:
         # As for a request: a thread of its own for what this job does with the ORM, closed with it.
         async with ThreadSensitiveContext():
             try:
                 result = _running(app, alias, task, await app.jobs.adetail(current_job().id))
                 await task_started.asend(sender=FairlaneBackend, task_result=result)
-                value = normalize_json(await task.func(*_context(task, result), *(args or ()), **(kwargs or {})))
+                call = call_of(signature, arguments)
+                value = normalize_json(await task.func(*_context(task, result), *call.args, **call.kwargs))
                 _set(result, status=SUCCESSFUL, finished_at=_now(app), _return_value=value)
                 await task_finished.asend_robust(sender=FairlaneBackend, task_result=result)
                 return value
             finally:
-                await sync_to_async(connections.close_all)()
+                await sync_to_async(_close_connections)()
 
     chosen: Callable[..., Any] = arun if inspect.iscoroutinefunction(task.func) else run
     chosen.__name__, chosen.__qualname__ = task.func.__name__, task.func.__qualname__
     chosen.__module__, chosen.__doc__ = task.func.__module__, task.func.__doc__
+    chosen.__signature__ = as_stored(signature)  # type: ignore[attr-defined]
     return chosen
 
 
@@ -236,7 +284,7 @@ def _set(result: Any, **fields: Any) -> None:
 def _result_of(detail: JobDetail, known: Any, alias: str) -> Any:
     """A job as Django sees it."""
     job, ran = detail.job, [attempt for attempt in detail.attempts if attempt.started_at is not None]
-    payload = json.loads(job.payload)
+    args, kwargs = as_called(known, job)
     starts = [attempt.started_at for attempt in ran]
     workers = [str(attempt.worker) for attempt in ran]
     if job.status == "processing" and job.started_at is not None:
@@ -250,8 +298,8 @@ def _result_of(detail: JobDetail, known: Any, alias: str) -> Any:
         started_at=_shown(starts[0]) if starts else None,
         last_attempted_at=_shown(starts[-1]) if starts else None,
         finished_at=_shown(job.finished_at),
-        args=payload.get("args") or [],
-        kwargs=payload.get("kwargs") or {},
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=[_error(each) for each in detail.attempts if each.error_type is not None],
         worker_ids=workers,
@@ -292,15 +340,6 @@ def _error(attempt: Attempt) -> Any:
     return TaskError(exception_class_path=kind, traceback=attempt.traceback or attempt.error_message or "")
 
 
-def _check_arguments(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse a call that the function would refuse, before anything is stored."""
-    context = (None,) if task.takes_context else ()
-    try:
-        inspect.signature(task.func).bind(*context, *args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{task.module_path}{inspect.signature(task.func)}: {error}") from None
-
-
 def _in_transaction(database: str) -> object | None:
     """Django's connection, if a transaction is open on it."""
     connection = connections[database]
@@ -316,6 +355,17 @@ def _renew_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
+
+
+def _close_connections() -> None:
+    """Those of a job's own thread, which ends with it; in tests it is the test's, in a transaction of its own."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+async def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return await coroutine
 
 
 def _now(app: Fairlane) -> datetime | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
@@ -18,9 +18,12 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.utils.module_loading import autodiscover_modules, import_string
 
-from fairlane import Fairlane, TaskOptions
+from fairlane import Fairlane, InvalidOption, TaskOptions
+from fairlane.errors import nearest
 from fairlane.extras import needed_for
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,16 +36,25 @@ PRIORITIES = {"high": 0, "normal": HIGHEST, "low": 2 * HIGHEST}
 OWN_OPTIONS = ("database", "url", "modules", "migrate", "dashboard_url", "person")
 """Options of a backend that are not settings of Fairlane."""
 TASK_OPTIONS = "fairlane_options"
+DJANGOS = ("name", "priority")
+"""Options of a task that are Django's to give."""
 
 
 def job_options(**options: Unpack[TaskOptions]) -> Callable[[F], F]:
     """Fairlane's own options of a task, for below `@task`: `@job_options(timeout=60, retry=Retry(max_attempts=3))`."""
+    require_known("task option", options, [name for name in TaskOptions.__annotations__ if name not in DJANGOS])
 
     def decorate(function: F) -> F:
-        setattr(function, TASK_OPTIONS, options)
+        setattr(function, TASK_OPTIONS, {**getattr(function, TASK_OPTIONS, {}), **options})
         return function
 
     return decorate
+
+
+def require_known(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidOption(what, name, f"one of {', '.join(known)}.{nearest(name, known)}")
 
 
 class Project:
@@ -217,13 +229,20 @@ def database_url(database: str = DEFAULT_DB_ALIAS) -> str:
     return _postgres_url(given)
 
 
-def forget_changed_settings() -> None:
-    """In tests `override_settings(TASKS=…)` makes the applications anew."""
+def follow_tests() -> None:
+    """In tests: make the applications anew after `override_settings(TASKS=…)`, and let test databases be dropped."""
     setting_changed.connect(_on_setting_changed, dispatch_uid="fairlane.contrib.django")
+    connection_created.connect(_on_connection_created, dispatch_uid="fairlane.contrib.django")
 
 
 def _on_setting_changed(*, setting: str, **_: object) -> None:
     if setting in ("TASKS", "DATABASES"):
+        project.close()
+
+
+def _on_connection_created(*, connection: Any, **_: object) -> None:
+    """Close connections to a test database: Django, connected to none, is about to create, copy or drop it."""
+    if connection.alias == NO_DB_ALIAS:
         project.close()
 
 

@@ -15,6 +15,7 @@ from django.contrib.auth import get_user
 from django.db import close_old_connections
 from django.http import HttpRequest
 
+from fairlane import InvalidOption
 from fairlane.contrib.django.project import application, person_hook
 
 if TYPE_CHECKING:
@@ -69,19 +70,30 @@ def users(alias: str = "default") -> UsersHook:
     return who
 
 
-def with_dashboard(site: Asgi, path: str = "/fairlane", *, alias: str = "default") -> Asgi:
-    """An ASGI application that serves the dashboard and the HTTP API under `path`, and `site` elsewhere."""
+def with_dashboard(site: Asgi, path: str = "/fairlane", *, api_path: str | None = None, alias: str = "default") -> Asgi:
+    """An ASGI application that serves the dashboard and the HTTP API under `path`, and `site` elsewhere.
+
+    With `api_path="/"` the API is at `/api/jobs/` of the site, too.
+    """
     from fairlane.web import create_dashboard
 
     base = "/" + path.strip("/")
+    if base == "/":
+        expected = 'a path beside those of the site, such as /fairlane; api_path="/" puts the API at /api/jobs/'
+        raise InvalidOption("path", path, expected)
     dashboard = create_dashboard(application(alias), users=users(alias))
+    roots = {f"{base}/": base}
+    if api_path is not None:
+        root = ("/" + api_path.strip("/")).rstrip("/")
+        roots[f"{root}/api/jobs/"] = root
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
-        place = scope.get("path", "")
+        place = f"{scope.get('path', '')}/"
+        root = next((root for prefix, root in roots.items() if place.startswith(prefix)), None)
         if scope["type"] == "lifespan":
             await dashboard(scope, receive, send)  # Django's own knows none
-        elif scope["type"] == "http" and (place == base or place.startswith(f"{base}/")):
-            await dashboard({**scope, "root_path": scope.get("root_path", "") + base}, receive, send)
+        elif scope["type"] == "http" and root is not None:
+            await dashboard({**scope, "root_path": scope.get("root_path", "") + root}, receive, send)
         else:
             await site(scope, receive, send)
 
