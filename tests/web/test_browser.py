@@ -21,6 +21,7 @@ from fairlane.testing import run_due
 from fairlane.web import assets
 from tests.api.house import EVERY_ROLE, shop
 from tests.faults.eventually import eventually
+from tests.servers.valkey import ValkeyServer
 from tests.web.hostile import HOSTILE
 from tests.web.house import DashboardHouse
 from tests.web.requests import PAGES, address_of
@@ -29,6 +30,7 @@ from tests.web.test_statistics import add
 PHONE = {"width": 390, "height": 800}
 NO_POLLING = "const soon = setTimeout; window.setTimeout = (act, ms) => (ms > 9000 ? 0 : soon(act, ms));"
 """Drops the reading every ten seconds that goes on without events."""
+SOONER = "const soon = setTimeout; window.setTimeout = (act, ms) => soon(act, ms / 5);"
 EVERY_RULE = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -256,6 +258,42 @@ def test_the_overview_and_the_page_of_a_job_follow_a_real_worker_by_its_events_a
         visit.close()
     house.close()
     assert visit.complaints == []
+
+
+@pytest.mark.requirement("I13")
+def test_an_open_page_says_that_its_figures_are_old_while_the_store_is_away_and_heals_by_itself(
+    chromium: Browser,
+) -> None:
+    with ValkeyServer(appendonly="yes", appendfsync="always") as store:
+        app = Fairlane(store.url)
+        send = app.task(name="mail.send")(charge)
+        house = DashboardHouse(app)
+        with house.served() as address:
+            visit = Visit(chromium, house, address)
+            send.enqueue()
+            page = visit.open("/jobs", script=SOONER)
+            live, stale, age = page.locator("#live"), page.locator("#stale"), page.locator("tbody time").first
+            expect(live).to_have_text("Live")
+            expect(stale).to_be_hidden()
+            store.stop()
+            expect(live).to_have_text("Stale", timeout=20_000)
+            expect(live).to_have_attribute("aria-pressed", "false")
+            expect(stale).to_have_text(
+                re.compile(r"The store is away\. These are the figures of [\d:]{8} UTC, \d+ s ago")
+            )
+            before = age.text_content()
+            assert before is not None
+            expect(age).not_to_have_text(before)
+            show(page, "stale")
+            store.start()
+            send.enqueue()
+            expect(live).to_have_text("Live", timeout=20_000)
+            expect(stale).to_be_hidden()
+            expect(page.locator("table.rows tbody tr")).to_have_count(2)
+        expect(stale).to_contain_text("The server is away.", timeout=20_000)
+        visit.close()
+        app.close()
+    assert [text for text in visit.complaints if "Failed to load resource" not in text] == []
 
 
 def test_pages_listen_to_kinds_that_there_are() -> None:

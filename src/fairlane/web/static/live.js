@@ -1,15 +1,21 @@
 // Live updates: events of the server say that something happened; the page is read again and its live parts replaced.
-// Nothing changes while somebody selects text, uses a part or reads further down in a list.
+// Nothing changes while somebody selects text, uses a part or reads further down in a list. Figures that could not be
+// read again are marked as old, with their age.
+import { figuresAge, figuresOf, moveTimes, readFigures } from "./times.js";
+
 const KINDS = ["jobs", "job_dead", "job_stuck", "worker_started", "worker_stopped", "worker_crashed", "worker_lost",
   "breaker_opened", "breaker_closed", "job_limit_warning", "alert_fired", "alert_resolved"];
 const SHORTEST_MS = 2000;
 const LONGEST_MS = 10000;
+const SLOW_MS = 5000;
 const COST = 100; // Rest at least this many times as long as the server worked: one percent of a core.
 
 const LIVE = "[data-live][id]";
 const parts = new WeakMap(); // The HTML of each part as the server sent it.
 
 export function goLive() {
+  readFigures(document);
+  setInterval(() => { if (!someoneReads()) moveTimes(); }, 1000);
   const address = document.body.dataset.watch;
   const button = document.getElementById("live");
   if (!address || !button || !document.querySelector("[data-live]")) return;
@@ -20,7 +26,9 @@ export function goLive() {
   let readAt = performance.now();
   let restMs = SHORTEST_MS;
   let isReading = false;
+  let failure = ""; // What kept the last read from an answer.
 
+  setInterval(show, 1000);
   button.hidden = false;
   button.addEventListener("click", () => {
     isOn = !isOn;
@@ -42,14 +50,28 @@ export function goLive() {
     if (!isOn) return;
     source = new EventSource(`${address}?${KINDS.map((kind) => `kind=${kind}`).join("&")}`);
     for (const kind of KINDS) source.addEventListener(kind, () => readIn(restMs));
+    source.addEventListener("error", () => readIn(SHORTEST_MS)); // Its server may have gone.
     source.addEventListener("open", () => { document.body.dataset.stream = "open"; });
     readIn(LONGEST_MS);
   }
 
   function show() {
     const isBusy = isOn && someoneReads();
-    button.setAttribute("aria-pressed", String(isOn && !isBusy));
-    button.textContent = !isOn ? "Paused" : isBusy ? "Waiting" : "Live";
+    const isStale = isOn && Boolean(failure);
+    button.setAttribute("aria-pressed", String(isOn && !isBusy && !isStale));
+    button.textContent = !isOn ? "Paused" : isStale ? "Stale" : isBusy ? "Waiting" : "Live";
+    button.title = `Figures of ${figuresOf()} UTC. Live updates (p)`;
+    const notice = document.getElementById("stale");
+    notice.hidden = !isStale;
+    const [said, age] = notice.children;
+    const text = isStale ? `${failure} These are the figures of ${figuresOf()} UTC` : "";
+    if (said.textContent !== text) said.textContent = text;
+    age.textContent = isStale ? `, ${figuresAge()} ago` : "";
+  }
+
+  function fail(why) {
+    failure = why;
+    show();
   }
 
   function readIn(ms) {
@@ -69,22 +91,32 @@ export function goLive() {
       return;
     }
     isReading = true;
+    const slow = setTimeout(() => fail("The server does not answer."), SLOW_MS);
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       if (answer.ok) {
         const worked = /dur=([\d.]+)/.exec(answer.headers.get("server-timing") ?? "");
         restMs = Math.max(SHORTEST_MS, COST * Number(worked?.[1] ?? 0));
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        if (isOn && !someoneReads()) replaceParts(fresh);
+        failure = "";
+        if (isOn && !someoneReads()) {
+          readFigures(fresh);
+          replaceParts(fresh);
+          moveTimes();
+        }
       } else if (answer.status === 401) {
         location.reload();
+      } else {
+        fail(answer.status === 503 ? "The store is away." : `The server answers ${answer.status}.`);
       }
     } catch {
-      // The server is away; the next read may find it again.
+      fail("The server is away.");
     } finally {
+      clearTimeout(slow);
       isReading = false;
       readAt = performance.now();
-      if (isOn && document.visibilityState === "visible") readIn(Math.max(LONGEST_MS, restMs));
+      show();
+      if (isOn && document.visibilityState === "visible") readIn(failure ? SHORTEST_MS : Math.max(LONGEST_MS, restMs));
     }
   }
 }
