@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,12 +17,16 @@ from fairlane import Fairlane, Retry
 from fairlane.alerts.observations import of_workers
 from fairlane.client.store_access import open_spool
 from fairlane.core.ops import Enqueue
+from fairlane.errors import ConfigError
 from fairlane.stores.failover import Spool
 from fairlane.testing.conformance.samples import Making
 from fairlane.worker.config import WorkerConfig
 from tests.faults.eventually import eventually
 from tests.faults.places import Place
 from tests.servers.proxy import PASS, RESET, Proxy
+
+IS_ROOT = os.geteuid() == 0
+"""Only root can give a file to somebody else."""
 
 
 class Shop:
@@ -116,6 +121,7 @@ def test_workers_report_what_waits_in_the_spool_to_the_alert(tmp_path: Path) -> 
 
 TAKEN = """
 import sys, time, os
+from fairlane.errors import ConfigError
 from fairlane.stores.failover import Spool
 spool = Spool(sys.argv[1])
 with spool.running() as ours, spool.replaying() as may_take:
@@ -140,6 +146,65 @@ def test_jobs_of_a_worker_that_died_while_it_ran_them_are_left_to_the_replay(tmp
     spool.release_abandoned()
     assert len(spool.page(0, 10)) == 3
     spool.close()
+
+
+def planted(place: Path, how: str) -> Path:
+    """A spool that somebody else could have prepared, or could write to."""
+    spool = place / "spool"
+    if how == "linked directory":
+        (place / "elsewhere").mkdir(mode=0o700)
+        spool.symlink_to(place / "elsewhere")
+        return spool
+    Spool(spool).close()
+    name, _, problem = how.partition(" ")
+    found = spool if name == "." else spool / name
+    match problem:
+        case "linked":
+            found.unlink(missing_ok=True)
+            found.symlink_to(place / "other.db")
+        case "pipe":
+            os.mkfifo(found)
+        case "foreign":
+            os.chown(found, 65534, -1)
+        case _:
+            found.touch()
+            found.chmod(int(problem, 8))
+    return spool
+
+
+@pytest.mark.requirement("Q5")
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ("linked directory", "is a symbolic link"),
+        (". 0777", r"may write to it \(mode 0777; `chmod go-w` it"),
+        (". 0770", "may write to it"),
+        (". 1777", "may write to it"),
+        ("spool.db linked", "is a symbolic link"),
+        ("spool.db 0666", "may write to it"),
+        ("spool.db-wal linked", "is a symbolic link"),
+        ("replay.lock linked", "is a symbolic link"),
+        ("local.lock 0660", "may write to it"),
+        ("spool.db-journal pipe", "neither a directory nor a plain file"),
+        *([(". foreign", "belongs to user 65534"), ("spool.db foreign", "belongs to user 65534")] if IS_ROOT else []),
+    ],
+)
+def test_a_spool_that_others_could_write_to_is_refused(tmp_path: Path, how: str, problem: str) -> None:
+    """They would add jobs of any tenant, which the replay would send."""
+    spool = planted(tmp_path, how)
+    with pytest.raises(ConfigError, match=problem) as refused:
+        Fairlane(f"sqlite:///{tmp_path}/jobs.db", spool=str(spool)).jobs.list()
+    assert "Name a directory of this user's own" in str(refused.value)
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_lock_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    (tmp_path / "spool" / "replay.lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"), spool.replaying():
+        pass
+    spool.close()
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_worker_on_a_file_that_is_taken_away_and_put_back_goes_on(

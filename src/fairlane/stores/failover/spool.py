@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +36,7 @@ from fairlane.stores.sqlite.memory import MemoryDatabase
 
 MEMORY = "memory"
 FILE, REPLAY_LOCK, LOCAL_LOCK = "spool.db", "replay.lock", "local.lock"
+_FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", REPLAY_LOCK, LOCAL_LOCK)
 PATIENCE_S = 5.0
 """How long an enqueue waits for other processes that write to the spool."""
 PAGE_SIZE = 8_000_000
@@ -280,7 +282,30 @@ def _directory(place: Path) -> Path:
             f'spool = "{place}": the directory cannot be made ({error.strerror}); name one this process may write, '
             'or "memory"'
         ) from None
+    _require_private(place, stat.S_ISDIR)
+    for name in _FILES:
+        with suppress(FileNotFoundError):
+            _require_private(place / name, stat.S_ISREG)
     return place
+
+
+def _require_private(place: Path, is_kind: Callable[[int], bool]) -> None:
+    """Refuse what others could have put there: they would add jobs of any tenant, or read what is spooled.
+
+    The directory above is not looked at: whoever may write in it can move this one away, but not put a file into it.
+    """
+    found, user = place.lstat(), os.geteuid()
+    if not is_kind(found.st_mode):
+        problem = "it is a symbolic link" if place.is_symlink() else "it is neither a directory nor a plain file"
+    elif found.st_uid != user:
+        problem = f"it belongs to user {found.st_uid}, and this process runs as {user}"
+    elif found.st_mode & 0o022:
+        problem = f"others may write to it (mode {found.st_mode & 0o7777:04o}; `chmod go-w` it if none has)"
+    else:
+        return
+    raise ConfigError(
+        f'spool = "{place}": {problem}. Name a directory of this user\'s own; one that is not there yet is made so'
+    )
 
 
 def _too_large(op: Enqueue) -> LimitHit | None:
@@ -331,7 +356,7 @@ class FileLock:
     @contextmanager
     def held(self) -> Iterator[bool]:
         """Whether it is ours; does not wait."""
-        file = os.open(self._place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        file = os.open(self._place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._files.add(file)
         try:
             yield _is_locked(file)
