@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.stores.sqlite import borrowed
 from fairlane.testing.conformance.faces import scene, waiting
-from tests.support.stores import face, ground, mark_long, new_face, open_store
+from tests.support.stores import choose_faces, face, ground, mark_long, new_face, open_store
 from tools.requirements import read_rows
 
 __all__ = ["face", "ground", "new_face", "open_store", "scene", "waiting"]
@@ -45,6 +45,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 close = difflib.get_close_matches(str(row), ROWS, n=1, cutoff=0.3)
                 nearest = f" Nearest: {close[0]}." if close else ""
                 pytest.fail(f"docs/requirements.md has no row {row!r}.{nearest}", pytrace=False)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    choose_faces(metafunc)
 
 
 @pytest.hookimpl(tryfirst=True)

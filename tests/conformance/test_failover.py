@@ -8,7 +8,7 @@ import pytest
 
 from fairlane.stores.failover import Failover, Spool
 from fairlane.testing.conformance import test_enqueue, test_keys
-from tests.support.stores import COLOURS, Face, Ground, open_at
+from tests.support.stores import Face, Ground, open_at
 
 globals().update(
     {
@@ -20,9 +20,7 @@ globals().update(
 )
 
 
-@pytest.fixture(
-    scope="module", params=[(kind, colour) for kind in ("postgres", "redis") for colour in COLOURS], ids="-".join
-)
+@pytest.fixture(scope="module", params=[("postgres", "async"), ("redis", "sync")], ids="-".join)
 def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face]:
     kind, colour = request.param
     face = Face(Failover(open_at(kind, ground.address(kind)), Spool()), colour)

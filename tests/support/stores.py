@@ -136,29 +136,39 @@ VARIANTS = (("memory", "sync"), ("sqlite-stdlib", "async"), ("postgres-pgbouncer
 """Stores that differ from another below both colours: in the connection, in the library, in what passes statements on."""
 
 
-def mark_long(items: Sequence[pytest.Item]) -> None:
-    """Leave to the long run what the short one need not do again.
+_TURNS = pytest.StashKey["itertools.count[int]"]()
 
-    That runs each test on `face` on the model, SQLite, PostgreSQL and Redis, in one colour by turns, and on one variant by
-    turns; and each on `url` on a file or in memory by turns, which is the same store.
+
+def choose_faces(metafunc: pytest.Metafunc) -> None:
+    """Give each test on `face` the model and the stores it runs on.
+
+    With `-m "not long"` these are SQLite, PostgreSQL and Redis, in one colour by turns, and one variant by turns; else every
+    store in both colours. Choosing here and not among collected tests halves what is collected.
+    """
+    if "face" not in metafunc.fixturenames or "face" in vars(metafunc.module):
+        return
+    faces = SHARED_FACES
+    if metafunc.config.option.markexpr == "not long":
+        turn = next(metafunc.config.stash.setdefault(_TURNS, itertools.count()))
+        kinds = ("sqlite-apsw", "postgres", "redis")
+        faces = [(kind, COLOURS[(turn + n) % 2]) for n, kind in enumerate(kinds)] + [VARIANTS[turn % len(VARIANTS)]]
+    metafunc.parametrize("face", [("model", "sync"), *faces], ids="-".join, indirect=True, scope="session")
+
+
+def mark_long(items: Sequence[pytest.Item]) -> None:
+    """Leave to the long run what the short one need not do again: it runs a test on `url` on a file or in memory by turns,
+    which is the same store.
     """
     turns: dict[str, int] = {}
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if params.get("face") in SHARED_FACES:
-            kind, colour = params["face"]
-            turn = turns.setdefault(item.nodeid.replace(f"{kind}-{colour}", ""), len(turns))
-            runs = {each: COLOURS[(turn + n) % 2] for n, each in enumerate(("sqlite-apsw", "postgres", "redis"))}
-            runs |= dict([VARIANTS[turn % len(VARIANTS)]])
-            if runs.get(kind) != colour:
-                item.add_marker("long")
-        elif params.get("url") in (urls := ("memory", "sqlite")):
+        if params.get("url") in (urls := ("memory", "sqlite")):
             turn = turns.setdefault(item.nodeid.replace(params["url"], ""), len(turns))
             if params["url"] != urls[turn % 2]:
                 item.add_marker("long")
 
 
-@pytest.fixture(scope="session", params=[("model", "sync"), *SHARED_FACES], ids="-".join)
+@pytest.fixture(scope="session")
 def face(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Face | Oracle]:
     """Every store, sync and async, and the model that judges them elsewhere."""
     kind, colour = request.param
