@@ -39,7 +39,9 @@
         UnsupportedConnection    `conn=` is not one this store can write through
         RoleLacksRights  SqliteLibraryMismatch
     TaskVerdict                  raised by task code to say how the attempt is to end
-      Snooze  Cancel  RateLimited  NonRetryable  MissingData  MissingPrincipal
+      Snooze  Cancel  RateLimited  NonRetryable  MissingData
+      PutOff                     the job waits, uncharged, for something that is not here
+        MissingPrincipal  HandlerRefused
         StepMismatch             a durable step is not the one recorded in its place; NonRetryable, too
         SignalTimedOut           the signal a job waited for did not come in time; NonRetryable, too
     AttemptInterrupted (BaseException)  what task code must not swallow
@@ -465,12 +467,23 @@ class MissingData(TaskVerdict):
         super().__init__(message)
 
 
-class MissingPrincipal(TaskVerdict):
+class PutOff(TaskVerdict):
+    """Nothing is wrong with the job, and nothing was done: it waits, uncharged, for something that is not here."""
+
+
+class MissingPrincipal(PutOff):
     """The tenant has nobody its jobs can act as: they are put off, uncharged, until there is somebody."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         super().__init__(f'tenant "{tenant}" has nobody to act as: the find_principal hook returned None')
+
+
+class HandlerRefused(PutOff):
+    """The worker may not run a supervisor or handler. Nothing was called, and the task waits until it may."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"{why}; {remedy.rstrip('.;')}")
 
 
 class AttemptInterrupted(BaseException):

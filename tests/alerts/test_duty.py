@@ -109,6 +109,7 @@ def test_an_open_breaker_raises_an_alert() -> None:
         ("worker_crashed", None, "worker_crash", 300),
         ("worker_lost", None, "worker_crash", 300),
         ("job_stuck", None, "stuck_job", 900),
+        ("process_stopped", "acme", "process_stopped", 900),
         ("job_limit_warning", "acme", "tenant_limit acme", 300),
     ],
 )

@@ -61,7 +61,7 @@ def seen(rule: Rule, value: float, about: str = "", sample: int | None = None) -
     return Observation(kind=rule.watches, value=value, about=about, sample=sample, window_s=window_s)
 
 
-WINDOWED: set[Watched] = {"error_rate", "stuck_jobs", "worker_crashes", "tenant_limit_hits"}
+WINDOWED: set[Watched] = {"error_rate", "stuck_jobs", "stopped_processes", "worker_crashes", "tenant_limit_hits"}
 DOCUMENTED = [
     # name, threshold, for, severity, about
     ("queue_backlog", 1000, 900, "warning", "mail"),
@@ -76,6 +76,7 @@ DOCUMENTED = [
     ("fast_lane_busy", 0.9, 120, "warning", "fast"),
     ("oldest_pending", 3600, 0, "warning", "mail"),
     ("breaker_open", 0, 0, "warning", "stripe"),
+    ("process_stopped", 0, 0, "warning", "comms.send_email_supervisor"),
 ]
 
 

@@ -23,6 +23,7 @@ from fairlane.contrib.opentelemetry import instrument
 from fairlane.errors import ConfigError, InvalidOption
 from fairlane.supervisors.channels import Channels
 from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
+from fairlane.supervisors.function_check import examine_functions
 from fairlane.worker.config import WorkerConfig
 from tests.faults.eventually import eventually
 from tests.supervisors.conftest import Database
@@ -74,10 +75,10 @@ class Postbox:
 class Office:
     """A database with handlers that answer as told, and a worker with one channel."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, strict: bool = False) -> None:
         self.db, self.postbox = db, Postbox()
         self.app = Fairlane(db.dsn, statement_timeout_s=2.0)
-        self.channels = Channels(self.app)
+        self.channels = Channels(self.app, strict=strict)
 
     def answers(self, handler: str, answer: object, *, fails: bool = False) -> None:
         self.db.do(
@@ -155,24 +156,95 @@ def test_a_status_other_than_succeeded_is_an_outcome_and_no_failure(
         task = office.process("db_function", db_function="shop.supervise")
     assert (office.errors(), office.completed(), office.result(task)) == ([], True, {"status": status})
     assert [r.levelname for r in caplog.records if status in r.message] == ["INFO"]
+    assert stops(office) == [("shop.supervise", status)]
+
+
+@pytest.mark.requirement("L14")
+def test_a_supervisor_that_raises_has_failed_and_stopped_its_process(office: Office) -> None:
+    office.answers("supervise", None, fails=True)
+    office.process("db_function", db_function="shop.supervise")
+    assert stops(office) == [("shop.supervise", "failed")]
+    assert office.db.ask("select completed, failed from fairlane.stat_minute") == [(0, 1)]
+
+
+def stops(office: Office) -> list[tuple[str, str]]:
+    """Which supervisors ended their process without success, and how."""
+    events = office.db.ask("select data from fairlane.event where kind = 'process_stopped' order by id")
+    return [(data["function"], data["status"]) for (data,) in events]
 
 
 @pytest.mark.requirement("S4", "D10")
 @pytest.mark.parametrize(
     ("payload", "says"),
     [
-        ({"db_function": "shop.nothing"}, "may not run function 'shop.nothing'"),
-        ({"db_function": "shop.answer"}, "takes one jsonb and returns jsonb"),
-        ({"db_function": "x; drop table shop.heard"}, "not of the form schema.function"),
         ({"db_function": 7}, "db_function of the payload is 7, not the name of a function"),
         ({}, "db_function of the payload is None"),
     ],
 )
-def test_a_db_function_that_cannot_be_run_is_recorded_and_completed(office: Office, payload: Any, says: str) -> None:
+def test_a_payload_that_names_no_function_is_recorded_and_completed(office: Office, payload: Any, says: str) -> None:
     office.process("db_function", **payload)
     [said] = office.errors()
     assert says in said
     assert office.completed()
+
+
+@pytest.mark.requirement("S3", "S4")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shop.nothing", "may not run function 'shop.nothing'"),
+        ("shop.answer", "takes one jsonb and returns jsonb"),
+        ("x; drop table shop.heard", "not of the form schema.function"),
+    ],
+)
+def test_a_task_whose_function_the_worker_may_not_run_waits_uncharged(office: Office, name: str, says: str) -> None:
+    office.process("db_function", db_function=name)
+    [said] = office.errors()
+    assert says in said
+    assert not office.completed()
+    [job] = office.app.jobs.list().jobs
+    assert (job.status, job.attempts, job.error_type) == ("pending", 0, "HandlerRefused")
+    why = office.app.jobs.why(job.id).reasons[0]
+    assert why.startswith("it needs a function that the worker may run and is put off, uncharged")
+    [found] = examine_functions(office.app.runtime.settings)
+    assert (found.function, found.state, found.waiting) == (name, "refused", 1)
+
+
+@pytest.mark.requirement("S3", "S4")
+@pytest.mark.parametrize("handler", ["supervise", "before", "success", "error"])
+def test_a_refused_function_ends_nothing_and_a_grant_sets_its_task_going(mail: Office, handler: str) -> None:
+    mail.answers("supervise", {"status": "succeeded"})
+    if handler == "error":
+        mail.answers("before", {"status": "attempt_not_found"})
+    mail.db.do(f"revoke execute on function shop.{handler} from worker_service_user")
+    if handler == "supervise":
+        mail.process("db_function", db_function="shop.supervise", error_handler="shop.error")
+    else:
+        mail.process(**HANDLERS)
+    assert (len(mail.errors()), mail.completed()) == (1, False)
+    assert not {"error", handler}.intersection(name for name, _ in mail.heard()), "no handler learns of a failure"
+    [found] = examine_functions(mail.app.runtime.settings)
+    mail.db.do(found.remedy)
+    mail.drain()
+    assert mail.completed()
+    assert [name for name, _ in mail.heard()].count(handler) == 1
+    assert len(mail.postbox.delivered) == {"supervise": 0, "error": 0}.get(handler, 1), "a delivery is not made again"
+
+
+@pytest.mark.requirement("S9")
+def test_strict_channels_run_nothing_before_the_check_finds_nothing(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.do(SHOP)
+    db.do("grant execute on function shop.supervise to public")
+    office = Office(db, strict=True)
+    office.process("db_function", db_function="shop.supervise")
+    assert (office.heard(), office.completed()) == ([], False)
+    assert "function shop.supervise(jsonb): everybody may execute it; run: revoke execute" in caplog.text
+    db.do("revoke execute on function shop.supervise from public")
+    office.drain()
+    assert office.completed()
+    office.app.close()
 
 
 @pytest.mark.requirement("D10", "S5")
@@ -226,6 +298,10 @@ def test_a_failed_delivery_goes_to_the_error_handler_is_recorded_and_completed_a
     assert mail.heard() == [("before", payload), ("error", {"original_payload": payload, "error": "550 no such user"})]
     assert (mail.errors(), mail.completed(), len(mail.postbox.delivered)) == (["550 no such user"], True, 1)
     assert mail.db.one("select count(*) from queues.task_lease") == 1
+    mail.postbox.act = lambda: None
+    mail.process(**HANDLERS)
+    counts = "select type, sum(completed)::int, sum(failed)::int, sum(dead)::int from fairlane.stat_minute group by 1"
+    assert mail.db.ask(counts) == [("email", 1, 1, 0)], "what metrics, rates and charts are made of"
 
 
 @pytest.mark.requirement("D10")

@@ -145,6 +145,56 @@ def test_attempts_that_fail_are_repeated_with_growing_pauses_up_to_the_maximum(d
     assert [pause for (pause,) in pauses] == [0, 10, 20, 40]
 
 
+@pytest.mark.requirement("S7", "L13")
+def test_the_command_line_tells_of_processes_that_stopped_and_of_what_failed(db: Database, process: Process) -> None:
+    def run(*words: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(cli, [*words, "--url", db.dsn, "--json"])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def doctor() -> list[tuple[str, str]]:
+        checks = run("doctor")["checks"]
+        return [(found["state"], found["says"]) for found in checks if found["check"] == "supervisors"]
+
+    db.do("select comms.kickoff_send_email(n) from generate_series(1, 3) n")
+    assert doctor() == [("ok", "3 processes are open")]
+    db.do("update comms.email_message set to_address = null where email_message_id = 2")
+    for _ in range(7):
+        process.step()
+    process.error = "451 try later"
+    process.deliver({**PAYLOAD, "send_email_attempt_id": 3})
+    task = db.one("select max(task_id) from queues.task where task_type = 'email'")
+    process.worker.execute("select queues.fail_task(%s, '451 try later')", (task,))
+    [counts] = run("supervisors", "list")["processes"]
+    assert counts.pop("last_failed_at") is not None
+    assert counts.pop("last_stopped_at") is not None
+    assert counts == {
+        "process": "comms.send_email",
+        "open": 1,
+        "succeeded": 1,
+        "stopped": 1,
+        "failed_attempts": 2,
+        "error_message": "451 try later",
+    }
+    [error] = run("supervisors", "errors")["errors"]
+    assert (error["task_id"], error["task_type"], error["error_message"]) == (task, "email", "451 try later")
+    assert ("warn", "comms.send_email: 1 stopped without success, one in the last day") in doctor()
+    db.do("grant execute on function comms.send_email_supervisor to public")
+    assert doctor()[0][1].startswith("1 warning about functions of the worker, such as comms.send_email_supervisor")
+    db.do("drop function comms.send_email_supervisor")
+    checks = run("doctor", code=1)["checks"]
+    assert any(found["check"] == "supervisors" and found["state"] == "fail" for found in checks)
+    [refused] = run("supervisors", "check", code=1)["findings"]
+    assert (refused["function"], refused["state"]) == ("comms.send_email_supervisor", "refused")
+
+
+PAYLOAD = {
+    "before_handler": "comms.get_email_payload",
+    "success_handler": "comms.record_email_success",
+    "error_handler": "comms.record_email_failure",
+}
+
+
 def cancel(db: Database, job: str, task: int) -> None:
     with Fairlane(db.dsn) as app:
         app.jobs.cancel(job)

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from psycopg import sql
 
+from fairlane.client.settings.load import load
 from fairlane.errors import StoreError
 from fairlane.stores.postgres import PostgresStore
-from fairlane.supervisors.contract import CONTRACT
+from fairlane.supervisors.contract import CONTRACT, RUNNER
+from fairlane.supervisors.function_check import examine_functions
 from tests.servers.postgres import PostgresServer
 from tests.supervisors.conftest import Database, install
 from tests.support.stores import Ground
@@ -37,20 +39,11 @@ create function shop."Odd; name"(_payload jsonb) returns jsonb language plpgsql 
 as $$ begin insert into ran values ('odd'); return '{"status": "succeeded"}'; end $$;
 create function shop.not_granted(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
 as $$ begin insert into ran values ('not_granted'); return '{}'; end $$;
-create function shop.open_to_all(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
-as $$ begin insert into ran values ('open_to_all'); return '{}'; end $$;
-create function shop.unpinned(_payload jsonb) returns jsonb language plpgsql security definer
-as $$ begin insert into shop.ran values ('unpinned'); return '{}'; end $$;
-create function shop.temp_first(_payload jsonb) returns jsonb language plpgsql security definer set search_path = shop
-as $$ begin insert into shop.ran values ('temp_first'); return '{}'; end $$;
-create function shop.invoker(_payload jsonb) returns jsonb language plpgsql set search_path = shop, pg_temp
-as $$ begin insert into ran values ('invoker'); return '{}'; end $$;
 create function shop.other_shape(_payload text) returns jsonb language plpgsql security definer set search_path = shop, pg_temp
 as $$ begin insert into ran values ('other_shape'); return '{}'; end $$;
 create function shop.no_answer(_payload jsonb) returns void language plpgsql security definer set search_path = shop, pg_temp
 as $$ begin insert into ran values ('no_answer'); end $$;
 revoke all on all functions in schema shop from public;
-grant execute on function shop.open_to_all to public;
 grant usage on schema shop to worker_service_user;
 grant execute on all functions in schema shop to worker_service_user;
 revoke all on function shop.not_granted from worker_service_user;
@@ -136,10 +129,6 @@ def test_a_granted_function_runs_and_gets_the_whole_payload(shop: Database, work
 
 HOSTILE = [
     "shop.not_granted",
-    "shop.open_to_all",
-    "shop.unpinned",
-    "shop.temp_first",
-    "shop.invoker",
     "shop.other_shape",
     "shop.no_answer",
     "granted",
@@ -204,6 +193,108 @@ def test_made_up_names_run_nothing(shop: Database, worker: psycopg.Connection[An
             assert name.replace('"', "").replace(" ", "").replace("\n", "") == "shop.granted"
 
     run()
+
+
+@pytest.mark.requirement("S3")
+@pytest.mark.parametrize("name", ["no_such", "not_granted", "closed.ours"])
+def test_what_is_refused_comes_with_what_mends_it(shop: Database, worker: psycopg.Connection[Any], name: str) -> None:
+    shop.do("create schema closed")
+    shop.do(CREATE.format(name="closed.ours", options="security definer"))
+    shop.do("grant execute on function closed.ours to worker_service_user")
+    name = name if "." in name else f"shop.{name}"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="the worker may not run function") as refused:
+        worker.execute("select internal.run_function(%s, '{}')", (name,))
+    assert refused.value.diag.constraint_name == RUNNER
+    remedy = refused.value.diag.message_hint
+    assert remedy is not None
+    if name == "shop.no_such":
+        assert remedy == "Create it, or cancel the task."
+        return
+    shop.do(remedy)
+    worker.execute("select internal.run_function(%s, '{}')", (name,))
+
+
+CREATE = """
+create function {name}(_payload jsonb) returns jsonb language plpgsql {options}
+as $$ begin return '{{"status": "succeeded"}}'; end $$;
+"""
+AS_WRITTEN = {
+    "the document's words": ("security definer", ""),
+    "and revoked": ("security definer", "revoke all on function {name} from public"),
+    "the strictest path": ("security definer set search_path = ''", "revoke all on function {name} from public"),
+    "a path of schemas": ("security definer set search_path = team, queues", ""),
+    "our own path": ("security definer set search_path = team, pg_temp", "revoke all on function {name} from public"),
+    "without rights": ("", "revoke all on function {name} from public"),
+}
+"""Options of a function that is granted to the worker, and what else is done with it."""
+
+
+@pytest.mark.requirement("S3", "S9")
+def test_functions_run_as_the_document_writes_them_and_the_check_names_what_is_risky(
+    db: Database, worker: psycopg.Connection[Any]
+) -> None:
+    db.do("create schema team; grant usage on schema team to worker_service_user")
+    names = {words: f"team.f{n}" for n, words in enumerate(AS_WRITTEN)}
+    for words, (options, more) in AS_WRITTEN.items():
+        db.do(CREATE.format(name=names[words], options=options))
+        db.do(f"grant execute on function {names[words]} to worker_service_user")
+        db.do(more.format(name=names[words]))
+    db.do("create function team.other(_id bigint) returns jsonb language sql as $$ select '{}'::jsonb $$")
+    db.do("grant execute on function team.other to worker_service_user")
+
+    def run_all() -> None:
+        for name in names.values():
+            assert worker.execute("select internal.run_function(%s, '{}')", (name,)).fetchone() == (
+                {"status": "succeeded"},
+            )
+
+    def risks() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {words: set() for words in (*AS_WRITTEN, "other")}
+        for finding in examine_functions(load({"url": db.dsn})):
+            assert finding.state == "warning"
+            name = finding.function.removesuffix("(jsonb)").removesuffix("(bigint)")
+            words = next((words for words, its in names.items() if its == name), "other")
+            found[words].add(finding.says.split(":")[0].split(",")[0])
+            db.do(finding.remedy)
+        return found
+
+    run_all()
+    assert risks() == {
+        "the document's words": {"everybody may execute it", "it has no search_path of its own"},
+        "and revoked": {"it has no search_path of its own"},
+        "the strictest path": set(),
+        "a path of schemas": {
+            "everybody may execute it",
+            "it looks for unqualified tables among temporary ones first",
+        },
+        "our own path": set(),
+        "without rights": {"it is not security definer"},
+        "other": {"it does not take one jsonb and return jsonb"},
+    }
+    left = {words: says for words, says in risks().items() if says}
+    assert left == {"without rights": {"it has no search_path of its own"}}
+    assert not any(risks().values()), "what the check prints mends what it finds"
+    run_all()
+    db.do("grant create on schema team to public")
+    assert risks()["our own path"] == {"the worker may make objects in schema team"}
+    assert not any(risks().values())
+
+
+@pytest.mark.requirement("S3")
+def test_a_function_without_a_path_of_its_own_has_that_of_who_calls_it(
+    db: Database, worker: psycopg.Connection[Any]
+) -> None:
+    db.do("create schema team; create table team.ran (what text); grant usage on schema team to worker_service_user")
+    db.do(
+        "create function team.f(_payload jsonb) returns jsonb language plpgsql security definer as "
+        "$$ begin insert into ran values ('f'); return _payload; end $$; "
+        "grant execute on function team.f to worker_service_user"
+    )
+    worker.execute("set search_path = team")
+    assert worker.execute("""select internal.run_function('team.f', '{"a": 1}')""").fetchone() == ({"a": 1},)
+    assert worker.execute("select internal.run_function('team.f', null)").fetchone() == (None,)
+    assert db.ask("select what from team.ran") == [("f",)]
+    assert worker.execute("show search_path").fetchone() == ("team",)
 
 
 @pytest.mark.requirement("S9")

@@ -71,6 +71,7 @@ _TEXTS = {
     "lane_utilisation": 'lane "{about}" is {value:.0%} busy',
     "breakers_open": 'breaker "{about}" is open',
     "stuck_jobs": "jobs that ran past twice their timeout and were buried: {value:,.0f}",
+    "stopped_processes": 'processes of "{about}" that ended without success: {value:,.0f}',
     "worker_crashes": "worker processes that died: {value:,.0f}",
     "tenant_limit_hits": 'tenant "{about}" is at its limit of jobs',
     "spool_jobs": "{value:,.0f} jobs wait beside the store until it can be reached",

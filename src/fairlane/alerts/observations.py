@@ -38,6 +38,7 @@ _KINDS: dict[str, Watched] = {
     "worker_crashed": "worker_crashes",
     "worker_lost": "worker_crashes",
     "job_stuck": "stuck_jobs",
+    "process_stopped": "stopped_processes",
     "job_limit_warning": "tenant_limit_hits",
 }
 
@@ -49,7 +50,7 @@ class CountedEvent(NamedTuple):
 
 
 class EventCounts:
-    """Counts crashes, stuck jobs and limit hits. Every process reads the events: any may take the duty next."""
+    """Counts what happened, by the events of its kinds. Every process reads them: any may take the duty next."""
 
     def __init__(self, access: StoreAccess, rules: Iterable[Rule]) -> None:
         self._access = access
@@ -94,8 +95,12 @@ class EventCounts:
 
 
 def _counted_event(event: Event) -> CountedEvent:
-    kind = _KINDS[event.kind]
-    return CountedEvent(event.at, kind, event.tenant or "" if kind == "tenant_limit_hits" else "")
+    kind, about = _KINDS[event.kind], ""
+    if kind == "tenant_limit_hits":
+        about = event.tenant or ""
+    elif kind == "stopped_processes":
+        about = str(event.data.get("function", ""))
+    return CountedEvent(event.at, kind, about)
 
 
 LEAST_CAP = 10_000

@@ -42,7 +42,7 @@ COMMANDS = {
     "tokens": "Create, list and revoke tokens and log-in links for the HTTP API.",
     "audit": "List and verify the audit of operators' acts.",
     "snapshot": "Count the jobs in the store.",
-    "supervisors": "Make processes that a supervisor in SQL drives.",
+    "supervisors": "Make and examine processes that supervisors in SQL drive.",
     "migrate": "Bring the store's schema up to date.",
     "healthcheck": "Exit with 0 if the store, or a worker's probe, is healthy.",
     "doctor": "Check settings, store and application, with remedies.",

@@ -95,6 +95,8 @@ class Definition(Generic[R]):
     """A registered function and the policies of its jobs."""
 
     is_registered = True
+    has_failed: Callable[[Any], bool] | None = None
+    """Whether what a job returned says that what it was for has failed."""
 
     def __init__(
         self, function: Callable[..., Any], given: Mapping[str, Any], preparer: Preparer, classifier: Classifier

@@ -41,6 +41,7 @@ Watched = Literal[
     "lane_utilisation",
     "breakers_open",
     "stuck_jobs",
+    "stopped_processes",
     "worker_crashes",
     "tenant_limit_hits",
     "spool_jobs",
@@ -54,6 +55,7 @@ error_rate           failed attempts of a task among all that ended, 0 to 1, ove
 lane_utilisation     how busy a lane's slots are, 0 to 1, over all workers
 breakers_open        1 for a breaker that is open
 stuck_jobs           jobs buried because they ran past twice their timeout, over the window
+stopped_processes    processes of supervisors in SQL that ended without success, over the window, by supervisor
 worker_crashes       worker processes that died or were lost, over the window
 tenant_limit_hits    times a tenant met its limit, over the window
 spool_jobs           jobs kept beside the store until it can be reached again
@@ -120,6 +122,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(name="fast_lane_busy", watches="lane_utilisation", threshold=0.9, for_s=120, only="fast"),
     Rule(name="oldest_pending", watches="oldest_pending_s", threshold=3600),
     Rule(name="breaker_open", watches="breakers_open", threshold=0),
+    Rule(name="process_stopped", watches="stopped_processes", threshold=0, window_s=900),
 )
 
 

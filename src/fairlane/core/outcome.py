@@ -41,6 +41,8 @@ class Completed(_Outcome, frozen=True, kw_only=True, tag="completed"):
     """It returned. `result` is JSON text."""
 
     result: Raw | None = None
+    counts_as_failed: bool = False
+    """It is not to run again, and what it was for has failed: the statistics count a failed attempt."""
 
 
 class Retried(_Outcome, frozen=True, kw_only=True, tag="retried"):

@@ -40,8 +40,8 @@ from fairlane.errors import (
     InvalidOption,
     LeaseLost,
     MissingData,
-    MissingPrincipal,
     NeedsNewerCode,
+    PutOff,
     Snooze,
     Suspended,
     UnreadablePayload,
@@ -215,7 +215,7 @@ def decide(
         exc = InvalidOption("Snooze", exc.seconds, "a number of seconds")
     if isinstance(exc, NeedsNewerCode):
         return _put_off(lease, exc, NEWER_CODE.delay_s(lease.attempt, fraction), give_up_s=policy.newer_code_s)
-    if isinstance(exc, MissingPrincipal):
+    if isinstance(exc, PutOff):
         pause = Retry(base_s=1.0, cap_s=policy.missing_data_s)
         return _put_off(lease, exc, pause.delay_s(lease.attempt, fraction), ran_s=ran_s)
     if isinstance(exc, UnreadablePayload):

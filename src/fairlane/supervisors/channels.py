@@ -34,16 +34,21 @@ from fairlane.client.context import current_job
 from fairlane.client.durable_steps import log_of
 from fairlane.client.enqueue.quotas import RateLike
 from fairlane.client.logs import GuardedLogger
+from fairlane.client.settings.model import Settings
 from fairlane.client.steps import arun_steps
 from fairlane.client.task import Definition
 from fairlane.core.job import Lease
+from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.payload.storable import safe_str
 from fairlane.core.retry import Retry
+from fairlane.core.text import plural
 from fairlane.errors import (
     ConfigError,
     FairlaneError,
+    HandlerRefused,
     InvalidOption,
     NonRetryable,
+    PutOff,
     Snooze,
     StoreError,
     UnreadablePayload,
@@ -51,7 +56,8 @@ from fairlane.errors import (
 )
 from fairlane.stores.url import redacted, store_named_by
 from fairlane.supervisors.contract import QUEUE
-from fairlane.supervisors.envelope import SUCCEEDED, DBFunctionResult, HandlerFailed
+from fairlane.supervisors.envelope import FAILED, SUCCEEDED, DBFunctionResult, HandlerFailed
+from fairlane.supervisors.function_check import examine_functions
 from fairlane.supervisors.handlers import HandlerHeldUp, HandlerInvoker, TaskContext
 
 log = GuardedLogger("fairlane.supervisors")
@@ -109,7 +115,9 @@ class TaskRefused(FairlaneError):
 
 
 class ChannelDefinition(Definition[Any]):
-    """A task that is given its payload whole, whatever is in it."""
+    """A task that is given its payload whole, whatever is in it, and completed although its delivery has failed."""
+
+    has_failed = staticmethod(lambda answer: answer["status"] == FAILED)
 
     def decode(self, lease: Lease) -> dict[str, Any]:
         try:
@@ -125,8 +133,13 @@ class Channels:
     time, and need more slots than tasks that compute.
     """
 
-    def __init__(self, app: Fairlane, *, url: str | None = None, connections: int = 10, slots: int = 20) -> None:
+    def __init__(
+        self, app: Fairlane, *, url: str | None = None, connections: int = 10, slots: int = 20, strict: bool = False
+    ) -> None:
         """`url`: where handlers are called, as a role that may become `worker_service_user`; the store's by default.
+
+        What is risky about the functions granted to the worker is logged at the first task; with `strict` no task runs
+        before it is mended: `fairlane supervisors check`.
 
         `connections`: at most, for handlers, of one process; `slots`: of its lane, unless the settings give the queue
         `supervisors` slots.
@@ -138,6 +151,7 @@ class Channels:
 
         @app.resource(scope="worker")
         async def handlers() -> AsyncIterator[HandlerInvoker]:
+            await asyncio.to_thread(_check_functions, app.runtime.settings, address, strict=strict)
             invoker = HandlerInvoker(app.runtime.settings, address, connections)
             try:
                 yield invoker
@@ -172,16 +186,30 @@ class Channels:
         register(self._app.runtime, function, given, kind=ChannelDefinition)
 
     async def _run_function(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """A supervisor, or any other function of the database. Its outcome is logged; only a failure is recorded."""
+        """A supervisor, or any other function of the database. Its outcome is logged; only a failure is recorded.
+
+        One that does not succeed has ended its process: nobody looks again.
+        """
         invoker, run = await self._handlers(), TaskRun.current()
         try:
             result = await invoker.invoke(_named(payload, "db_function"), run.payload, run.context)
-        except HandlerHeldUp as error:
+        except (HandlerHeldUp, HandlerRefused) as error:
             await run.held_up(invoker, str(error))
             raise
         except (HandlerFailed, TaskRefused) as error:
-            return await run.failed(invoker, payload, error)
-        return run.ended(result)
+            answer = await run.failed(invoker, payload, error)
+        else:
+            answer = run.ended(result)
+        if answer["status"] != SUCCEEDED:
+            await self._tell_stopped(str(payload.get("db_function")), answer["status"])
+        return answer
+
+    async def _tell_stopped(self, function: str, status: str) -> None:
+        job = current_job()
+        data = {"function": function, "status": status, "id": str(job.id)}
+        with suppress(StoreError):  # its result says so, too
+            event = EventDraft(kind="process_stopped", tenant=job.tenant, data=data)
+            await self._app.runtime.access.arun(AddEvents(events=(event,)))
 
 
 class TaskRun:
@@ -213,7 +241,7 @@ class TaskRun:
                 result = await invoker.invoke(_named(payload, "error_handler"), about, self.context)
                 if not result.succeeded:
                     log.info("error handler of task %s: %s", self.task_id, result.message)
-            except HandlerHeldUp as second:
+            except (HandlerHeldUp, HandlerRefused) as second:
                 await self.held_up(invoker, f"{said[0]}; then {second}")
                 raise
             except (HandlerFailed, TaskRefused) as second:
@@ -221,7 +249,7 @@ class TaskRun:
         message = "; then ".join(said)
         log.warning("task %s (%s) failed: %s", self.task_id, self.task_type, message)
         await invoker.fail_task(self.task_id, message, self.context)
-        return {"status": "failed", "error": message}
+        return {"status": FAILED, "error": message}
 
     async def held_up(self, invoker: HandlerInvoker, message: str) -> None:
         """Record, as far as the database lets it, why the task is to run again."""
@@ -295,10 +323,10 @@ class Channel:
             if payload.get("success_handler") is None:
                 return {"status": SUCCEEDED}
             return run.ended(await self._recorded(invoker, run, _named(payload, "success_handler"), delivery))
-        except HandlerHeldUp as error:
+        except (HandlerHeldUp, HandlerRefused) as error:
             await run.held_up(invoker, str(error))
             raise
-        except (Snooze, StoreError):
+        except (PutOff, Snooze, StoreError):
             raise  # an open breaker, or a database that is away: the task runs again, uncharged or after a pause
         except Exception as error:  # noqa: BLE001 - whatever a provider or handler raises is a failure of the task
             return await run.failed(invoker, payload, error)
@@ -330,6 +358,9 @@ class Channel:
         for pause_s in (*RECORD_PAUSES_S, None):
             try:
                 return await invoker.invoke(handler, about, run.context)
+            except HandlerRefused:
+                await delivery.keep()
+                raise
             except StoreError as error:
                 await delivery.keep()
                 if pause_s is None or not isinstance(error, HandlerHeldUp):
@@ -337,6 +368,21 @@ class Channel:
                     raise delivery.later() from error
             await asyncio.sleep(pause_s)
         raise AssertionError
+
+
+def _check_functions(settings: Settings, address: str, *, strict: bool) -> None:
+    try:
+        findings = examine_functions(settings, address, tasks=False)
+    except StoreError:
+        if strict:
+            raise
+        return  # it only warns, and the handlers say what is wrong
+    for found in findings:
+        log.warning("function %s: %s; run: %s", found.function, found.says, found.remedy)
+    if findings and strict:
+        first = findings[0]
+        why = f"strict channels run no task: {plural(len(findings), 'finding')}, such as {first.function}: {first.says}"
+        raise HandlerRefused(why, "see `fairlane supervisors check`")
 
 
 def _as_json(run: TaskRun, delivered: object) -> object:

@@ -1,11 +1,18 @@
-"""The queue contract in SQL: its files, and how they are installed beside a store's schema on PostgreSQL."""
+"""The queue contract in SQL: its files, how they are installed beside a store's schema, and a session that uses it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 from psycopg import sql as quoting
 
+from fairlane.client.settings.model import Settings
+from fairlane.errors import ConfigError
+from fairlane.stores.postgres.connection import Connection, PostgresConnector, parameters
+from fairlane.stores.postgres.errors import unreachable
 from fairlane.stores.postgres.schema import SchemaFiles
 
 RELEASE = 1
@@ -16,15 +23,37 @@ QUEUE = "supervisors"
 
 WORKER_ROLE = "worker_service_user"
 
+RUNNER = "internal.run_function"
+"""What it refuses itself names it as the constraint: a function that lacks a right of its own has run and failed."""
 
-def _text(name: str) -> str:
+
+_MISSING = (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction)
+
+
+@contextmanager
+def session(settings: Settings, url: str | None = None) -> Iterator[Connection]:
+    """A connection for a few statements, as the role of an address; the store's by default."""
+    params = parameters(url or settings.url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=3.0)
+    conn = PostgresConnector(params, settings.statement_timeout_s).connect(patient=True)
+    try:
+        yield conn
+    except _MISSING as error:
+        step = "run `fairlane migrate up --with supervisors`"
+        raise ConfigError(f"the supervisors are not installed in this database; {step}") from error
+    except psycopg.Error as error:
+        raise unreachable(error) from error
+    finally:
+        conn.close()
+
+
+def contract_text(name: str) -> str:
     return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def _rights(schema: str) -> str:
-    return _text("rights.sql").replace(
+    return contract_text("rights.sql").replace(
         "{schema}", quoting.Literal(quoting.Identifier(schema).as_string(None)).as_string(None)
     )
 
 
-CONTRACT = SchemaFiles(Path(__file__).parent, RELEASE, home="queues", guard=_text("guard.sql"), rights=_rights)
+CONTRACT = SchemaFiles(Path(__file__).parent, RELEASE, home="queues", guard=contract_text("guard.sql"), rights=_rights)

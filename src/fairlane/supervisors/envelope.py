@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from fairlane.errors import FairlaneError, shown
 
-SUCCEEDED = "succeeded"
+SUCCEEDED, FAILED = "succeeded", "failed"
 
 
 class HandlerFailed(FairlaneError):
-    """A supervisor or handler raised, may not be run, or answered with something that is no envelope."""
+    """A supervisor or handler raised, or answered with something that is no envelope."""
 
     def __init__(self, function: str, why: str) -> None:
         self.function, self.why = function, why
@@ -56,7 +56,7 @@ def read_result(function: str, answer: Any) -> DBFunctionResult:
         if not isinstance(status, str) or not status:
             raise HandlerFailed(function, f"answered status {shown(status)}, not a word")
     elif isinstance(answer.get("success"), bool):
-        status = SUCCEEDED if answer["success"] else "validation_failed" if refusal else "failed"
+        status = SUCCEEDED if answer["success"] else "validation_failed" if refusal else FAILED
     else:
         raise HandlerFailed(function, f"answered {shown(answer)}, with neither a status nor success")
     return DBFunctionResult(status, answer.get("payload"), error, refusal)

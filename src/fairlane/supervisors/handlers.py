@@ -16,12 +16,12 @@ import psycopg
 from fairlane.client.context import CurrentJob
 from fairlane.client.settings.model import Settings
 from fairlane.core.names import MAX_KEY_BYTES
-from fairlane.errors import StoreUnavailable
+from fairlane.errors import HandlerRefused, StoreUnavailable
 from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.postgres.connection import PostgresConnector, parameters
 from fairlane.stores.postgres.errors import BUSY, STORE, translated, unreachable
 from fairlane.stores.retries import Again, Lost
-from fairlane.supervisors.contract import WORKER_ROLE
+from fairlane.supervisors.contract import RUNNER, WORKER_ROLE
 from fairlane.supervisors.envelope import DBFunctionResult, HandlerFailed, read_result
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -82,14 +82,16 @@ class HandlerInvoker:
         self._pool = ConnectionPool(connector, connections, WAIT_S)
 
     async def invoke(self, function: str, payload: Any, context: TaskContext) -> DBFunctionResult:
-        """Its answer; raises `HandlerFailed` where it raised, may not be run, or answered with no envelope.
+        """Its answer; raises `HandlerFailed` where it raised, or answered with no envelope.
 
-        `HandlerHeldUp`, or another `StoreUnavailable`: nothing was done, and a later call may succeed.
+        `HandlerRefused`, `HandlerHeldUp`, or another `StoreUnavailable`: nothing was done, a later call may succeed.
         """
         try:
             text = await self._ask(context, _RUN, (function, msgspec.json.encode(payload).decode()))
             answer = None if text is None else msgspec.json.decode(text)
         except psycopg.Error as error:
+            if error.diag.constraint_name == RUNNER:
+                raise HandlerRefused(_said(error), error.diag.message_hint or "") from error
             kind = HandlerHeldUp if _is_transient(error) else HandlerFailed
             raise kind(function, _said(error)) from error
         except (msgspec.DecodeError, RecursionError) as error:  # jsonb holds numbers that no float does: 1e400

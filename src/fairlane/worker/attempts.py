@@ -74,6 +74,7 @@ class PreparedTask:
         self.argument = definition.signature.names[0] if definition.batch is not None else ""
         """The parameter of a batch task."""
         self._classifier = definition.classifier
+        self._has_failed = definition.has_failed
         self._expires = definition.result_expires_s is not None
         self._by_queue: dict[str, JobRules] = {}
 
@@ -89,6 +90,8 @@ class PreparedTask:
 
     def returned(self, lease: Lease, result: object, ran_s: float) -> Outcome:
         outcome = completed(lease, result, ran_s)
+        if self._has_failed is not None and isinstance(outcome, Completed):
+            return replace(outcome, counts_as_failed=self._has_failed(result))
         if result is None and self._expires and WORKFLOW_HEADER in lease.headers:
             # A node without a result, of a task whose results expire, is one whose result was removed.
             return replace(outcome, result=Raw(b"null"))

@@ -60,9 +60,9 @@ class AttemptStatistics:
         sums = self._sums.get(key)
         if sums is None:
             sums = self._sums[key] = AttemptSums()
-        if kind is Completed:
+        if type(outcome) is Completed and not outcome.counts_as_failed:
             sums.completed += 1
-        elif kind is Retried:
+        elif kind is Completed or kind is Retried:
             sums.failed += 1
         elif kind is Died:
             sums.dead += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
@@ -16,6 +17,7 @@ from fairlane.cli.options import at_store, prints
 from fairlane.cli.output import FAILED, Printer, plural
 from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
+from fairlane.core.clock import SystemClock
 from fairlane.core.text import one_line
 from fairlane.core.workflows import RESULT_KEY, WORKFLOW_HEADER
 from fairlane.errors import (
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 SKEW_WARN_S = 2.0
 SKEW_FAIL_S = 60.0
+STOPPED_LATELY = timedelta(days=1)
 PAGES = 5
 """How many unfinished jobs are checked for unknown types: five pages, a thousand jobs."""
 
@@ -96,6 +99,7 @@ def examine(at: At) -> Iterator[Finding]:
         yield from _sqlite_place(settings)
         if not found or found[0].state == "ok":
             yield from _isolation(settings)
+            yield from _supervisors(settings)
             with Fairlane(settings=without_fallback(settings)) as client:
                 yield from _health(client)
                 if application is not None:
@@ -229,6 +233,34 @@ def _isolation(settings: Settings) -> Iterator[Finding]:
         return
     state, begins, remedy = _ISOLATION[found.state]
     yield Finding("isolation", state, f"{begins}: {found.says}", remedy)
+
+
+def _supervisors(settings: Settings) -> Iterator[Finding]:
+    """What holds up or has stopped processes that supervisors in SQL drive, where they are installed."""
+    if not store_named_by(settings.url).startswith("postgres"):
+        return
+    from fairlane.cli.target import contract_of
+
+    if not contract_of(settings).state().expanded:
+        return
+    from fairlane.supervisors.function_check import examine_functions
+    from fairlane.supervisors.kit import process_counts
+
+    findings = examine_functions(settings)
+    for found in findings:
+        if found.state == "refused":
+            says = f"{plural(found.waiting, 'task')} waiting: {found.says}"
+            yield Finding("supervisors", "fail", says, found.remedy.rstrip(".;"))
+    if warnings := [found for found in findings if found.state == "warning"]:
+        says = f"{plural(len(warnings), 'warning')} about functions of the worker, such as {warnings[0].function}: "
+        yield Finding("supervisors", "warn", says + warnings[0].says, "see `fairlane supervisors check`")
+    counts, since = process_counts(settings), SystemClock().now() - STOPPED_LATELY
+    for kind in counts:
+        if kind.last_stopped_at is not None and kind.last_stopped_at > since:
+            says = f"{kind.process}: {kind.stopped} stopped without success, one in the last day"
+            yield Finding("supervisors", "warn", says, "see `fairlane supervisors list`, then start them again")
+    if not findings:
+        yield Finding("supervisors", "ok", f"{sum(kind.open for kind in counts)} processes are open")
 
 
 _ISOLATION: dict[str, tuple[State, str, str]] = {

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from fairlane.cli.options import SuggestingGroup, at_store
+from fairlane.cli.options import SuggestingGroup, at_store, lists, prints
+from fairlane.cli.output import FAILED, Column, Printer, plural
 from fairlane.cli.target import At
+
+if TYPE_CHECKING:
+    from fairlane.client.settings.model import Settings
+
+
+COUNTS: tuple[Column, ...] = (
+    *("process", "open", "succeeded", "stopped", "failed_attempts", "last_failed_at", "last_stopped_at"),
+    ("last error", "error_message"),
+)
+ERRORS: tuple[Column, ...] = ("created_at", "task_id", "task_type", "tenant", ("error", "error_message"))
 
 
 @click.group(cls=SuggestingGroup)
 def supervisors() -> None:
-    """Make processes that a supervisor in SQL drives."""
+    """Make and examine processes that supervisors in SQL drive."""
 
 
 @supervisors.command()
@@ -47,13 +60,70 @@ def new(
     Prints SQL for a migration of yours. The database must have the supervisors installed: `fairlane migrate up --with
     supervisors`. Two functions of a process are yours to write; the script names them.
     """
-    from fairlane.cli.target import postgres_of
     from fairlane.supervisors.kit import ProcessPlan, create_process, process_sql
 
-    settings = at.settings()
-    postgres_of(settings, "has no SQL functions; a supervisor").close()
+    settings = _postgres(at)
     plan = ProcessPlan(process, subject, channel, noun, max_attempts, base_s, cap_s)
     if apply:
         create_process(settings, plan)
     else:
         click.echo(process_sql(settings, plan), nl=False)
+
+
+@supervisors.command("list")
+@at_store
+@lists
+def list_processes(at: At, out: Printer) -> None:
+    """Count the processes of each kind: open, succeeded and stopped, and what the last attempt failed with.
+
+    A kind is known by its tables `…_task`, `…_attempt`, `…_attempt_succeeded` and `…_attempt_failed`.
+    """
+    from fairlane.supervisors.kit import process_counts
+
+    found = process_counts(_postgres(at))
+    out.listing("processes", found, COUNTS, empty="there are no processes: `fairlane supervisors new` makes one")
+
+
+@supervisors.command()
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@at_store
+@lists
+def errors(limit: int, at: At, out: Printer) -> None:
+    """List the last errors of tasks (`queues.error`), the newest first."""
+    from fairlane.supervisors.kit import last_errors
+
+    out.listing("errors", last_errors(_postgres(at), limit), ERRORS, empty="no task has recorded an error")
+
+
+@supervisors.command()
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
+@at_store
+@prints
+def check(strict: bool, at: At, out: Printer) -> None:
+    """Examine the functions that the worker calls, and print the SQL that mends them.
+
+    Refused are those that waiting tasks name and the worker may not run; their tasks wait until it may. A warning is
+    about a function that runs. Changes nothing. Exits with 1 if one is refused.
+    """
+    from fairlane.supervisors.function_check import examine_functions
+
+    findings = examine_functions(_postgres(at))
+    refused = [finding for finding in findings if finding.state == "refused"]
+    if out.as_json:
+        out.data({"ok": not refused, "findings": [finding._asdict() for finding in findings]})
+    else:
+        for found in findings:
+            waiting = f" ({plural(found.waiting, 'task')} waiting)" if found.waiting else ""
+            out.line(f"-- {found.state}: {found.function}: {found.says}{waiting}")
+            out.line(found.remedy if found.remedy.endswith(";") else f"-- {found.remedy}")
+        out.note(f"{len(refused)} refused, {plural(len(findings) - len(refused), 'warning')}")
+    if refused or (strict and findings):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _postgres(at: At) -> Settings:
+    from fairlane.cli.target import postgres_of
+
+    settings = at.settings()
+    postgres_of(settings, "has no SQL functions; a supervisor").close()
+    return settings

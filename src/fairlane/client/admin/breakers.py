@@ -27,7 +27,7 @@ from fairlane.core.clock import Clock
 from fairlane.core.error_classes import Classifier
 from fairlane.core.names import check_breaker_name
 from fairlane.core.ops import Admit, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
-from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, MissingPrincipal, Snooze, StoreError
+from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, PutOff, Snooze, StoreError
 
 if TYPE_CHECKING:
     from fairlane.client.store_access import StoreAccess
@@ -231,7 +231,7 @@ class Circuits:
             # Cancellation from outside is not a failure, unless the call timed out.
             job = job_in_force.get()
             return "failure" if job is not None and job.stopping == "timeout" else "neither"
-        if isinstance(error, (Cancel, MissingData, MissingPrincipal, Snooze)):
+        if isinstance(error, (Cancel, MissingData, PutOff, Snooze)):
             return "neither"
         return "neither" if self._classifier.classify(error) == "non_retryable" else "failure"
 

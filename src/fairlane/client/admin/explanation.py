@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     from fairlane.client.task import Task
     from fairlane.core.limits import Limit
 
-PUT_OFF = {"NeedsNewerCode": "needs newer code", "MissingPrincipal": "needs a principal"}
+PUT_OFF = {
+    "NeedsNewerCode": "needs newer code",
+    "MissingPrincipal": "needs a principal",
+    "HandlerRefused": "needs a function that the worker may run",
+}
 """What a job waits for that was put off, by the error type of its last record."""
 MOST_NODES = 5_000
 """Nodes of a workflow that are looked through for those that one waits for."""

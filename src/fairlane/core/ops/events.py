@@ -17,6 +17,7 @@ EVENT_KINDS = (
     "job_dead",
     "job_cancelled",
     "job_stuck",
+    "process_stopped",
     "jobs",
     "job_limit_warning",
     "spooled_job_duplicate",

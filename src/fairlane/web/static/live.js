@@ -3,7 +3,8 @@
 // read again are marked as old, with their age.
 import { figuresAge, figuresOf, moveTimes, readFigures } from "./times.js";
 
-const KINDS = ["jobs", "job_dead", "job_stuck", "worker_started", "worker_stopped", "worker_crashed", "worker_lost",
+const KINDS = ["jobs", "job_dead", "job_stuck", "process_stopped", "worker_started", "worker_stopped", "worker_crashed",
+  "worker_lost",
   "breaker_opened", "breaker_closed", "job_limit_warning", "alert_fired", "alert_resolved"];
 const SHORTEST_MS = 2000;
 const LONGEST_MS = 10000;

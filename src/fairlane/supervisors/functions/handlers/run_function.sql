@@ -1,18 +1,22 @@
--- run_function: call a supervisor or handler by its name, with the rights of the caller.
+-- run_function: call a supervisor or handler by its name, with the rights of the caller. Without a payload it only
+--         checks that it may be called.
 --
 -- The name is looked up in the catalog, and what is called is put together from what the catalog says: no text of the
--- caller becomes SQL. It runs only what was granted to the worker by name, is granted to nobody at large, and cannot be
--- led astray: (jsonb) returns jsonb, security definer, with a search path of its own that has pg_temp last.
+-- caller becomes SQL. It runs only what was granted to the worker by name: (jsonb) returns jsonb. Its search path is
+-- its own, else the caller's, as if the caller had called it.
 create or replace function internal.run_function(function_name text, payload jsonb) returns jsonb
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
-  _parts   text[];
+  _path    pg_catalog.text := pg_catalog.current_setting('search_path');
+  _parts   pg_catalog.text[];
   _found   record;
-  _fault   text;
-  _answer  jsonb;
+  _fault   pg_catalog.text;
+  _remedy  pg_catalog.text;
+  _call    pg_catalog.text;
+  _answer  pg_catalog.jsonb;
 begin
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);  -- nothing below is the caller's own
   begin
     _parts := parse_ident(function_name);
   exception when invalid_parameter_value then
@@ -20,30 +24,39 @@ begin
   end;
   if cardinality(_parts) is distinct from 2 then
     _fault := 'it is not of the form schema.function';
+    _remedy := 'Name a function such as comms.send_email_supervisor; cancel a task that names none.';
   else
-    select n.nspname, p.proname, p.prosecdef,
-           exists (select from unnest(p.proconfig) s where s ~ '^search_path=(.*, ?)?"?pg_temp"?$') as is_pinned,
+    select format('%I.%I', n.nspname, p.proname) as name, quote_ident(n.nspname) as home,
+           has_schema_privilege('worker_service_user', n.oid, 'usage') as is_reachable,
            exists (select from aclexplode(p.proacl) a join pg_roles r on r.oid = a.grantee
-                   where r.rolname = 'worker_service_user' and a.privilege_type = 'EXECUTE') as is_granted,
-           p.proacl is null or exists (select from aclexplode(p.proacl) a where a.grantee = 0) as is_public
+                   where r.rolname = 'worker_service_user' and a.privilege_type = 'EXECUTE') as is_granted
     into _found
     from pg_proc p join pg_namespace n on n.oid = p.pronamespace
     where n.nspname = _parts[1] and p.proname = _parts[2] and p.prokind = 'f' and p.provariadic = 0
       and p.proargtypes::text = 'jsonb'::regtype::oid::text and p.prorettype = 'jsonb'::regtype and not p.proretset;
-    _fault := case
-      when not found then 'there is no function of this name that takes one jsonb and returns jsonb'
-      when not _found.is_granted then 'it is not granted to worker_service_user'
-      when _found.is_public then 'everybody may execute it; revoke that from public'
-      when not _found.prosecdef then 'it is not security definer'
-      when not _found.is_pinned then 'it has no search_path of its own that ends with pg_temp' end;
+    if not found then
+      _fault := 'there is no function of this name that takes one jsonb and returns jsonb';
+      _remedy := 'Create it, or cancel the task.';
+    elsif not _found.is_granted then
+      _fault := 'it is not granted to worker_service_user';
+      _remedy := format('grant execute on function %s(jsonb) to worker_service_user;', _found.name);
+    elsif not _found.is_reachable then
+      _fault := 'its schema is closed to worker_service_user';
+      _remedy := format('grant usage on schema %s to worker_service_user;', _found.home);
+    end if;
   end if;
   if _fault is not null then
     raise exception 'the worker may not run function %: %',
       coalesce(quote_literal(left(function_name, 200)), 'null'), _fault
-      using errcode = 'insufficient_privilege',
-            hint = 'See docs/guides/supervisors.md for what a supervisor or handler needs.';
+      using errcode = 'insufficient_privilege', hint = _remedy,
+            constraint = 'internal.run_function';  -- by this the worker knows that nothing was called
   end if;
-  execute format('select %I.%I($1)', _found.nspname, _found.proname) into _answer using payload;
+  if payload is null then
+    return null;
+  end if;
+  _call := 'select ' || _found.name || '($1)';
+  perform set_config('search_path', _path, true);
+  execute _call into _answer using payload;
   return _answer;
 end
 $$;
