@@ -2,8 +2,8 @@
 --
 -- A security definer function acts as its owner. Whoever may call it and make objects in a place where it looks for
 -- unqualified names can have their own code run as that owner. Only the worker may call it, so only what the worker may
--- make counts: objects in a schema of the function's path, and temporary ones, which are looked for first where the path
--- does not name pg_temp.
+-- make counts: objects in a schema of the function's path, and temporary ones, which are looked for first where the
+-- path does not name pg_temp.
 with granted as (
   select p.oid, n.oid as home, n.nspname, p.oid::regprocedure::text as name, p.prosecdef,
          p.proargtypes::text = 'jsonb'::regtype::oid::text and p.prorettype = 'jsonb'::regtype and not p.proretset

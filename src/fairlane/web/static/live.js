@@ -4,8 +4,7 @@
 import { figuresAge, figuresOf, moveTimes, readFigures } from "./times.js";
 
 const KINDS = ["jobs", "job_dead", "job_stuck", "process_stopped", "worker_started", "worker_stopped", "worker_crashed",
-  "worker_lost",
-  "breaker_opened", "breaker_closed", "job_limit_warning", "alert_fired", "alert_resolved"];
+  "worker_lost", "breaker_opened", "breaker_closed", "job_limit_warning", "alert_fired", "alert_resolved"];
 const SHORTEST_MS = 2000;
 const LONGEST_MS = 10000;
 const SLOW_MS = 5000;

@@ -1,6 +1,6 @@
 -- process_counts: how many processes of each kind are open, succeeded and stopped, and what they failed with last.
 --
--- A kind of process is known by its tables: foo_task, foo_attempt, foo_attempt_succeeded and foo_attempt_failed, whoever
+-- A kind of process is known by its tables: foo_task, foo_attempt, foo_attempt_succeeded, foo_attempt_failed, whoever
 -- made them. Which ones stopped is known where there is foo_stopped. Counted with the rights of the caller.
 create or replace function process_counts() returns table (
   process text, open bigint, succeeded bigint, stopped bigint, failed_attempts bigint, last_error text,
