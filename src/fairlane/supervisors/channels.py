@@ -201,10 +201,10 @@ class Channels:
         else:
             answer = run.ended(result)
         if answer["status"] != SUCCEEDED:
-            await self._tell_stopped(str(payload.get("db_function")), answer["status"])
+            await self._add_stopped_event(str(payload.get("db_function")), answer["status"])
         return answer
 
-    async def _tell_stopped(self, function: str, status: str) -> None:
+    async def _add_stopped_event(self, function: str, status: str) -> None:
         job = current_job()
         data = {"function": function, "status": status, "id": str(job.id)}
         with suppress(StoreError):  # its result says so, too

@@ -85,7 +85,7 @@ def list_processes(at: At, out: Printer) -> None:
 
 
 @supervisors.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
 @at_store
 @lists
 def errors(limit: int, at: At, out: Printer) -> None:
