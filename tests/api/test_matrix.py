@@ -206,7 +206,7 @@ def test_contents_are_shown_to_those_who_may_see_them_and_to_nobody_else(
         ("many/", {"act": "retry", "ids": ["dead"], "dry_run": True}),
         ("many/", {"act": "retry", "ids": []}),
         ("admin/dlq/{letter}/reprocess/", None),
-        ("admin/dlq/many/", {"act": "reprocess", "where": {}}),
+        ("admin/dlq/many/", {"act": "reprocess", "all": True}),
         ("admin/dlq/groups/{fingerprint}/reprocess/", None),
     ],
 )
@@ -318,9 +318,9 @@ def test_a_tenants_caller_has_no_say_in_what_concerns_all(house: ShopHouse, name
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("many/", {"act": "cancel", "where": {}}),
+        ("many/", {"act": "cancel", "where": {}, "all": True}),
         ("many/", {"act": "bury", "where": {"queue": "default"}, "reason": "x"}),
-        ("admin/dlq/many/", {"act": "discard", "where": {}}),
+        ("admin/dlq/many/", {"act": "discard", "all": True}),
         ("admin/dlq/many/", {"act": "reprocess", "where": {"status": "pending_review"}}),
     ],
 )
