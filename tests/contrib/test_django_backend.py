@@ -333,6 +333,22 @@ def test_options_of_a_task_are_declared_below_its_decorator(shop: Shop) -> None:
     assert [spec.type for spec in shop.app.runtime.schedules.values()] == [name]
 
 
+def make_report(month: int) -> int:
+    return month
+
+
+def test_options_of_a_task_stand_in_its_decorator_where_django_passes_them_on(site: None) -> None:
+    from fairlane.contrib.django import job_options
+    from fairlane.contrib.django.backend import FairlaneTask
+
+    django: dict[str, Any] = {"backend": "default", "queue_name": "default", "priority": 0, "run_after": None}
+    made = FairlaneTask(func=make_report, **django, timeout=60, category="sync")
+    assert (made.definition.timeout_s, made.definition.category) == (60, "sync")
+    for wrong in (lambda: FairlaneTask(func=make_report, **django, timout=60), lambda: job_options(timout=60)):
+        with pytest.raises(InvalidOption, match='Nearest: "timeout"'):
+            wrong()
+
+
 def test_a_job_failed_by_hand_is_a_dead_letter_that_can_be_reprocessed(shop: Shop) -> None:
     result = shop.task("add").enqueue(20, b=22)
     shop.app.jobs.fail(result.id, "not today", by="ada")
