@@ -9,6 +9,7 @@ from datetime import datetime
 
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger, OutageLog
+from fairlane.core.attempt_sums import AttemptStatistics
 from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.ops.turn import START_BY_S
@@ -19,7 +20,6 @@ from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.limits import KnownLimits
-from fairlane.worker.statistics import AttemptStatistics
 
 log = GuardedLogger("fairlane.worker")
 

@@ -8,11 +8,11 @@ import msgspec
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
+from fairlane.core.job_events import loss_events
 from fairlane.core.ops import Start, Turn, TurnResult, Want
 from fairlane.core.outcome import Died, Failure, Outcome
 from fairlane.core.payload.storable import fingerprint
 from fairlane.errors import FairlaneError, StoreClosed, StoreRefused, StoreUnavailable
-from fairlane.worker.events import loss_events
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.state import TRUSTED_S, WorkerState
 

@@ -21,6 +21,7 @@ from fairlane.client.admin.bulk_acts import (
     preview,
     those_meant,
 )
+from fairlane.client.admin.claims import ClaimVerbs
 from fairlane.client.admin.explanation import Explanation, explain
 from fairlane.client.admin.filters import JobFilters, job_filter, matching_contents, page_size, seq_before
 from fairlane.client.admin.short_ids import id_meant
@@ -29,7 +30,7 @@ from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle, JobLike, ScopedActOptions, audited_in_scope, job_of
 from fairlane.client.rights import Right, require_right, right_of, visible
-from fairlane.client.steps import Steps, Verbs, ask, both, compute
+from fairlane.client.steps import Steps, ask, both, compute
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import STATUSES, Job, Status
 from fairlane.core.ops import (
@@ -83,7 +84,7 @@ class JobSearch(Struct, frozen=True, kw_only=True):
     """How many jobs were read."""
 
 
-class JobAdmin(Verbs):
+class JobAdmin(ClaimVerbs):
     """Methods for jobs. A refusal raises `JobNotFound` or `InvalidState`; `tenant=None` means all tenants."""
 
     __slots__ = ()
