@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
 from msgspec import Struct
 from pydantic import Field
-from starlette.responses import Response
 
 from fairlane.api.fields import Body, Key, Name, Words
 from fairlane.api.request import Context
@@ -73,40 +71,27 @@ class Claim(Struct, frozen=True, kw_only=True):
     payload_version: int
 
 
+class ClaimAnswer(Struct, frozen=True, kw_only=True):
+    claim: Claim | None
+    """Null: there is no job to claim now."""
+
+
 class ClaimEnd(Struct, frozen=True, kw_only=True):
     lease_until: datetime
 
 
-@routes.post(
-    "",
-    ClaimVerbs.aclaim,
-    all_tenants=True,
-    status_code=201,
-    answer=Claim,
-    responses={204: {"description": "there is no job to claim now"}},
-)
-async def claim_job(ctx: Context, body: ClaimBody) -> Claim | Response:
+_SHOWN = tuple(name for name in Claim.__struct_fields__ if not name.startswith("payload"))
+
+
+@routes.post("", ClaimVerbs.aclaim, all_tenants=True, answer=ClaimAnswer)
+async def claim_job(ctx: Context, body: ClaimBody) -> object:
     """Claim the next ready job of these queues, for code that is no registered task."""
     worker = body.worker or ctx.by
     claimed = await ctx.app.jobs.aclaim(body.queues, types=body.types, lease=body.lease_s, worker=worker)
     if claimed is None:
-        return Response(status_code=HTTPStatus.NO_CONTENT)
-    lease = claimed.lease
-    return Claim(
-        token=claimed.token,
-        lease_until=claimed.lease_until,
-        id=claimed.id,
-        type=claimed.type,
-        tenant=claimed.tenant,
-        queue=claimed.queue,
-        attempt=claimed.attempt,
-        attempts=claimed.attempts,
-        max_attempts=claimed.max_attempts,
-        correlation_id=claimed.correlation_id,
-        idempotency_key=claimed.idempotency_key,
-        payload=stored_json(lease.payload),
-        payload_version=lease.payload_version,
-    )
+        return {"claim": None}
+    more = {"payload": stored_json(claimed.lease.payload), "payload_version": claimed.lease.payload_version}
+    return {"claim": {**{name: getattr(claimed, name) for name in _SHOWN}, **more}}
 
 
 @routes.post("{token}/complete/", ClaimVerbs.aclaimed, all_tenants=True, answer=JOB)
