@@ -10,13 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
-from fairlane import DuplicateJob, InvalidOption, tenant
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Renew, Retire, Turn, Want
-from fairlane.core.outcome import Completed, Died, Outcome
-from fairlane.core.payload.storable import failure
+from fairlane import ClaimLost, DuplicateJob, InvalidOption, tenant
 from tests.contrib.conftest import Shop
 
 pytestmark = pytest.mark.requirement("W16")
@@ -361,30 +356,20 @@ def test_a_job_failed_by_hand_is_a_dead_letter_that_can_be_reprocessed(shop: Sho
 
 
 def test_workers_of_ones_own_claim_complete_and_fail_djangos_jobs(shop: Shop) -> None:
-    """The operations behind every worker: each job goes to one claim, and its lease alone settles it."""
+    """Each job goes to one claim, and its lease alone settles it."""
     results = [shop.task("add").enqueue(number) for number in (1, 2)]
-    store = shop.app.runtime.store
-    workers = [WorkerId(shop.app.runtime.new_job_id()) for _ in range(3)]
-    want = Want(lane="mine", queues=("default",), limit=1, start=1)
-    leases = []
-    for worker in workers:
-        store.run(Renew(worker=worker, lease_s=60.0, name="mine", queues=("default",), types=()))
-        leases.append(store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases)
-    [first], [second], none = leases
-    assert ({str(first.id), str(second.id)}, none) == ({result.id for result in results}, ())
+    first, second, none = (shop.app.jobs.claim(worker=f"worker-{number}") for number in (1, 2, 3))
+    assert first is not None
+    assert second is not None
+    assert ({str(first.id), str(second.id)}, none) == ({result.id for result in results}, None)
+    tokens = {str(claimed.id): [str(claimed.token)] for claimed in (first, second)}
     for result in results:
         result.refresh()
-    assert [(result.status, result.worker_ids) for result in sorted(results, key=lambda one: one.id)] == [
-        ("RUNNING", [str(worker)]) for _, worker in sorted([(str(first.id), workers[0]), (str(second.id), workers[1])])
-    ]
-    ended: list[Outcome] = [
-        Completed(seq=first.seq, attempt=first.attempt, result=Raw(b"41")),
-        Died(seq=second.seq, attempt=second.attempt, failure=failure(ValueError("no"), "non_retryable", "add")),
-    ]
-    for worker, outcome in zip(workers, ended, strict=False):
-        store.run(Turn(worker=worker, claim_no=2, outcomes=(outcome,)))
-        store.run(Retire(worker=worker))
-    store.run(Retire(worker=workers[2]))
-    completed, failed = (shop.task("add").get_result(str(lease.id)) for lease in (first, second))
+        assert (result.status, result.worker_ids) == ("RUNNING", tokens[result.id])
+    first.complete(41)
+    assert second.fail(ValueError("no"), error_class="non_retryable") is None
+    with pytest.raises(ClaimLost):
+        second.complete(42)
+    completed, failed = (shop.task("add").get_result(str(claimed.id)) for claimed in (first, second))
     assert (completed.status, completed.return_value) == ("SUCCESSFUL", 41)
     assert (failed.status, failed.errors[0].exception_class) == ("FAILED", ValueError)
