@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlane import errors
 
 CODES = """
-address_refused bad_input blocks_event_loop breaker_not_found breaker_open config credential_not_found dead_letter_not_found duplicate_job
+address_refused bad_input blocks_event_loop breaker_not_found breaker_open claim_lost config credential_not_found dead_letter_not_found duplicate_job
 enqueue_rate_reached error id_conflict invalid_arguments invalid_option invalid_payload invalid_state invalid_workflow job_failed
 job_not_found missing_extra needs_newer_code no_current_job no_transaction not_found old_workers_alive permission_denied
 queue_full queue_paused result_timeout role_lacks_rights role_missing schedule_not_found schema_out_of_date spool_full sqlite_library_mismatch
