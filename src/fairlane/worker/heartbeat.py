@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
-from fairlane.core.ops import Renew, Retire
+from fairlane.core.ops import Renew, Retire, Turn
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Migrator
 from fairlane.worker.config import known_queues
@@ -24,6 +24,8 @@ log = GuardedLogger("fairlane.worker")
 FIGURES_S = 5.0
 """Utilisation is measured over this long."""
 RETRY_S = 0.5
+BLOCKED_S = 1.0
+"""A loop that has not reported what runs on it for this long is blocked."""
 
 
 class WorkerFigures:
@@ -136,3 +138,8 @@ class HeartbeatThread:
             log.warning("the store had removed this worker: its running jobs have lost their leases")
             self._lost()
         self._renewed_s = sent_s
+        # What blocks the loop cannot be reported by it, and would be taken for never begun.
+        if starts := state.starts(late_s=BLOCKED_S):
+            self._app.runtime.store.run(
+                Turn(worker=self._worker, claim_no=0, starts=starts, promote_limit=0, reclaim_limit=0)
+            )

@@ -215,7 +215,7 @@ class WorkerMain:
         state.on_child_crash = lambda lease: link.send(ChildCrash(kind=JobKind(lease.type, lease.tenant)))
         self._receive(setup.suspects)
         loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
-        link.watch(config.lease_s, self._forward(loop), engine.state.busy)
+        link.watch(config.lease_s, self._forward(loop), engine.state.busy, partial(engine.show_loop, loop))
         link.send(
             Hello(
                 store=store_address(app),

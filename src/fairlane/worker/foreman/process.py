@@ -15,7 +15,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.core.text import plural
-from fairlane.worker.board import Board, board_file
+from fairlane.worker.board import Board, RunningAttempt, board_file
 from fairlane.worker.foreman.health import Ending, WorkerHealth
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
@@ -87,6 +87,10 @@ class WorkerProcess:
         self.renewed_s: float | None = None
         self.has_lapsed = False
         self._at_work_s: float | None = None
+        self.stuck: tuple[RunningAttempt, ...] = ()
+        """At the last check."""
+        self.is_silent = False
+        """Its loop was blocked then."""
         self.news = asyncio.Event()
         """Set when it sent its hello, or when its heartbeat has changed."""
         self.ending: Ending | None = None

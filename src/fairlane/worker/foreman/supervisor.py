@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.errors import StoreUnavailable
-from fairlane.worker.foreman.health import Ending, check_s, kill_reason, recycle_reason
+from fairlane.worker.foreman.health import Ending, check_s, kill_reason, recycle_reason, stuck
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
 from fairlane.worker.services import keep
@@ -26,6 +26,7 @@ FIRST_S, LONGEST_S, SETTLED_S = 1.0, 30.0, 60.0
 
 REASONS = {
     "stuck": "an attempt ran past twice its timeout",
+    "blocked": "its loop was blocked past twice the timeouts of all that it ran, by one of them",
     "lapsed": "the store had removed it while it ran a job",
     "untrusted": "its heartbeat could not be renewed in time",
     "silent": "its loop has stopped",
@@ -149,7 +150,7 @@ class Supervisor:
         foreman, lease_s = self._foreman, process.setup.config.lease_s
         store = await foreman.store_for(process.hello)
         running = process.board.running()
-        kinds = await return_leases(store, foreman.clock, process.worker, ending, running, lease_s)
+        kinds = await return_leases(store, foreman.clock, process.worker, ending, running, process.stuck, lease_s)
         if kinds is not None:
             foreman.host_workers(process.hello).remove(process.worker)
         if kinds:
@@ -173,7 +174,11 @@ class Supervisor:
 
     async def _check(self, process: WorkerProcess) -> None:
         now_s = self._foreman.clock.monotonic()
-        reason = kill_reason(process.health(now_s))
+        health = process.health(now_s)
+        reason, process.stuck = kill_reason(health), stuck(health)
+        if health.is_silent and health.running and not process.is_silent:
+            process.news.set()  # a heartbeat at once, which reports what runs there
+        process.is_silent = health.is_silent
         if process.has_exited():
             return
         if reason is not None:
