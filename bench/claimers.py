@@ -99,7 +99,7 @@ def claim_on(
             go.wait()
             end_s, settled = clock.monotonic() + SECONDS, 0
         claim_no += 1
-        want = planner.want(batch, sent_s, start=batch)
+        want = planner.want(batch, sent_s)
         turn = Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,), limits=limits)
         result = store.run(turn)
         planner.learn(want, result, clock.monotonic() - sent_s, clock.monotonic())

@@ -66,7 +66,7 @@ class Bench:
         while settled < limit:
             claim_no += 1
             sent = clock.monotonic()
-            want = planner.want(batch, sent, start=batch, woken=woken and claim_no == 1)
+            want = planner.want(batch, sent, woken=woken and claim_no == 1)
             answer = self.store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
             planner.learn(want, answer, clock.monotonic() - sent, clock.monotonic())
             settled += len(outcomes)

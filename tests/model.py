@@ -131,8 +131,9 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
             if r is None:
                 unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
             else:
-                r.lease.started_at = r.lease.started_at or now
-                r.lease.deadline_at, r.lease.alone = now + span(2 * start.timeout_s), start.alone
+                began_at = now - span(start.ran_s)
+                r.lease.started_at = r.lease.started_at or began_at
+                r.lease.deadline_at, r.lease.alone = began_at + span(2 * start.timeout_s), start.alone
         return unstarted
 
     def _leased(self, seq, attempt, worker):

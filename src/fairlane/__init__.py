@@ -22,6 +22,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from fairlane.client.admin.breakers import Breaker as Breaker
+    from fairlane.client.admin.claims import ClaimedJob as ClaimedJob
     from fairlane.client.admin.limits import NamedLimit as NamedLimit
     from fairlane.client.app import Fairlane as Fairlane, Snapshot as Snapshot
     from fairlane.client.batch_tasks import AsyncBatchTask as AsyncBatchTask, SyncBatchTask as SyncBatchTask
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
         BadInput as BadInput,
         BreakerOpen as BreakerOpen,
         Cancel as Cancel,
+        ClaimLost as ClaimLost,
         ConfigError as ConfigError,
         DuplicateJob as DuplicateJob,
         EnqueueRateReached as EnqueueRateReached,
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fairlane.client.admin.breakers": "Breaker",
+    "fairlane.client.admin.claims": "ClaimedJob",
     "fairlane.client.admin.limits": "NamedLimit",
     "fairlane.client.app": "Fairlane Snapshot",
     "fairlane.client.batch_tasks": "AsyncBatchTask SyncBatchTask",
@@ -135,7 +138,7 @@ _HOMES = {
     "fairlane.core.retry": "Retry",
     "fairlane.core.schedules": "Cron Schedule",
     "fairlane.errors": """
-        AttemptCancelled BadInput BreakerOpen Cancel ConfigError DuplicateJob EnqueueRateReached FairlaneError
+        AttemptCancelled BadInput BreakerOpen Cancel ClaimLost ConfigError DuplicateJob EnqueueRateReached FairlaneError
         InvalidArguments InvalidOption InvalidPayload InvalidState InvalidWorkflow JobFailed JobNotFound LeaseLost
         MissingData MissingExtra MissingPrincipal NonRetryable PermissionDenied QueueFull QueuePaused RateLimited
         ResultTimeout ScheduleNotFound SignalTimedOut Snooze SpoolFull StepMismatch StillRunning StoreClosed

@@ -22,6 +22,7 @@
       NotFound                   no such thing here, or another tenant's
         JobNotFound  DeadLetterNotFound  ScheduleNotFound  BreakerNotFound  CredentialNotFound  WorkflowNotFound
       InvalidState               the thing is not in a state this act starts from
+        ClaimLost                  a job claimed by hand whose lease has ended
       JobFailed  ResultTimeout   asking a handle for its result
       BlocksEventLoop            a call that waits, on the thread of an event loop; its async twin does not
       NoCurrentJob               asked for the running job where none runs
@@ -291,6 +292,13 @@ class InvalidState(FairlaneError):
     def __init__(self, act: str, target: str, status: str) -> None:
         self.act, self.target, self.status = act, target, status
         super().__init__(f"cannot {act} {target}: it is {status}; nothing was changed")
+
+
+class ClaimLost(InvalidState):
+    """The lease of a job that was claimed by hand has ended: the job was taken back, or its claim has settled it."""
+
+    def __init__(self, act: str, target: str) -> None:
+        super().__init__(act, target, "not held by this claim any more")
 
 
 class JobFailed(FairlaneError):

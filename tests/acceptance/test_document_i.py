@@ -6,14 +6,11 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import pytest
 
 from fairlane import Fairlane, JobFailed, Retry, current_job
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops import ALL_TENANTS, ReadEvents, Reclaim, Renew, Turn, Want
-from fairlane.core.outcome import Completed
+from fairlane.core.ops import ALL_TENANTS, ReadEvents
 from fairlane.core.profiles import Lane
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
@@ -115,25 +112,6 @@ def test_dlq_routing_a_job_that_fails_three_times_is_a_dead_letter(app: Fairlane
     [letter] = app.dead_letters.list(tenant="ORG-1").dead_letters
     assert (letter.job.id, letter.status, letter.job.attempts) == (handle.id, "pending_review", 3)
     assert len(letter.reason) == 2000
-
-
-@pytest.mark.requirement("I9")
-def test_stuck_detection_a_job_past_twice_its_timeout_is_found_and_fenced_off(app: Fairlane) -> None:
-    @app.task(name="slow", timeout=10)
-    def slow() -> None: ...
-
-    handle = slow.enqueue()
-    worker = WorkerId(app.runtime.new_job_id())
-    now = app.runtime.store.run(Renew(worker=worker, lease_s=3600)).now
-    want = Want(lane="l", queues=("default",), limit=1, start=1)
-    [lease] = app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,), now=now)).leases
-    assert not app.runtime.store.run(Reclaim(now=now + timedelta(seconds=19))).reclaimed
-    [found] = app.runtime.store.run(Reclaim(now=now + timedelta(seconds=20))).reclaimed
-    assert (found.cause, found.became) == ("deadline_passed", "dead")
-    late = Turn(worker=worker, claim_no=2, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),))
-    assert app.runtime.store.run(late).refused
-    [letter] = app.dead_letters.list().dead_letters
-    assert (letter.job.id, letter.reason) == (handle.id, "Job exceeded timeout threshold")
 
 
 @pytest.mark.requirement("I10")

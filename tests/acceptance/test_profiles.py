@@ -384,6 +384,7 @@ def test_a_job_is_stopped_at_the_timeout_of_its_queue_or_at_the_fast_or_the_slow
             engine = Engine(app, WorkerConfig(poll_s=0.05), worker)
             running = asyncio.create_task(engine.run())
             await began.wait()
+            await eventually(lambda: handle.status() == "processing")
             clock.ahead_s = timeout_s - 20
             await asyncio.to_thread(app.runtime.store.run, Reclaim())
             engine.watchdog.run_once(clock.monotonic())

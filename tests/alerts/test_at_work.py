@@ -91,7 +91,7 @@ def test_a_foreman_tells_of_workers_that_died_and_not_of_those_that_left(ending:
     floor = Floor()
     floor.work.enqueue()
     worker = floor.claim()
-    asyncio.run(return_leases(floor.app.runtime.store, floor.clock, worker, ending, (), 1.0))
+    asyncio.run(return_leases(floor.app.runtime.store, floor.clock, worker, ending, (), (), 1.0))
     expected = [("worker_crashed", {"worker": str(worker), "why": ending, "jobs": 0})] if told else []
     assert floor.events() == expected
     assert floor.alerts() == (["worker_crash"] if told else [])

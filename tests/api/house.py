@@ -16,7 +16,6 @@ from fairlane import Fairlane, FakeClock, NonRetryable
 from fairlane.api import create_api
 from fairlane.api.auth.admission import FailedGuesses
 from fairlane.core.chance import FixedChance
-from fairlane.core.ids import WorkerId
 from fairlane.core.ops import (
     ALL_TENANTS,
     AddEvents,
@@ -32,10 +31,7 @@ from fairlane.core.ops import (
     PageJobs,
     PageTenants,
     ReadAlerts,
-    Renew,
     RevokeCredential,
-    Turn,
-    Want,
 )
 from fairlane.testing import run_due
 
@@ -102,7 +98,9 @@ class Mine:
     def start(self) -> None:
         send = self._house.app.tasks["mail.send"]
         self.running: UUID = send.using(**self._options).enqueue(user_id=2, note=self._live).id
-        self._house.claim_one()
+        claimed = self._house.app.jobs.claim(lease=3600)
+        assert claimed is not None
+        self.claim = claimed.token
 
     def begin(self) -> None:
         """What waits, once nothing else will be run."""
@@ -159,8 +157,6 @@ class ShopHouse:
     def furnish(self) -> Self:
         self.app.jobs.purge()
         self.api.state.fairlane.authenticator.failures = FailedGuesses(self.app.runtime.clock)
-        self._worker = WorkerId(self.app.runtime.new_job_id())
-        self._claims = 0
         self.own, self.foreign = Mine(self, OWN, "note-of-acme"), Mine(self, FOREIGN, CANARY)
         self.own.start()
         self.foreign.start()
@@ -180,14 +176,9 @@ class ShopHouse:
         """A line in the log of a running job."""
         found = self.app.jobs.get(job)
         assert found is not None
-        note = Note(worker=self._worker, seq=found.seq, attempt=found.attempt, log=(line,))
+        assert found.worker is not None
+        note = Note(worker=found.worker, seq=found.seq, attempt=found.attempt, log=(line,))
         assert self.app.runtime.store.run(note).accepted
-
-    def claim_one(self) -> None:
-        self._claims += 1
-        self.app.runtime.store.run(Renew(worker=self._worker, lease_s=3600.0, name="w", queues=(), types=()))
-        want = Want(lane="general", queues=("default",), limit=1, start=1)
-        assert self.app.runtime.store.run(Turn(worker=self._worker, claim_no=self._claims, wants=(want,))).leases
 
     def token(
         self, roles: Sequence[str], tenant: str | None = None, ttl_s: float | None = None, name: str = "ada"

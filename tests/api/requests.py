@@ -33,6 +33,10 @@ def named(**path: Any) -> Make:
     return lambda _, __: Request(path, {}, {"notes": "because"})
 
 
+def claim(json: Any = None) -> Make:
+    return lambda _, mine: Request({"token": mine.claim}, {}, json)
+
+
 def body(**json: Any) -> Make:
     return lambda _, __: Request({}, {}, json)
 
@@ -59,6 +63,11 @@ REQUESTS: dict[str, Make] = {
     "bury_job": job("ready", {"reason": "never mind"}),
     "reset_job": job("running"),
     "act_on_jobs": lambda _, mine: Request({}, {}, {"act": "cancel", "ids": [str(mine.ready)]}),
+    "claim_job": body(queues=["default"], types=["mail.send"], lease_s=60, worker="cron-7"),
+    "renew_claim": claim({"lease_s": 90}),
+    "complete_claim": claim({"result": {"sent": True}}),
+    "fail_claim": claim({"message": "hung up", "error_class": "transient", "retry_after_s": 20}),
+    "release_claim": claim(),
     "list_dead_letters": lambda _, mine: Request({}, {"tenant": mine.tenant}),
     "count_dead_letters": plain,
     "show_dead_letter": letter(),

@@ -244,6 +244,12 @@ def test_jobs_that_match_are_cancelled_after_a_dry_run(house: ShopHouse) -> None
         house.app.tasks["mail.send"].using(tenant=OWN, queue="bulk").enqueue(user_id=number)
     body: dict[str, Any] = {"act": "cancel", "where": {"queue": "bulk", "status": ["pending"]}, "dry_run": True}
     assert house.call("POST", "/api/jobs/many/", operator, json=body).json()["matched"] == 7
-    body["dry_run"] = False
+    body |= {"dry_run": False, "where": {}}
+    for path, token in (("/api/jobs/many/", operator), (f"{DLQ}many/", house.token(("staff", "manager")))):
+        refused = house.call(
+            "POST", path, token, json=body | {"act": "discard" if path != "/api/jobs/many/" else "cancel"}
+        )
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
+    body["where"] = {"queue": "bulk"}
     assert house.call("POST", "/api/jobs/many/", operator, json=body).json()["done"] == 7
     assert len(house.app.jobs.list(queue="bulk", status="cancelled").jobs) == 7

@@ -40,7 +40,7 @@ RIGHTS: dict[str, set[str]] = {
     "act": {
         "enqueue_job", "cancel_job", "fail_job", "bury_job", "reset_job", "act_on_jobs", "pause_queue", "resume_queue",
         "drain_queue", "set_tenant", "pause_claims", "resume_claims", "set_limit", "clear_limit", "reset_breaker", "emit_signal",
-        "open_breaker", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts", "cancel_workflow",
+        "open_breaker", "claim_job", "renew_claim", "complete_claim", "fail_claim", "release_claim", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts", "cancel_workflow",
     },
     "manage": {
         "retry_job", "list_queue", "show_queued_job", "show_queue_statistics", "list_dead_letters", "count_dead_letters",
@@ -98,9 +98,9 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 71
-    assert len(GATED) == 68
-    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (50, 18)
+    assert len(OPERATIONS) == 76
+    assert len(GATED) == 73
+    assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (50, 23)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF
 
 
@@ -206,7 +206,7 @@ def test_contents_are_shown_to_those_who_may_see_them_and_to_nobody_else(
         ("many/", {"act": "retry", "ids": ["dead"], "dry_run": True}),
         ("many/", {"act": "retry", "ids": []}),
         ("admin/dlq/{letter}/reprocess/", None),
-        ("admin/dlq/many/", {"act": "reprocess", "where": {}}),
+        ("admin/dlq/many/", {"act": "reprocess", "all": True}),
         ("admin/dlq/groups/{fingerprint}/reprocess/", None),
     ],
 )
@@ -318,9 +318,9 @@ def test_a_tenants_caller_has_no_say_in_what_concerns_all(house: ShopHouse, name
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("many/", {"act": "cancel", "where": {}}),
+        ("many/", {"act": "cancel", "where": {}, "all": True}),
         ("many/", {"act": "bury", "where": {"queue": "default"}, "reason": "x"}),
-        ("admin/dlq/many/", {"act": "discard", "where": {}}),
+        ("admin/dlq/many/", {"act": "discard", "all": True}),
         ("admin/dlq/many/", {"act": "reprocess", "where": {"status": "pending_review"}}),
     ],
 )

@@ -62,7 +62,7 @@ def house(built_on_sqlite: ShopHouse) -> ShopHouse:
         is_final=False,
         at=house.clock.now(),
     )
-    [worker] = house.app.workers.list().workers
+    worker = house.app.workers.list().workers[0]
     house.app.runtime.store.run(ReportExceptions(worker=worker.id, exceptions=(caught,)))
     return house
 

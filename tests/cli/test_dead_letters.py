@@ -94,7 +94,7 @@ def test_dead_letters_that_failed_alike_are_grouped(scene: Scene, run: Run, answ
 def test_dead_letters_are_acted_on_by_filter_and_by_their_jobs_id(run: Run, answer: Answer, scene: Scene) -> None:
     fingerprint = answer("dead-letters", "groups", "--url", scene.url)["groups"][0]["fingerprint"]
     for_all = ("--fingerprint", fingerprint, "--url", scene.url)
-    assert answer("dead-letters", "reprocess", "--dry-run", *for_all) == {"dry_run": True, "matched": 1}
+    assert answer("dead-letters", "reprocess", "--dry-run", *for_all) == {"dry_run": True, "matched": 1, "left": {}}
     assert run("dead-letters", "reprocess", *for_all).exit_code == 2  # asks first
     shown = run("dead-letters", "show", scene.dead, "--url", scene.url).stdout
     assert f"dead letter      {scene.letter}" in shown

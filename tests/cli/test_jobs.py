@@ -220,18 +220,34 @@ def test_all_jobs_that_match_are_acted_on_after_their_number_was_shown(run: Run,
         for tenant in ("acme", "globex"):
             app.enqueue_many(task.using(tenant=tenant).bind() for _ in range(5))
     dry = answer("jobs", "cancel", "tenant:acme", "status:pending", "--dry-run", "--url", url)
-    assert dry == {"dry_run": True, "matched": 5}
+    assert dry == {"dry_run": True, "matched": 5, "left": {}}
     refused = run("jobs", "cancel", "tenant:acme", "--url", url)
     assert (refused.exit_code, "Cancel 5 jobs? Nothing was changed" in refused.stderr) == (2, True)
     assert answer("jobs", "list", "status:cancelled", "--url", url)["jobs"] == []
     acts = answer("jobs", "cancel", "tenant:acme", "--yes", "--notes", "a mistake", "--url", url)
     assert {job["tenant"] for job in acts["jobs"]} == {"acme"}
     assert len(answer("jobs", "list", "status:cancelled", "--url", url)["jobs"]) == 5
+    dry = answer("jobs", "cancel", "type:mail.send", "--dry-run", "--url", url)
+    assert dry == {"dry_run": True, "matched": 5, "left": {"cancelled": 5}}
+    shown = run("jobs", "cancel", "tenant:acme", "--dry-run", "--url", url).stdout
+    assert shown == "0 jobs to cancel, leaving 5 cancelled; nothing was changed\n"
     again = run("jobs", "cancel", "tenant:acme", "status:pending", "--yes", "--url", url)
     assert (again.exit_code, again.stdout) == (0, "0 jobs to cancel; nothing was changed\n")
     buried = run("jobs", "bury", "since:1h", "type:mail.send", "status:pending", "--reason", "x", "--yes", "--url", url)
     assert (buried.exit_code, buried.stdout.count(" dead\n")) == (0, 5)
     assert run("jobs", "retry", "status:dead", "--dry-run", "--url", url).stdout.startswith("5 jobs to retry;")
+
+
+def test_whoever_means_every_job_says_so(run: Run, answer: Answer, url: str) -> None:
+    with Fairlane(url) as app:
+        app.task(name="mail.send")(lambda: None).enqueue()
+    for verb in (["cancel"], ["retry"], ["reset"], ["bury", "--reason", "x"], ["fail", "--reason", "x"]):
+        refused = run("jobs", *verb, "--yes", "--url", url)
+        assert (refused.exit_code, "give ids, filters or --all" in refused.stderr) == (2, True)
+    assert run("dead-letters", "discard", "--yes", "--url", url).exit_code == 2
+    assert answer("dead-letters", "discard", "--all", "--dry-run", "--url", url)["matched"] == 0
+    assert run("jobs", "cancel", "type:mail.send", "--all", "--url", url).exit_code == 2
+    assert len(answer("jobs", "cancel", "--all", "--yes", "--url", url)["jobs"]) == 1
 
 
 def test_more_jobs_than_one_call_takes_are_acted_on(run: Run, url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fairlane import Fairlane, FakeClock, InvalidOption, InvalidState, Job, JobNotFound, Retry, SyncTask
 from fairlane.client.admin.filters import JobFilters, filter_words, job_filter
 from fairlane.core.job import DeadLetter
-from fairlane.core.ops import JobFilter
+from fairlane.core.ops import DeadLetterFilter, JobFilter
 from fairlane.errors import DeadLetterNotFound, NotFound
 from fairlane.testing import run_due
 
@@ -212,6 +212,47 @@ def test_many_jobs_are_acted_on_and_one_refusal_stops_no_other(app: Fairlane, ad
             app.jobs.act_on_many("cancel", **bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="reason"):
         app.jobs.act_on_many("fail", [first])
+
+
+def test_a_preview_counts_what_would_be_changed_and_the_rest_by_its_state(
+    app: Fairlane, add: SyncTask[[int, int], int]
+) -> None:
+    waiting, ended, buried, closed, again = (add.enqueue(1, n) for n in range(5))
+    app.jobs.cancel(ended)
+    for job in (buried, closed, again):
+        app.jobs.bury(job, "stuck")
+    app.dead_letters.discard(app.jobs.get(closed).seq)  # type: ignore[union-attr]
+    retried = app.jobs.retry(again)
+
+    def preview(verb: Any, jobs: Any = None, **how: Any) -> tuple[int, dict[str, int]]:
+        acts = app.jobs.act_on_many(verb, jobs, dry_run=True, **how)
+        return acts.matched, acts.left
+
+    every = JobFilter(type="add")
+    assert preview("cancel", where=every) == (2, {"dead": 3, "cancelled": 1})
+    assert preview("bury", where=every, reason="x") == (2, {"dead": 3, "cancelled": 1})
+    assert preview("retry", where=every) == (1, {"pending": 2, "cancelled": 1, "discarded": 1, "retried": 1})
+    assert preview("cancel", where=JobFilter(statuses=("dead",))) == (0, {"dead": 3})
+    unknown = app.runtime.new_job_id()
+    assert preview("cancel", [waiting, ended, unknown]) == (1, {"cancelled": 1, "not found": 1})
+    assert preview("reset", [waiting]) == (0, {"pending": 1})
+    acts = app.jobs.act_on_many("cancel", where=every)
+    assert ({job.id for job in acts.done}, acts.refused) == ({waiting.id, retried.id}, ())
+    assert preview("retry", [again]) == (1, {}), "the job made last was cancelled"
+
+
+def test_an_empty_filter_means_nothing_unless_all_is_said(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
+    add.using(tenant="acme").enqueue(1, 1)
+    add.enqueue(1, 2)
+    for act, empty in (
+        (app.jobs.act_on_many, JobFilter()),
+        (app.dead_letters.act_on_many, DeadLetterFilter()),
+    ):
+        with pytest.raises(InvalidOption, match="for all there are, all=True"):
+            act("cancel" if empty == JobFilter() else "discard", where=empty)  # type: ignore[operator]
+    assert len(app.jobs.act_on_many("cancel", where=JobFilter(), tenant="acme").done) == 1
+    assert len(app.jobs.act_on_many("cancel", all=True).done) == 1
+    assert app.dead_letters.act_on_many("discard", all=True).matched == 0
 
 
 def test_an_act_by_filter_continues_where_it_ended(app: Fairlane, add: SyncTask[[int, int], int]) -> None:

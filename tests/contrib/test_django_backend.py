@@ -10,13 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
-from fairlane import DuplicateJob, InvalidOption, tenant
-from fairlane.core.ids import WorkerId
-from fairlane.core.ops import Renew, Retire, Turn, Want
-from fairlane.core.outcome import Completed, Died, Outcome
-from fairlane.core.payload.storable import failure
+from fairlane import ClaimLost, DuplicateJob, InvalidOption, tenant
 from tests.contrib.conftest import Shop
 
 pytestmark = pytest.mark.requirement("W16")
@@ -333,6 +328,22 @@ def test_options_of_a_task_are_declared_below_its_decorator(shop: Shop) -> None:
     assert [spec.type for spec in shop.app.runtime.schedules.values()] == [name]
 
 
+def make_report(month: int) -> int:
+    return month
+
+
+def test_options_of_a_task_stand_in_its_decorator_where_django_passes_them_on(site: None) -> None:
+    from fairlane.contrib.django import job_options
+    from fairlane.contrib.django.backend import FairlaneTask
+
+    django: dict[str, Any] = {"backend": "default", "queue_name": "default", "priority": 0, "run_after": None}
+    made = FairlaneTask(func=make_report, **django, timeout=60, category="sync")
+    assert (made.definition.timeout_s, made.definition.category) == (60, "sync")
+    for wrong in (lambda: FairlaneTask(func=make_report, **django, timout=60), lambda: job_options(timout=60)):
+        with pytest.raises(InvalidOption, match='Nearest: "timeout"'):
+            wrong()
+
+
 def test_a_job_failed_by_hand_is_a_dead_letter_that_can_be_reprocessed(shop: Shop) -> None:
     result = shop.task("add").enqueue(20, b=22)
     shop.app.jobs.fail(result.id, "not today", by="ada")
@@ -345,30 +356,20 @@ def test_a_job_failed_by_hand_is_a_dead_letter_that_can_be_reprocessed(shop: Sho
 
 
 def test_workers_of_ones_own_claim_complete_and_fail_djangos_jobs(shop: Shop) -> None:
-    """The operations behind every worker: each job goes to one claim, and its lease alone settles it."""
+    """Each job goes to one claim, and its lease alone settles it."""
     results = [shop.task("add").enqueue(number) for number in (1, 2)]
-    store = shop.app.runtime.store
-    workers = [WorkerId(shop.app.runtime.new_job_id()) for _ in range(3)]
-    want = Want(lane="mine", queues=("default",), limit=1, start=1)
-    leases = []
-    for worker in workers:
-        store.run(Renew(worker=worker, lease_s=60.0, name="mine", queues=("default",), types=()))
-        leases.append(store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases)
-    [first], [second], none = leases
-    assert ({str(first.id), str(second.id)}, none) == ({result.id for result in results}, ())
+    first, second, none = (shop.app.jobs.claim(worker=f"worker-{number}") for number in (1, 2, 3))
+    assert first is not None
+    assert second is not None
+    assert ({str(first.id), str(second.id)}, none) == ({result.id for result in results}, None)
+    tokens = {str(claimed.id): [str(claimed.token)] for claimed in (first, second)}
     for result in results:
         result.refresh()
-    assert [(result.status, result.worker_ids) for result in sorted(results, key=lambda one: one.id)] == [
-        ("RUNNING", [str(worker)]) for _, worker in sorted([(str(first.id), workers[0]), (str(second.id), workers[1])])
-    ]
-    ended: list[Outcome] = [
-        Completed(seq=first.seq, attempt=first.attempt, result=Raw(b"41")),
-        Died(seq=second.seq, attempt=second.attempt, failure=failure(ValueError("no"), "non_retryable", "add")),
-    ]
-    for worker, outcome in zip(workers, ended, strict=False):
-        store.run(Turn(worker=worker, claim_no=2, outcomes=(outcome,)))
-        store.run(Retire(worker=worker))
-    store.run(Retire(worker=workers[2]))
-    completed, failed = (shop.task("add").get_result(str(lease.id)) for lease in (first, second))
+        assert (result.status, result.worker_ids) == ("RUNNING", tokens[result.id])
+    first.complete(41)
+    assert second.fail(ValueError("no"), error_class="non_retryable") is None
+    with pytest.raises(ClaimLost):
+        second.complete(42)
+    completed, failed = (shop.task("add").get_result(str(claimed.id)) for claimed in (first, second))
     assert (completed.status, completed.return_value) == ("SUCCESSFUL", 41)
     assert (failed.status, failed.errors[0].exception_class) == ("FAILED", ValueError)

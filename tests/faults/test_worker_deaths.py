@@ -63,6 +63,7 @@ def test_workers_die_with_their_foreman_and_another_host_takes_over(postgres_cre
     handle = crew.task("work").enqueue(1.0)
     foreman = crew.start("-p", "1", "-s", "2", "--lease", "3s")
     [entry] = crew.began(handle)
+    crew.eventually(lambda: handle.status() == "processing")  # the store knows that it has begun
     killed_s = time.monotonic()
     foreman.signal(signal.SIGKILL)
     crew.eventually(lambda: is_gone(entry.pid), 2)
@@ -86,6 +87,7 @@ def test_jobs_of_a_killed_foreman_run_again_as_soon_as_another_starts_on_its_hos
     handle = crew.task("work_once").enqueue(60.0)
     foreman = crew.start("-p", "1", "-s", "1")
     [entry] = crew.began(handle)
+    crew.eventually(lambda: handle.status() == "processing")  # the store knows that it has begun
     foreman.signal(signal.SIGKILL)  # not collected: a zombie, as under an init that reaps nobody
     crew.eventually(lambda: is_gone(entry.pid), 2)
     other = crew.start("-p", "1", "-s", "1")
@@ -146,6 +148,7 @@ def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew
     handle = crew.task("work").enqueue(1.0)
     asleep = crew.start("-p", "1", "-s", "2", "--lease", "2s")
     [entry] = crew.began(handle)
+    crew.eventually(lambda: handle.status() == "processing")  # the store knows that it has begun
     asleep.signal(signal.SIGSTOP)
     os.kill(entry.pid, signal.SIGSTOP)
     other = crew.start("-p", "1", "-s", "2", "--lease", "2s")

@@ -24,13 +24,18 @@ def test_a_task_that_holds_the_interpreter_lock_for_three_leases_keeps_its_lease
 
 @pytest.mark.requirement("I9", "I14")
 def test_a_task_that_never_yields_is_buried_as_stuck_and_its_process_killed(crew: Crew) -> None:
-    stuck = crew.task("spin").enqueue()
-    foreman = crew.start("-p", "1", "-s", "4")
+    # Three begin before it and cannot end while it runs, in a thread or on its loop; the others are never called.
+    names = ("nap", "brief", "nap", "spin", *("prompt",) * 6)
+    together = crew.app.enqueue_many([crew.task(name).bind() for name in names])
+    stuck, innocents = together[3], [*together[:3], *together[4:]]
+    foreman = crew.start("-p", "1", "-s", "10")
     [entry] = crew.began(stuck)
-    innocent = crew.task("work").enqueue(0.01)
-    crew.eventually(lambda: stuck.status() == "dead", 20)
-    crew.eventually(lambda: innocent.status() == "completed", 20)
+    crew.eventually(lambda: all(job.status() == "completed" for job in innocents), 20)
     assert crew.attempts(stuck) == [("lost", "JobStuck")]
+    assert all(crew.attempts(job) == [("released", None), ("completed", None)] for job in innocents)
+    assert {job.job().attempts for job in innocents} == {0}
+    began = [bool(crew.app.jobs.detail(job.id).attempts[0].started_at) for job in innocents]
+    assert began == [True] * 3 + [False] * 6, "the records say which of them had begun"
     [letter] = crew.app.dead_letters.list().dead_letters
     assert letter.reason == "Job exceeded timeout threshold"
     assert entry.pid not in foreman.workers()
@@ -43,10 +48,9 @@ def test_a_task_that_ignores_cancellation_is_buried_and_what_shared_its_process_
     postgres_crew: Crew,
 ) -> None:
     crew = postgres_crew
-    innocent = crew.task("work_once").enqueue(30.0)
+    innocent, stuck = crew.app.enqueue_many([crew.task("work_once").bind(30.0), crew.task("ignore").bind()])
     foreman = crew.start("-p", "1", "-s", "4")
     [entry] = crew.began(innocent)
-    stuck = crew.task("ignore").enqueue()
     crew.eventually(lambda: stuck.status() == "dead", 20)
     crew.eventually(lambda: innocent.status() == "completed", 20)
     assert crew.attempts(stuck) == [("lost", "JobStuck")]

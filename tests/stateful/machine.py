@@ -245,10 +245,10 @@ class Lives(RuleBasedStateMachine):
             self.run(ForgetOld(signals_before=self.now - timedelta(seconds=age), limit=limit))
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), alone=st.booleans(), timeout_s=st.sampled_from((5.0, 300.0)))
-    def start(self, data: st.DataObject, alone: bool, timeout_s: float) -> None:
+    @rule(data=st.data(), alone=st.booleans(), timeout_s=st.sampled_from((5.0, 300.0)), ran_s=st.sampled_from((0, 2.5)))
+    def start(self, data: st.DataObject, alone: bool, timeout_s: float, ran_s: float) -> None:
         worker, lease = data.draw(st.sampled_from(self.leases[-6:]))
-        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, alone=alone)
+        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, ran_s=ran_s, alone=alone)
         self.touched.add(lease.id)
         self.turn(data, worker=worker, starts=[started])
 

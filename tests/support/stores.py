@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
+from fairlane.core.clock import Clock
 from fairlane.core.ops import Op
 from fairlane.stores.base import Capability, Store
 from fairlane.testing.conformance.faces import COLOURS, Face
@@ -100,6 +102,22 @@ def open_at(kind: str, address: str) -> Store:
     from fairlane.stores.postgres import PostgresStore
 
     return PostgresStore(address)
+
+
+class Timed:
+    """A store whose time is that of a clock, whatever its own says."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self.name, self.capabilities = store.name, store.capabilities
+        self.migrator, self.listener = store.migrator, store.listener
+        self.close, self.aclose = store.close, store.aclose
+
+    def run(self, op: Op[Any], *, on: object | None = None) -> Any:
+        return self._store.run(replace(op, now=self._clock.now()), on=on)
+
+    async def arun(self, op: Op[Any], *, on: object | None = None) -> Any:
+        return await self._store.arun(replace(op, now=self._clock.now()), on=on)
 
 
 class Oracle:

@@ -12,6 +12,7 @@ from fairlane import (
     BatchHandle,
     Bound,
     Breaker,
+    ClaimedJob,
     CurrentJob,
     Draft,
     FailedAttempt,
@@ -84,6 +85,12 @@ assert_type(app.jobs.get("id"), Job | None)
 assert_type(app.jobs.cancel(add.enqueue(1), by="ada", notes="n", tenant=1), Job)
 assert_type(app.snapshot(), Snapshot)
 assert_type(app.jobs.handle("id").result(), Any)
+claimed = app.jobs.claim("legacy", types=["mail.send"], lease=timedelta(minutes=5), worker="cron")
+assert_type(claimed, ClaimedJob | None)
+if claimed is not None:
+    assert_type(claimed.arguments, dict[str, Any])
+    assert_type(claimed.fail(OSError(), error_class="transient", retry=True, retry_after=30), float | None)
+    assert_type(claimed.complete({"sent": True}), None)
 
 any_task: Task[[str], str] = greet
 async_task: AsyncTask[[str], str] = greet
@@ -97,6 +104,8 @@ async def use() -> None:
     assert_type(await app.aenqueue_many([send.bind(1)]), Sequence[Handle[list[str]]])
     assert_type(await app.jobs.acancel("id"), Job)
     assert_type(await app.jobs.aget("id"), Job | None)
+    assert_type(await app.jobs.aclaim(["legacy", "default"]), ClaimedJob | None)
+    assert_type(await (await app.jobs.aclaimed("token")).afail("no", error_class="non_retryable"), float | None)
     assert_type(await app.dead_letters.areprocess(7, payload={"a": 1}), Reprocessed)
     assert_type(await app.queues.adrain("mail", timeout=5), None)
     assert_type(await app.tenants.apause(5), tuple[Pause, ...])

@@ -47,6 +47,7 @@ app.queues.drain("mail", timeout="soon")  # E: ill-typed timeout
 app.schedules.add("daily", add, cron=5)  # E: ill-typed cron line
 app.limits.set(queue="mail", speed=5)  # E: unknown figure
 app.jobs.act_on_many("explode", [])  # E: not a verb
+app.jobs.claimed("token").fail("no", error_class="fatal")  # E: not an error class
 app.cancel("id")  # E: verbs stand behind their noun
 page: int = app.jobs.list()  # E: a listing is a page
 app.resource(scope="tenant")  # E: not a scope

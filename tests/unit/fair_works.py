@@ -105,7 +105,7 @@ class SimulatedWorker:
             works.at(TURN_S / 4, self.turn)
             return
         now_s = works.clock.monotonic()
-        wants = (state.planner.want(limit, now_s, start=min(limit, state.free_slots())),) if limit > 0 else ()
+        wants = (state.planner.want(limit, now_s),) if limit > 0 else ()
         self.claim_no += 1
         self.turns += 1
         self.looks += state.planner._is_look

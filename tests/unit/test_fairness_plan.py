@@ -56,7 +56,7 @@ class Lane:
 
     def turn(self, limit: int, *, woken: bool = False, settle: bool = True) -> tuple[Want, TurnResult]:
         self.claim_no += 1
-        want = self.planner.want(limit, self.now_s, start=limit, woken=woken)
+        want = self.planner.want(limit, self.now_s, woken=woken)
         answer = self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, wants=(want,), limits=self.limits))
         took_s = self.look_s if is_look(want) else 0.01
         self.now_s += took_s
@@ -171,12 +171,12 @@ def test_where_looks_are_slow_a_line_that_ends_leaves_its_share_to_the_others() 
 
 def test_a_look_that_the_store_broke_off_goes_on_from_there() -> None:
     lane = Lane()
-    want = lane.planner.want(5, lane.now_s, start=5)
+    want = lane.planner.want(5, lane.now_s)
     answer = msgspec.structs.replace(
         lane.store.run(Turn(worker=WORKER, claim_no=1, wants=(want,))), cursors={"general": "t255"}
     )
     lane.planner.learn(want, answer, 0.01, lane.now_s + 0.01)
-    assert lane.planner.want(5, lane.now_s + 0.02, start=5, woken=True).cursor == "t255"
+    assert lane.planner.want(5, lane.now_s + 0.02, woken=True).cursor == "t255"
 
 
 def test_looking_round_stays_within_a_fifth_of_the_time() -> None:

@@ -22,6 +22,7 @@ ROLES = {
     "acts": "changes of jobs by hand",
     "app": "an application object: the client's, the API's",
     "borrowed": "operations on the caller's own connection, in each store",
+    "claims": "jobs leased to those who claim them: in a store, and by hand",
     "config": "how a worker is configured, and the command that shows settings",
     "connection": "a store's connections",
     "demo": "the demonstration",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane import Fairlane, FakeClock
+from fairlane.core.attempt_sums import AttemptStatistics
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import AddStats, ReadStats, Renew
@@ -16,7 +17,6 @@ from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing.conformance.samples import NOON, Making, cancelled, completed, died, released, retried, snoozed
 from fairlane.worker.duties.statistics import BATCH, KEPT_BATCHES, StatisticsFlush
-from fairlane.worker.statistics import AttemptStatistics
 from tests.worker.conftest import Works
 
 MAKING = Making()

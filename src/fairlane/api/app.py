@@ -19,6 +19,7 @@ from fairlane.api.routes import (
     alerts,
     audit,
     breakers,
+    claims,
     dead_letters,
     enqueue,
     events,
@@ -42,7 +43,21 @@ from fairlane.client.app import Fairlane
 
 # `metrics` precedes `tenants`, whose `{name}/` also matches names with slashes.
 RESOURCES = (
-    *(health, session, enqueue, jobs, dead_letters, queues, metrics, tenants, pauses, limits, breakers, schedules),
+    *(
+        health,
+        session,
+        enqueue,
+        jobs,
+        claims,
+        dead_letters,
+        queues,
+        metrics,
+        tenants,
+        pauses,
+        limits,
+        breakers,
+        schedules,
+    ),
     *(workers, workflows, audit, events, signals, alerts, statistics, tokens),
 )
 EVERY_ROUTE = tuple(

@@ -6,7 +6,8 @@ import difflib
 import getpass
 import re
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial, wraps
@@ -275,14 +276,15 @@ def _relative(text: str, sign: int) -> timedelta | None:
 
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask before acting on several.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; show how many it would be.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; count what would be changed, and what not.")
+_every = click.option("--all", "every", is_flag=True, help="All there are, instead of ids or filters.")
 
 
 def of_several(ids: Callable[[F], F], *options: Callable[[F], F]) -> Callable[[F], F]:
     """The parameters of an act on one or several targets: ids, the act's own options, and the common ones."""
 
     def decorate(command: F) -> F:
-        for option in (prints, at_store, in_scope, acts, _dry_run, _yes, *reversed(options), ids):
+        for option in (prints, at_store, in_scope, acts, _dry_run, _yes, _every, *reversed(options), ids):
             command = option(command)
         return command
 
@@ -323,7 +325,7 @@ def act_on_several(
     with at.client() as client, progress(None if asked is None else asked.rstrip("?")) as report:
         done = act(client, dry_run=dry_run, on_each=report)
     if dry_run:
-        _would(bulk, done.matched, out)
+        _would(bulk, done.matched, done.left, out)
     else:
         _report(bulk, done.done, done.refused, out, alone=number == 1)
 
@@ -333,14 +335,15 @@ def act_on_matching(
 ) -> None:
     """Count what matches, ask, and act on each. `act` is called page by page, with `before` beside the others."""
     with at.client() as client:
-        number, before = 0, None
+        number, before, left = 0, None, Counter[str]()
         while True:
             found = act(client, dry_run=True, before=before)
             number, before = number + found.matched, found.next
+            left.update(found.left)
             if before is None:
                 break
         if dry_run or number == 0:
-            _would(bulk, number, out)
+            _would(bulk, number, left, out)
             return
         confirmed(bulk.question(number), yes=yes)
         done: list[Any] = []
@@ -364,9 +367,11 @@ def _add_progress(report: OnEach, behind: int, number: int, done: int, _: int) -
     report(behind + done, number)
 
 
-def _would(bulk: Bulk, number: int, out: Printer) -> None:
-    data = {"dry_run": True, "matched": number}
-    out.answer(data, f"{plural(number, bulk.noun)} to {bulk.verb}; nothing was changed")
+def _would(bulk: Bulk, number: int, left: Mapping[str, int], out: Printer) -> None:
+    data = {"dry_run": True, "matched": number, "left": dict(left)}
+    kept = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in left.items())
+    says = f"{plural(number, bulk.noun)} to {bulk.verb}" + (f", leaving {kept}" if kept else "")
+    out.answer(data, f"{says}; nothing was changed")
 
 
 def _report(

@@ -70,36 +70,12 @@ class StepRecords(Protocol):
     def records(self) -> tuple[StepRecord, ...]: ...
 
 
-class CurrentJob:
-    """The running attempt, as its own code sees it."""
+class LeasedJob:
+    """What the holder of a lease knows of its job."""
 
-    __slots__ = (
-        *("_clock", "_notes", "_principals", "_runtime", "_until_s", "_workflow"),
-        *("batch", "lease", "step_log", "step_store", "stopping", "trace"),
-    )
+    __slots__ = ()
 
-    def __init__(
-        self,
-        lease: Lease,
-        notes: NoteTaker | None = None,
-        clock: Clock | None = None,
-        until_s: float = 0.0,
-        step_store: StepStore | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
-        self.step_store = step_store
-        self.step_log: StepRecords | None = None
-        """Its durable steps, from the first one of this attempt on."""
-        self.batch: tuple[CurrentJob, ...] = ()
-        """The jobs of the call that it runs in, in the order of their arguments: of a batch task, else none."""
-        self._runtime = runtime
-        self._workflow: RunningWorkflow | None = None
-        self._principals: dict[str, Any] | None = None
-        self.stopping: Stopping | None = None
-        """Why this attempt must stop; None while it may run."""
-        self.trace: dict[str, str] | None = None
-        """Headers of its span, set by who traces: for jobs enqueued in SQL, where no enqueue hook is called."""
+    lease: Lease
 
     @property
     def id(self) -> JobId:
@@ -135,6 +111,68 @@ class CurrentJob:
     def fence(self) -> tuple[int, int]:
         """Increases with every attempt of this job: pass it to systems that can refuse an older one."""
         return self.lease.seq, self.lease.attempt
+
+    @property
+    def correlation_id(self) -> str:
+        return self.lease.correlation_id or str(self.lease.id)
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.lease.idempotency_key or str(self.lease.id)
+
+    @property
+    def parent_id(self) -> JobId | None:
+        return self.lease.parent_id
+
+    @property
+    def created_by(self) -> str | None:
+        return self.lease.created_by
+
+    @property
+    def refs(self) -> dict[str, int | str]:
+        return dict(self.lease.refs)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return dict(self.lease.headers)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The job's arguments as they are stored: plain JSON values, of the version they were enqueued in."""
+        found: dict[str, Any] = msgspec.json.decode(self.lease.payload)
+        return found
+
+
+class CurrentJob(LeasedJob):
+    """The running attempt, as its own code sees it."""
+
+    __slots__ = (
+        *("_clock", "_notes", "_principals", "_runtime", "_until_s", "_workflow"),
+        *("batch", "lease", "step_log", "step_store", "stopping", "trace"),
+    )
+
+    def __init__(
+        self,
+        lease: Lease,
+        notes: NoteTaker | None = None,
+        clock: Clock | None = None,
+        until_s: float = 0.0,
+        step_store: StepStore | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.lease, self._notes, self._clock, self._until_s = lease, notes, clock, until_s
+        self.step_store = step_store
+        self.step_log: StepRecords | None = None
+        """Its durable steps, from the first one of this attempt on."""
+        self.batch: tuple[CurrentJob, ...] = ()
+        """The jobs of the call that it runs in, in the order of their arguments: of a batch task, else none."""
+        self._runtime = runtime
+        self._workflow: RunningWorkflow | None = None
+        self._principals: dict[str, Any] | None = None
+        self.stopping: Stopping | None = None
+        """Why this attempt must stop; None while it may run."""
+        self.trace: dict[str, str] | None = None
+        """Headers of its span, set by who traces: for jobs enqueued in SQL, where no enqueue hook is called."""
 
     @property
     def deadline_at(self) -> datetime:
@@ -192,36 +230,6 @@ class CurrentJob:
         self.check()
         if self._notes is not None:
             self._notes.take(self.lease, progress=progress, line=line)
-
-    @property
-    def correlation_id(self) -> str:
-        return self.lease.correlation_id or str(self.lease.id)
-
-    @property
-    def idempotency_key(self) -> str:
-        return self.lease.idempotency_key or str(self.lease.id)
-
-    @property
-    def parent_id(self) -> JobId | None:
-        return self.lease.parent_id
-
-    @property
-    def created_by(self) -> str | None:
-        return self.lease.created_by
-
-    @property
-    def refs(self) -> dict[str, int | str]:
-        return dict(self.lease.refs)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return dict(self.lease.headers)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The job's arguments as they are stored: plain JSON values, of the version they were enqueued in."""
-        found: dict[str, Any] = msgspec.json.decode(self.lease.payload)
-        return found
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.type} of {self.tenant}, attempt {self.attempt}>"

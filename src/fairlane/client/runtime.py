@@ -91,6 +91,8 @@ class Runtime:
         """Queues to which the code gives a lane of this many slots, unless the settings give them slots."""
         self.circuits = Circuits(self.access, self.clock, self.chance, self.classifier, settings.breaker)
         self.enqueuer = Enqueuer(self)
+        self.claim_cursors: dict[tuple[str, ...], str] = {}
+        """Of claims by hand: the tenant that was served last, by queues."""
         self.last_exceptions = LastExceptions()
         self.has_resources = False
         self.hooks = Hooks()

@@ -100,6 +100,11 @@ class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def key(self) -> LimitKey:
         return LimitKey(self.kind, self.name, self.queue)
 
+    @property
+    def is_for_claims(self) -> bool:
+        """It may hold claims back: a Turn is told of it. The others are for enqueues."""
+        return self.running is not None or self.rate is not None or self.kind == "named"
+
 
 class StoredLimit(Struct, frozen=True, kw_only=True):
     """A limit set at run time. Field by field it wins over one that the code gives for the same thing."""

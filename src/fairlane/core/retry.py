@@ -33,7 +33,7 @@ from fairlane.core.outcome import (
     Suspension,
 )
 from fairlane.core.payload.json_scan import LIMITS, ScanLimits
-from fairlane.core.payload.storable import UnstorableResult, encode_result, failure, fingerprint, safe_str
+from fairlane.core.payload.storable import UnstorableResult, described_failure, encode_result, failure, safe_str
 from fairlane.errors import (
     AttemptCancelled,
     Cancel,
@@ -175,6 +175,10 @@ class Policy(Struct, frozen=True, kw_only=True):
                 return retry.max_attempts
         return DEFAULT_MAX_ATTEMPTS
 
+    def after(self, asked_s: float, fraction: float) -> float:
+        """The delay where the other side said how long to wait."""
+        return min(asked_s, self.longest_retry_after_s) * (1.0 + self.retry_after_spread * fraction)
+
     def retry_for(self, call: Retry | None, error_class: ErrorClass) -> Retry:
         """Whose delays a failure takes."""
         if error_class == "rate_limited":
@@ -223,12 +227,25 @@ def decide(
         return Died(seq=lease.seq, attempt=lease.attempt, failure=unreadable, charged=False)
     error_class = classifier.classify(exc)
     what = failure(exc, error_class, lease.type)
-    failed = lease.attempts + 1
-    if error_class == "non_retryable" or failed >= max_attempts_of(lease, policy):
+    if not may_retry(lease, error_class, policy):
         return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
-    delay_s = _asked_delay_s(exc, policy, now, fraction)
+    delay_s = asked_delay_s(exc, policy, now, fraction)
+    return retried(lease, what, policy, asked_s=delay_s, fraction=fraction, ran_s=ran_s)
+
+
+def may_retry(lease: Lease, error_class: ErrorClass, policy: Policy) -> bool:
+    """Whether an attempt that failed now runs again: its failure can pass, and it has attempts left."""
+    return error_class != "non_retryable" and lease.attempts + 1 < max_attempts_of(lease, policy)
+
+
+def retried(
+    lease: Lease, what: Failure, policy: Policy, *, asked_s: float | None, fraction: float, ran_s: float | None
+) -> Retried:
+    """A failed attempt that runs again: after `asked_s`, else by the policies."""
+    delay_s = asked_s
     if delay_s is None:
-        delay_s = policy.retry_for(_given_at_enqueue(lease), error_class).delay_s(failed, fraction)
+        retry = policy.retry_for(_given_at_enqueue(lease), what.error_class)
+        delay_s = retry.delay_s(lease.attempts + 1, fraction)
     return Retried(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what, delay_s=_storable_delay_s(delay_s))
 
 
@@ -255,12 +272,7 @@ def completed(lease: Lease, result: object, ran_s: float | None, *, limits: Scan
         text = encode_result(result, limits=limits)
     except UnstorableResult as error:
         message = safe_str(error)
-        what = Failure(
-            error_class="non_retryable",
-            error_type=UNSTORABLE_RESULT,
-            message=message,
-            fingerprint=fingerprint(UNSTORABLE_RESULT, message, lease.type),
-        )
+        what = described_failure(UNSTORABLE_RESULT, message, "non_retryable", lease.type)
         return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
     return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, result=text)
 
@@ -278,7 +290,7 @@ def _alone(exc: BaseException) -> BaseException:
     return exc
 
 
-def _asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: float) -> float | None:
+def asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: float) -> float | None:
     """The delay the failure itself asks for."""
     if isinstance(exc, MissingData):
         if exc.retry_at is None:
@@ -286,9 +298,7 @@ def _asked_delay_s(exc: BaseException, policy: Policy, now: datetime, fraction: 
         at = exc.retry_at if exc.retry_at.tzinfo else exc.retry_at.replace(tzinfo=UTC)
         return (at - now).total_seconds()
     asked = retry_after(exc, now)
-    if asked is None:
-        return None
-    return min(asked, policy.longest_retry_after_s) * (1.0 + policy.retry_after_spread * fraction)
+    return None if asked is None else policy.after(asked, fraction)
 
 
 def max_attempts_of(lease: Lease, policy: Policy) -> int:

@@ -120,8 +120,8 @@ class BatchGatherer:
         if call is None:
             call = BatchCall(self, task, key)
         member = BatchMember(call)
-        member.begin(lease, now_s, key[2], lane.timeout_s)
-        member.waits = True
+        member.begin(lease, now_s, key[2])
+        member.wait()
         call.members.append(member)
         state.slots.append(member)
         lane.gathered += 1
@@ -143,7 +143,7 @@ class BatchGatherer:
         call.leases = [member.lease for member in call.members if member.lease is not None]
         for member, lease in zip(call.members, call.leases, strict=True):
             member.line = self._lines.pop() if self._lines else None
-            member.begin(lease, now_s, member.timeout_s, self._lane.timeout_s)
+            member.begin(lease, now_s, member.timeout_s)
         return call.leases
 
     def forget(self, call: BatchCall) -> None:

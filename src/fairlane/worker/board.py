@@ -17,10 +17,12 @@ from msgspec import Struct
 from fairlane.core.ids import Seq
 
 _HEAD = struct.Struct("@d")
-_LINE = struct.Struct("@qddq")
-"""seq, began, timeout, attempt. The attempt is written last and cleared first: 0 means that nothing runs here."""
-_ATTEMPT = struct.Struct("@q")
+_LINE = struct.Struct("@qdddq")
+"""seq, began, timeout, on the loop, attempt. The attempt is written last and cleared first: 0 means that nothing runs
+here."""
+_ATTEMPT, _ON_LOOP = struct.Struct("@q"), struct.Struct("@d")
 _ATTEMPT_AT = _LINE.size - _ATTEMPT.size
+_ON_LOOP_AT = _ATTEMPT_AT - _ON_LOOP.size
 
 
 class RunningAttempt(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,8 @@ class RunningAttempt(Struct, frozen=True, kw_only=True):
     attempt: int
     began_s: float
     timeout_s: float
+    on_loop_s: float = 0.0
+    """When it was last seen running on the worker's loop, where all others wait meanwhile."""
 
 
 class BoardLine:
@@ -41,7 +45,10 @@ class BoardLine:
         self._memory, self._at = memory, at
 
     def begin(self, seq: Seq, attempt: int, began_s: float, timeout_s: float) -> None:
-        _LINE.pack_into(self._memory, self._at, seq, began_s, timeout_s, attempt)
+        _LINE.pack_into(self._memory, self._at, seq, began_s, timeout_s, 0.0, attempt)
+
+    def on_loop(self, seen_s: float) -> None:
+        _ON_LOOP.pack_into(self._memory, self._at + _ON_LOOP_AT, seen_s)
 
     def end(self) -> None:
         _ATTEMPT.pack_into(self._memory, self._at + _ATTEMPT_AT, 0)
@@ -91,9 +98,11 @@ class Board:
         return tuple(self._read())
 
     def _read(self) -> Iterator[RunningAttempt]:
-        for seq, began_s, timeout_s, attempt in _LINE.iter_unpack(bytes(self._memory)[_HEAD.size :]):
+        for seq, began_s, timeout_s, on_loop_s, attempt in _LINE.iter_unpack(bytes(self._memory)[_HEAD.size :]):
             if attempt:
-                yield RunningAttempt(seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s)
+                yield RunningAttempt(
+                    seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s, on_loop_s=on_loop_s
+                )
 
 
 def board_file() -> int:

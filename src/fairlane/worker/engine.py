@@ -11,12 +11,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from fairlane.alerts import StoreOutage, register_sinks
+from fairlane.alerts import register_sinks
 from fairlane.client.app import Fairlane
+from fairlane.client.context import job_in_force
 from fairlane.client.logs import GuardedLogger, job_on_log_lines
 from fairlane.core.ids import WorkerId
 from fairlane.errors import StoreClosed
 from fairlane.worker.attempts import BreakerGuard
+from fairlane.worker.batch_calls import BatchCall
 from fairlane.worker.board import Board, BoardLine
 from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Duties
@@ -77,7 +79,6 @@ class Engine:
             self.keep("progress", self.progress.run),
             self.keep("pauses", self.pauses.run),
             self.keep("events", state.events.run),
-            self.keep("store outage", StoreOutage(state.app, state.outage).run),
         ]
         if (failover := state.app.runtime.access.failover) is not None and state.app.runtime.settings.run_spooled:
             from fairlane.worker.embedded import SpooledJobs  # Imported here: it is made of an engine.
@@ -131,6 +132,22 @@ class Engine:
         self._leave_within(0.0)
         for slot in self.state.slots:
             slot.stop("shutdown")
+
+    def show_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Show on the board which attempt runs on the loop right now; called in another thread, as it may be blocked.
+
+        An attempt's own tasks are known as its from Python 3.12 on.
+        """
+        task = asyncio.current_task(loop)
+        if task is None:
+            return
+        get_context = getattr(task, "get_context", None)
+        job = None if get_context is None else get_context().get(job_in_force)
+        for slot in tuple(self.state.slots):
+            if slot.task is task or (job is not None and slot.job is job):
+                members = slot.unsettled.members if isinstance(slot.unsettled, BatchCall) else (slot,)
+                for line in [member.line for member in members if member.line is not None]:
+                    line.on_loop(self.state.monotonic())
 
     def _start_slots(self, threads: Threads) -> list[asyncio.Task[None]]:
         state, tasks = self.state, []

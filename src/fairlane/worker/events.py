@@ -18,9 +18,9 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
+from fairlane.core.job_events import job_event
 from fairlane.core.ops import AddEvents, EventDraft
-from fairlane.core.ops.turn import Reclaimed
-from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
+from fairlane.core.outcome import Died, Outcome
 from fairlane.errors import FairlaneError
 
 log = GuardedLogger("fairlane.worker")
@@ -33,12 +33,6 @@ GROUPS = 500
 """Sums in one flush, and tenants whose left out events are counted apart."""
 FINISH_S = 2.0
 
-_NAMES: dict[type[Outcome], str] = {
-    Completed: "job_completed",
-    Retried: "job_failed",
-    Died: "job_dead",
-    Cancelled: "job_cancelled",
-}
 SOON_S = 0.1
 
 _Sums = dict[tuple[str, str, str], dict[str, int]]
@@ -78,9 +72,9 @@ class EventBuffer:
 
     def attempt_ended(self, lease: Lease, outcome: Outcome, ran_s: float) -> None:
         """Add the outcome of an attempt. Not called for successes while nobody watches."""
-        kind = _NAMES.get(type(outcome))
-        if kind is not None:
-            self._unsettled[lease.seq, lease.attempt] = _job_event(kind, lease, outcome, ran_s)
+        event = job_event(lease, outcome, ran_s)
+        if event is not None:
+            self._unsettled[lease.seq, lease.attempt] = event
 
     def unstorable(self, died: Died) -> None:
         """The store refused what an attempt left behind: its job is dead instead."""
@@ -193,33 +187,3 @@ class EventBuffer:
 def _summed(sums: _Sums) -> Iterator[EventDraft]:
     for (queue, name, tenant), counts in sums.items():
         yield EventDraft(kind="jobs", tenant=tenant, data={"queue": queue, "type": name, "tenant": tenant, **counts})
-
-
-def _job_event(kind: str, lease: Lease, outcome: Outcome, ran_s: float) -> EventDraft:
-    data: dict[str, Any] = {
-        "id": str(lease.id),
-        "type": lease.type,
-        "queue": lease.queue,
-        "attempt": lease.attempt,
-        "ran_s": round(ran_s, 6),
-    }
-    if isinstance(outcome, (Retried, Died)):
-        data["error_type"] = outcome.failure.error_type
-        data["error_class"] = outcome.failure.error_class
-    return EventDraft(kind=kind, tenant=lease.tenant, data=data)
-
-
-def loss_events(reclaimed: Iterable[Reclaimed]) -> tuple[EventDraft, ...]:
-    """Events about reclaimed leases: one for each lost worker, and one for each job past twice its timeout."""
-    workers: dict[str, int] = {}
-    events: list[EventDraft] = []
-    for lease in reclaimed:
-        if lease.cause == "worker_gone":
-            workers[str(lease.worker)] = workers.get(str(lease.worker), 0) + 1
-        elif lease.cause == "deadline_passed" and lease.became == "dead":
-            data = {"id": str(lease.id), "attempt": lease.attempt, "worker": str(lease.worker)}
-            events.append(EventDraft(kind="job_stuck", data=data))
-    events += [
-        EventDraft(kind="worker_lost", data={"worker": worker, "jobs": jobs}) for worker, jobs in workers.items()
-    ]
-    return tuple(events)

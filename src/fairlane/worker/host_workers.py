@@ -25,10 +25,10 @@ from msgspec import Struct
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
+from fairlane.core.job_events import loss_events
 from fairlane.core.ops import AddEvents, Lapse
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
-from fairlane.worker.events import loss_events
 
 log = GuardedLogger("fairlane.worker")
 

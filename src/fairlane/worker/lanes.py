@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from fairlane.client.context import CurrentJob, Stopping as Reason
 from fairlane.core.fairness.plan import ClaimPlanner
-from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.job import Lease
+from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.profiles import Lane
 from fairlane.worker.board import BoardLine
 
@@ -24,6 +25,10 @@ PREFETCH_S = 0.05
 PREFETCH_SLOTS, PREFETCH_JOBS = 9, 400
 """And at most this many times as many jobs as it has slots; after as many short jobs in a row up to this many: Turns
 for a few jobs each cost a lane of few slots more than the jobs."""
+REPORT_START_S = 0.1
+"""An attempt still running after this is reported as begun; a shorter one costs no write of its own."""
+KEEP_WAITING_S = START_BY_S / 2
+"""One that waits for a process, or for others of its batch, is kept by reporting it, too, before its lease ends."""
 ORDER_S = 0.005
 """The order of held jobs depends on how long others have run: it is recomputed after this long."""
 
@@ -31,12 +36,9 @@ ORDER_S = 0.005
 class LaneState:
     """One lane in one process: the jobs it holds, the slots that wait for one, and how busy it is."""
 
-    def __init__(
-        self, config: Lane, queues: tuple[str, ...], types: tuple[str, ...], timeout_s: float = DEFAULT_TIMEOUT_S
-    ) -> None:
-        self.config, self.queues, self.timeout_s = config, queues, timeout_s
-        """`timeout_s`: the longest timeout of its jobs that carry none."""
-        self.planner = ClaimPlanner(config.name, queues, types, timeout_s)
+    def __init__(self, config: Lane, queues: tuple[str, ...], types: tuple[str, ...]) -> None:
+        self.config, self.queues = config, queues
+        self.planner = ClaimPlanner(config.name, queues, types)
         self._accounts = self.planner.accounts
         self.held: deque[Lease] = deque()
         """Claimed and not begun, in the order in which they begin."""
@@ -201,7 +203,7 @@ class Slot:
         self.reported = True
         """The store knows that this attempt has begun, and its deadline."""
         self.waits = False
-        """Waits for a process of its own: nothing has run yet."""
+        """Waits for a process of its own, or for others of its batch: nothing has run yet."""
         self.unsettled: Lease | BatchCall | None = None
         """Begun here, and not yet handed over with its outcome."""
 
@@ -210,14 +212,24 @@ class Slot:
         """How many jobs run in this place of the lane."""
         return 1
 
-    def begin(self, lease: Lease, began_s: float, timeout_s: float, claimed_with_s: float) -> None:
-        """`claimed_with_s`: the timeout that the claim gave to jobs that carry none."""
+    @property
+    def report_at_s(self) -> float:
+        """When the attempt is to be reported as begun."""
+        if self.reported:
+            return float("inf")
+        return self.began_s + (KEEP_WAITING_S if self.waits else REPORT_START_S)
+
+    def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
-        # A start with another timeout than the claim's is reported: it sets the deadline in the store.
-        has_deadline = lease.timeout_s is not None or timeout_s == claimed_with_s
-        self.stopping, self.reported, self.waits = None, lease.started and has_deadline, False
+        self.stopping, self.reported, self.waits = None, False, False
         if self.line is not None:
             self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
+
+    def wait(self) -> None:
+        """The attempt waits until it can begin: nobody takes it for one that runs."""
+        self.waits = True
+        if self.line is not None:
+            self.line.end()
 
     def stop(self, reason: Reason) -> None:
         """Ask the attempt to stop, once; a lost lease outranks what was asked before."""

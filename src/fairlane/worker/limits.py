@@ -13,7 +13,7 @@ class KnownLimits:
 
     def __init__(self, given: Iterable[Limit], queues: Iterable[str]) -> None:
         served = frozenset(queues)
-        self.given = tuple(limit for limit in given if _limits_claims(limit) and _concerns(limit, served))
+        self.given = tuple(limit for limit in given if limit.is_for_claims and _concerns(limit, served))
         """Limits declared in code that apply to claims from these queues."""
         self._limited = _limited(self.given)
         self.in_force = False
@@ -68,10 +68,6 @@ def _queue_of(limit: Limit) -> str:
 
 def _concerns(limit: Limit, queues: frozenset[str]) -> bool:
     return _queue_of(limit) in {"", *queues}
-
-
-def _limits_claims(limit: Limit) -> bool:
-    return limit.running is not None or limit.rate is not None or limit.kind == "named"
 
 
 def _stored_limits_claims(record: StoredLimit) -> bool:

@@ -165,7 +165,7 @@ class SlotRunner:
 
     async def _attempt(self, slot: Slot, lease: Lease, began_s: float) -> Outcome | None:
         task = self._state.tasks[lease.type]
-        slot.begin(lease, began_s, task.timeout_s(lease), self._lane.timeout_s)
+        slot.begin(lease, began_s, task.timeout_s(lease))
         slot.job = current = CurrentJob(
             task.shown(lease),
             self._progress,
@@ -183,7 +183,7 @@ class SlotRunner:
             isolated = self._state.isolated
             is_alone = task.isolated or lease.suspect or (isolated and (lease.type, lease.tenant) in isolated)
             if is_alone and self._children is not None:
-                slot.waits = True
+                slot.wait()
                 begin, decided = partial(self._restart, slot, lease), partial(self._restart, slot, lease, HOOKS_S)
                 return await self._children.run(lease, self._progress, begin, decided, self._step_store)
             arguments = task.decode(lease)
@@ -243,8 +243,8 @@ class SlotRunner:
     def _restart(self, slot: Slot, lease: Lease, timeout_s: float | None = None) -> None:
         """Restart the clock of an attempt that waited for its process, or whose hooks begin, and report it anew."""
         stopping = slot.stopping
-        slot.begin(lease, self._state.monotonic(), timeout_s or slot.timeout_s, self._lane.timeout_s)
-        slot.stopping, slot.reported = stopping, False
+        slot.begin(lease, self._state.monotonic(), timeout_s or slot.timeout_s)
+        slot.stopping = stopping
 
     async def _call_hooks(
         self, slot: Slot, task: PreparedTask, lease: Lease, outcome: Outcome | None, result: object = None
@@ -256,8 +256,7 @@ class SlotRunner:
 
     def _begin_hooks(self, slot: Slot, lease: Lease) -> None:
         slot.end()  # consumes the cancellation by which the attempt was stopped
-        slot.begin(lease, self._state.monotonic(), HOOKS_S, self._lane.timeout_s)
-        slot.reported = False
+        slot.begin(lease, self._state.monotonic(), HOOKS_S)
 
     async def _run_hooks(
         self, slot: Slot, task: PreparedTask, lease: Lease, hooks: tuple[Hook, ...], ended: Any

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger, OutageLog
+from fairlane.core.attempt_sums import AttemptStatistics
 from fairlane.core.ids import Seq, WorkerId
-from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.job import Lease
+from fairlane.core.ops import Start
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
 from fairlane.worker.attempts import PreparedTask, PutOffs
@@ -19,7 +21,6 @@ from fairlane.worker.config import WorkerConfig, known_queues
 from fairlane.worker.events import EventBuffer
 from fairlane.worker.lanes import LaneState, Slot
 from fairlane.worker.limits import KnownLimits
-from fairlane.worker.statistics import AttemptStatistics
 
 log = GuardedLogger("fairlane.worker")
 
@@ -43,10 +44,7 @@ class WorkerState:
             if not config.types or name in config.types or task.name in config.types
         }
         self.lanes = tuple(
-            LaneState(
-                lane, queues := known_queues(app, lane.queues), tuple(sorted(self.tasks)), self._longest_s(queues)
-            )
-            for lane in config.lanes
+            LaneState(lane, known_queues(app, lane.queues), tuple(sorted(self.tasks))) for lane in config.lanes
         )
         self.limits = KnownLimits(app.limits.declared, (queue for lane in self.lanes for queue in lane.queues))
         self.slots: list[Slot] = []
@@ -81,10 +79,6 @@ class WorkerState:
         self._wake_ups = 0
         self.begun = asyncio.Event()
         """Set for the watchdog when jobs are given to the lanes."""
-
-    def _longest_s(self, queues: tuple[str, ...]) -> float:
-        timeouts = [task.rules(queue).timeout_s for task in self.tasks.values() for queue in queues]
-        return max(timeouts, default=DEFAULT_TIMEOUT_S)
 
     def on_wake_up(self) -> None:
         self.is_woken_reliably = True
@@ -141,8 +135,6 @@ class WorkerState:
 
     def may_begin(self, lane: LaneState, lease: Lease, now_s: float) -> bool:
         """Whether a job that was held for a while is surely still ours; releases it if not."""
-        if lease.started:
-            return True
         left_s = self.left_s(lease, now_s) - MARGIN_S
         if left_s > 0:
             lane.trusted_until_s = now_s + left_s
@@ -150,6 +142,28 @@ class WorkerState:
         self.release(lane, lease)
         self.kick.set()
         return False
+
+    def report_in_s(self) -> float:
+        """How soon an attempt that runs here is to be reported as begun, unless it ends before."""
+        at_s = min((slot.report_at_s for slot in self.slots if slot.lease is not None), default=float("inf"))
+        return max(at_s - self.monotonic(), 0.0)
+
+    def starts(self, late_s: float = 0.0) -> tuple[Start, ...]:
+        """Attempts to be reported as begun, since `late_s`; also asked in the thread of an embedded worker's
+        heartbeat, while slots go on to other jobs."""
+        now_s, starts = self.monotonic(), []
+        for slot in tuple(self.slots):
+            lease, began_s, timeout_s = slot.lease, slot.began_s, slot.timeout_s
+            if lease is not None and now_s - late_s >= slot.report_at_s and lease is slot.lease:
+                ran_s = max(now_s - began_s, 0.0)
+                starts.append(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, ran_s=ran_s))
+        return tuple(starts)
+
+    def reported(self, starts: Iterable[Start]) -> None:
+        told = {start.seq for start in starts}
+        for slot in self.slots:
+            if slot.lease is not None and slot.lease.seq in told:
+                slot.reported = True
 
     def give_back(self, lane: LaneState, unwanted: Callable[[Lease], bool]) -> None:
         """Release held jobs before they begin."""

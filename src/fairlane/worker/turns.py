@@ -8,18 +8,16 @@ import msgspec
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
-from fairlane.core.ops import Start, Turn, TurnResult, Want
+from fairlane.core.job_events import loss_events
+from fairlane.core.ops import Turn, TurnResult, Want
 from fairlane.core.outcome import Died, Failure, Outcome
 from fairlane.core.payload.storable import fingerprint
 from fairlane.errors import FairlaneError, StoreClosed, StoreRefused, StoreUnavailable
-from fairlane.worker.events import loss_events
 from fairlane.worker.lanes import LaneState
 from fairlane.worker.state import TRUSTED_S, WorkerState
 
 log = GuardedLogger("fairlane.worker")
 
-REPORT_START_S = 0.5
-"""A prefetched attempt still running after this is reported as started; a shorter one costs no write of its own."""
 ATTEND_S = 2.0
 """While anything runs a Turn is sent at least this often, to learn of cancellations."""
 QUIET_CLAIMS, QUIET_FACTOR, LONGEST_POLL_S = 10, 5, 5.0
@@ -85,7 +83,7 @@ class TurnLoop:
             self.stepped_s = state.monotonic()
             drains = state.draining  # read before the claim: what is enqueued before it is to be claimed
             asked = self._wants()
-            if not (asked or state.outcomes or self._unreported()):
+            if not (asked or state.outcomes or state.starts()):
                 await self._sleep()
                 continue
             claimed = await self.turn(asked)
@@ -118,11 +116,13 @@ class TurnLoop:
         # No limit applies to a Turn that claims only from queues without limits and ends no counted job.
         frees_places, state.limits.frees_places = state.limits.frees_places, False
         sends_limits = frees_places or any(want.queues == lane.queues for lane, want in asked)
+        starts = state.starts()
+        state.reported(starts)
         turn = Turn(
             worker=state.worker,
             claim_no=self._claim_no,
             outcomes=tuple(outcomes),
-            starts=self._starts(),
+            starts=starts,
             wants=tuple(want for _, want in asked),
             limits=state.limits.given if asked and sends_limits else (),
             waiting=self._is_waiting,
@@ -192,7 +192,6 @@ class TurnLoop:
                 want = lane.planner.want(
                     limit,
                     state.monotonic(),
-                    start=min(limit, lane.free_slots()),
                     woken=woken,
                     queues=queues,
                     leaves=leaves,
@@ -215,7 +214,7 @@ class TurnLoop:
         if state.is_woken_reliably and self._idle > QUIET_CLAIMS:
             pause_s = max(pause_s, min(QUIET_FACTOR * pause_s, LONGEST_POLL_S))
         if state.busy():
-            pause_s = min(pause_s, ATTEND_S)
+            pause_s = min(pause_s, ATTEND_S, state.report_in_s())
             if not self._is_waiting and self._has_idle_lane():
                 pause_s = min(pause_s, QUIET_S)
         if 0 < self._idle <= len(ECHO_S):
@@ -234,7 +233,7 @@ class TurnLoop:
 
     async def _send(self, turn: Turn) -> TurnResult:
         """Send it until the store answers: repeated under one claim number it claims once and settles once."""
-        state, tries, asked_s = self._state, 0, self._state.monotonic()
+        state, tries = self._state, 0
         while True:
             try:
                 return await state.app.runtime.store.arun(turn)
@@ -250,7 +249,7 @@ class TurnLoop:
                 what = "refused to claim" if isinstance(error, StoreRefused) else "did not answer"
                 why = error if isinstance(error, FairlaneError) else f"{type(error).__name__}: {error}"
                 if isinstance(error, StoreUnavailable):
-                    state.outage.failed(why, asked_s)
+                    state.outage.failed(why)
                 else:
                     log.warning("the store %s, trying again in %.1f s: %s", what, pause_s, why)
                 tries += 1
@@ -280,20 +279,6 @@ class TurnLoop:
         died = Died(seq=outcome.seq, attempt=outcome.attempt, ran_s=None, failure=what)
         self._state.events.unstorable(died)
         return died
-
-    def _unreported(self) -> bool:
-        now_s = self._state.monotonic()
-        return any(
-            s.lease is not None and not s.reported and now_s - s.began_s > REPORT_START_S for s in self._state.slots
-        )
-
-    def _starts(self) -> tuple[Start, ...]:
-        now_s, starts = self._state.monotonic(), []
-        for slot in self._state.slots:
-            if slot.lease is not None and not slot.reported and now_s - slot.began_s > REPORT_START_S:
-                slot.reported = True
-                starts.append(Start(seq=slot.lease.seq, attempt=slot.lease.attempt, timeout_s=slot.timeout_s))
-        return tuple(starts)
 
     def _has_idle_lane(self) -> bool:
         return any(lane.empty and lane.free_slots() for lane in self._state.lanes)

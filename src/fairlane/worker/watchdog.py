@@ -31,11 +31,10 @@ class Watchdog:
 
     def run_once(self, now_s: float) -> None:
         for lane in self._state.lanes:
-            prefetched = [lease for lease in lane.held if not lease.started]
-            oldest = min(prefetched, key=lambda lease: lease.deadline_at, default=None)
+            oldest = min(lane.held, key=lambda lease: lease.deadline_at, default=None)
             if oldest is not None and self._state.left_s(oldest, now_s) < START_BY_S - HELD_S:
                 lane.is_clogged = True
-                self._state.give_back(lane, lambda lease: not lease.started)
+                self._state.give_back(lane, lambda _: True)
             while lane.calls and now_s - (lane.calls[0].ready_s or now_s) > HELD_S:
                 lane.is_clogged = True
                 lane.calls.popleft().give_back()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlane.core.ids import Seq
@@ -15,6 +16,7 @@ from fairlane.worker.foreman.health import (
     check_s,
     kill_reason,
     self_trusted_s,
+    stuck,
     trusted_s,
 )
 from fairlane.worker.foreman.supervisor import RestartDelay
@@ -59,6 +61,24 @@ def test_an_attempt_past_twice_its_timeout_condemns_its_worker_though_it_ticks()
     deadline_s = 2 * 10.0 + LET_GO_S
     assert kill_reason(seen(running=(at_work(100 - deadline_s, 10.0),))) is None
     assert kill_reason(seen(running=(at_work(99.9 - deadline_s, 10.0), at_work()))) == "stuck"
+
+
+def test_while_a_loop_is_blocked_only_what_blocks_it_is_judged() -> None:
+    late = at_work(99.9 - (2 * 10.0 + LET_GO_S), 10.0)
+    blocks = msgspec.structs.replace(late, seq=Seq(2), on_loop_s=99.5)
+    silent = {"ticked_s": 80.0}
+    assert stuck(seen(**silent, running=(late, blocks))) == (blocks,)
+    assert kill_reason(seen(**silent, running=(late, blocks))) == "stuck"
+    patient = msgspec.structs.replace(blocks, timeout_s=60.0)
+    assert kill_reason(seen(**silent, running=(late, patient))) is None, "it may go on: the others wait for it"
+
+
+def test_a_loop_that_nobody_is_known_to_block_is_given_the_longest_of_their_times_and_none_is_blamed() -> None:
+    late = at_work(99.9 - (2 * 10.0 + LET_GO_S), 10.0)
+    silent = {"ticked_s": 80.0}
+    assert kill_reason(seen(**silent, running=(late, at_work()))) is None
+    assert kill_reason(seen(**silent, running=(late, late))) == "blocked"
+    assert kill_reason(seen(**silent, running=(late,))) == "stuck"
 
 
 def test_a_busy_worker_is_killed_before_its_lease_ends_unrenewed_and_an_idle_one_is_spared() -> None:

@@ -72,6 +72,33 @@ async def spin() -> None:
         pass
 
 
+@app.task(name="yard.oversleep", timeout=1)
+async def oversleep() -> None:
+    diary("began")
+    time.sleep(60)
+
+
+@app.task(name="yard.quick", timeout=1)
+async def quick() -> None:
+    diary("began")
+
+
+@app.task(name="yard.prompt", timeout=0.5)
+async def prompt() -> None:
+    diary("began")
+
+
+@app.task(name="yard.nap", timeout=0.5)
+async def nap() -> None:
+    diary("began")
+    await asyncio.sleep(0.05)
+
+
+@app.task(name="yard.brief", timeout=0.5)
+def brief() -> None:
+    diary("began")
+
+
 @app.task(name="yard.ignore", timeout=0.5)
 async def ignore() -> None:
     diary("began")

@@ -83,7 +83,16 @@ WHY = Selection(
 DONE = shape(
     "ActsDone",
     dry_run=bool,
-    matched=Annotated[int, Meta(description="How many targets this request selects.")],
+    matched=Annotated[
+        int, Meta(description="How many targets this request selects; a dry run: how many it would change.")
+    ],
+    left=Annotated[
+        dict[str, int],
+        Meta(
+            description="Dry run: targets that would stay as they are, by their state; at most 1,000 with a filter.",
+            examples=[{"completed": 20}],
+        ),
+    ],
     total_count=Annotated[
         int | None, Meta(description="Dry run with a filter: how many match in total; null if not counted.")
     ],
@@ -110,7 +119,8 @@ class BuryBody(ActBody):
 class ManyBody(ActBody):
     """Options of a bulk act."""
 
-    dry_run: bool = Field(default=False, description="Change nothing; only count the targets.")
+    dry_run: bool = Field(default=False, description="Change nothing; count what would be changed, and what not.")
+    all: bool = Field(default=False, description="With an empty `where`, or without one: every one there is.")
     most: Annotated[int, Field(ge=1, le=MOST_ACTS)] = Field(
         default=MOST_ACTS, description="With a filter: at most this many in one request."
     )
@@ -121,7 +131,8 @@ class ManyBody(ActBody):
     def about(self, by: str) -> dict[str, Any]:
         """Arguments common to all bulk acts."""
         before = seq_at(self.cursor)
-        return {"dry_run": self.dry_run, "limit": self.most, "before": before, "by": by, "notes": self.notes}
+        how = {"dry_run": self.dry_run, "all": self.all, "limit": self.most, "before": before}
+        return {**how, "by": by, "notes": self.notes}
 
 
 class ManyJobsBody(ManyBody):
@@ -219,6 +230,7 @@ def done(acts: ManyActs[Any], body: ManyBody) -> object:
     return {
         "dry_run": body.dry_run,
         "matched": acts.matched,
+        "left": acts.left,
         "total_count": acts.total,
         "done": len(acts.done),
         "refused": acts.refused,

@@ -157,6 +157,7 @@ def acknowledge(**given: Any) -> None:
 def _act(
     verb: DeadLetterVerb,
     ids: tuple[str, ...],
+    every: bool,
     yes: bool,
     dry_run: bool,
     by: str,
@@ -167,7 +168,7 @@ def _act(
     name: str = "dead_letters",
     **options: Any,
 ) -> None:
-    """Act on dead letters given by id, or on all that match; these wait for review, unless --status is given."""
+    """Act on dead letters given by id, or on all that match; those that wait for review, unless --status is given."""
 
     def line(done: DeadLetter | Job) -> str:
         if isinstance(done, Job):
@@ -176,8 +177,8 @@ def _act(
         return f"{done.id}  {done.job.type}  {done.status}{who}"
 
     filters = {name: value for name, value in options.items() if value is not None}
-    if bool(ids) == bool(filters):
-        raise click.UsageError("give ids or filters, one of them", click.get_current_context())
+    if bool(ids) + bool(filters) + every != 1:
+        raise click.UsageError("give ids, filters or --all, one of them", click.get_current_context())
     about: dict[str, Any] = {"by": by, "notes": notes, "tenant": tenant}
     bulk = Bulk(verb, "dead letter", name, line)
     if ids:

@@ -82,7 +82,7 @@ JOB_FILTERS = (
     *("since", "until"),
 )
 
-ids = click.argument("targets", nargs=-1, required=True, metavar="ID|NAME:VALUE...")
+ids = click.argument("targets", nargs=-1, metavar="[ID|NAME:VALUE]...")
 
 
 @click.group(cls=SuggestingGroup)
@@ -230,7 +230,7 @@ def bury(**given: Any) -> None:
 
 @jobs.command()
 @of_several(
-    click.argument("targets", nargs=-1, metavar="[ID|NAME:VALUE]..."),
+    ids,
     click.option(
         "--running-longer-than", type=read_span, metavar="SPAN", help="All that have run for longer, instead of ids."
     ),
@@ -238,6 +238,7 @@ def bury(**given: Any) -> None:
 def reset(
     targets: tuple[str, ...],
     running_longer_than: timedelta | None,
+    every: bool,
     yes: bool,
     dry_run: bool,
     at: At,
@@ -248,10 +249,10 @@ def reset(
 
     Writes of the old attempt are ignored.
     """
-    if (running_longer_than is None) == (not targets):
+    if running_longer_than is not None and (targets or every):
         raise click.UsageError("give ids, filters or --running-longer-than, one of them", click.get_current_context())
     if running_longer_than is None:
-        _act("reset", targets, yes, dry_run, at, out, **about)
+        _act("reset", targets, every, yes, dry_run, at, out, **about)
         return
     act_on_several(
         Bulk("reset", "job", "jobs", job_line),
@@ -264,12 +265,21 @@ def reset(
     )
 
 
-def _act(verb: JobVerb, targets: tuple[str, ...], yes: bool, dry_run: bool, at: At, out: Printer, **about: Any) -> None:
+def _act(
+    verb: JobVerb,
+    targets: tuple[str, ...],
+    every: bool,
+    yes: bool,
+    dry_run: bool,
+    at: At,
+    out: Printer,
+    **about: Any,
+) -> None:
     """Act on jobs given by id, or on all that match filters written as words."""
     words = [target for target in targets if ":" in target]
-    if words and len(words) < len(targets):
-        raise click.UsageError("give ids or filters, not both", click.get_current_context())
-    if not words:
+    if (words and len(words) < len(targets)) or bool(targets) == every:
+        raise click.UsageError("give ids, filters or --all, one of them", click.get_current_context())
+    if targets and not words:
         act_on_several(
             Bulk(verb, "job", "jobs", job_line),
             lambda client, **options: client.jobs.act_on_many(
@@ -290,7 +300,7 @@ def _act(verb: JobVerb, targets: tuple[str, ...], yes: bool, dry_run: bool, at: 
 
     def act(client: Fairlane, **options: Any) -> ManyActs[Job]:
         where = job_filter(_for_client(filters, client.runtime.clock))
-        return client.jobs.act_on_many(verb, where=where, **options, **about)
+        return client.jobs.act_on_many(verb, where=where, all=every, **options, **about)
 
     act_on_matching(Bulk(verb, "job", "jobs", job_line), act, yes=yes, dry_run=dry_run, at=at, out=out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -9,9 +10,10 @@ from msgspec import Struct
 
 from fairlane.client.admin.filters import seq_before, whole_number
 from fairlane.client.enqueue.options import row_id
-from fairlane.client.steps import Steps
+from fairlane.client.steps import Steps, ask
 from fairlane.core.ids import Seq
-from fairlane.core.ops import MAX_PAGE
+from fairlane.core.job import DeadLetter
+from fairlane.core.ops import MAX_PAGE, GetJob, Scope
 from fairlane.errors import DeadLetterNotFound, FairlaneError, InvalidOption, InvalidState, JobNotFound
 
 T = TypeVar("T")
@@ -37,13 +39,27 @@ class ManyActs(Struct, Generic[T], frozen=True, kw_only=True):
     """The result of a bulk act."""
 
     matched: int
-    """How many targets this call selects."""
+    """How many targets this call selects; a dry run: how many it would change."""
     done: tuple[T, ...]
     refused: tuple[RefusedAct, ...]
     next: Seq | None = None
     """With a filter: there are more; pass it as `before`."""
     total: int | None = None
-    """Dry run with a filter: how many match in total; None if not counted."""
+    """Dry run with a filter: how many match in total, without those of `left`; None if not counted."""
+    left: dict[str, int] = {}
+    """Dry run: targets that would stay as they are, by their state. With a filter at most 1,000 are counted."""
+
+
+W = TypeVar("W", bound=Struct)
+
+
+def filter_meant(given: object, where: W | None, none: W, tenant: object, everything: bool) -> W | None:
+    """The filter of a bulk act. One that names nothing stands for all there are, which has to be said."""
+    if everything and given is None and where is None:
+        return none
+    if where == none and tenant is None and not everything:
+        raise InvalidOption("where", {}, "a filter, such as a status, a type or a tenant; for all there are, all=True")
+    return where
 
 
 def those_meant(
@@ -76,6 +92,24 @@ def those_meant(
         if cursor is None or len(within) < len(rows):
             return found, None
     return found, cursor
+
+
+def preview(ids: Sequence[I], state_kept: Callable[[I], Steps[str | None]]) -> Steps[tuple[int, dict[str, int]]]:
+    """How many targets an act would change, and the rest by the state that keeps them as they are."""
+    left: Counter[str] = Counter()
+    for target in ids:
+        state = yield from state_kept(target)
+        if state is not None:
+            left[state] += 1
+    return len(ids) - left.total(), dict(left)
+
+
+def not_reprocessed(letter: DeadLetter, scope: Scope) -> Steps[str | None]:
+    """The state in which a dead letter is not tried again; None: it would be."""
+    if letter.status != "retried" or letter.reprocessed_as is None:
+        return None if letter.status == "pending_review" else letter.status
+    made = yield from ask(GetJob(scope=scope, id=letter.reprocessed_as))
+    return None if made is None or made.job.status in ("dead", "cancelled") else "retried"
 
 
 def act_on_each(

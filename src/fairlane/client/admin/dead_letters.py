@@ -9,7 +9,16 @@ from typing import Any, Literal, Unpack, get_args
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
+from fairlane.client.admin.bulk_acts import (
+    MOST_ACTS,
+    ManyActs,
+    OnEach,
+    act_on_each,
+    filter_meant,
+    not_reprocessed,
+    preview,
+    those_meant,
+)
 from fairlane.client.admin.filters import DeadLetterFilters, dead_letter_filter, page_size, seq_before
 from fairlane.client.admin.jobs import reprocessed
 from fairlane.client.context import in_scope
@@ -36,6 +45,7 @@ from fairlane.core.ops import (
     PageDeadLetters,
     Reprocess,
     Resolve,
+    Scope,
 )
 from fairlane.errors import DeadLetterNotFound, InvalidOption, InvalidState, UnknownTask
 
@@ -161,13 +171,15 @@ class DeadLetterAdmin(Verbs):
         down_to: int | None = None,
         behind: int = 0,
         on_each: OnEach | None = None,
+        all: bool = False,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[DeadLetter | Job]]:
-        """Apply one act to many dead letters, given by id or by filter, at most `limit` per call.
+        """Apply one act to many dead letters, given by id or by filter, at most `limit` per call; to all if `all`.
 
         A refusal does not stop the others. New jobs become due at the rate `per_second`; a call that continues
         others passes the sum of what they `matched` as `behind`, so that its jobs become due after theirs. A dry run
-        only counts; its `next` as `down_to` keeps a call to the rows that it counted. `on_each` is called after each.
+        only counts, also what the act would leave as it is; its `next` as `down_to` keeps a call to the rows that it
+        counted. `on_each` is called after each.
         """
         if not 0.01 <= per_second <= 1000:
             raise InvalidOption("per_second", per_second, "a number from 0.01 to 1000")
@@ -175,19 +187,23 @@ class DeadLetterAdmin(Verbs):
             raise InvalidOption("behind", behind, f"a number from 0 to {MOST_BEHIND}")
         act = self._act_on_one(verb, per_second, behind, about)
         scope = in_scope(about.get("tenant"))
+        where = filter_meant(dead_letters, where, DeadLetterFilter(), about.get("tenant"), all)
+        seen: dict[Seq, DeadLetter] = {}
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[tuple[Seq, Seq]], Seq | None]]:
             asked = where or DeadLetterFilter()
             found = yield from ask(PageDeadLetters(scope=scope, where=asked, before=cursor, limit=size, cap=0))
+            seen.update((letter.id, letter) for letter in found.dead_letters)
             return [(letter.id, letter.id) for letter in found.dead_letters], found.next
 
         given = None if dead_letters is None else [_dead_letter_id(letter) for letter in dead_letters]
         ids, following = yield from those_meant(given, where, page, limit, before, down_to)
         if dry_run:
+            matched, left = yield from preview(ids, lambda one: _state_kept(verb, one, seen.get(one), scope))
             total = None
             if where is not None:
-                total = (yield from ask(PageDeadLetters(scope=scope, where=where, limit=1))).total
-            return ManyActs(matched=len(ids), done=(), refused=(), next=following, total=total)
+                total = (yield from ask(PageDeadLetters(scope=scope, where=where, limit=1))).total - len(ids) + matched
+            return ManyActs(matched=matched, done=(), refused=(), next=following, total=total, left=left)
         done, refused = yield from act_on_each(ids, act, on_each)
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
@@ -237,6 +253,22 @@ class DeadLetterAdmin(Verbs):
             raise InvalidState("edit the payload of", f"dead letter {id}", state)
         preparer = self._runtime.preparer
         return (yield from compute(lambda: preparer.payload(task, task.signature.bind((), dict(payload)))))
+
+
+def _state_kept(verb: DeadLetterVerb, id: Seq, letter: DeadLetter | None, scope: Scope) -> Steps[str | None]:
+    """The state in which the act would leave a dead letter as it is; None: it would change it."""
+    if letter is None:
+        found = yield from ask(GetDeadLetter(scope=scope, id=id))
+        if found is None:
+            return "not found"
+        letter = found.dead_letter
+    match verb:
+        case "reprocess":
+            return (yield from not_reprocessed(letter, scope))
+        case "acknowledge":
+            return None if letter.acknowledged_by is None else "acknowledged"
+        case _:
+            return None if letter.status in ("pending_review", "retried") else letter.status
 
 
 def _dead_letter_id(dead_letter: DeadLetterLike) -> Seq:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from fairlane.client.admin.bulk_acts import MOST_ACTS, ManyActs, OnEach, act_on_each, those_meant
+from fairlane.client.admin.bulk_acts import (
+    MOST_ACTS,
+    ManyActs,
+    OnEach,
+    act_on_each,
+    filter_meant,
+    not_reprocessed,
+    preview,
+    those_meant,
+)
+from fairlane.client.admin.claims import ClaimVerbs
 from fairlane.client.admin.explanation import Explanation, explain
 from fairlane.client.admin.filters import JobFilters, job_filter, matching_contents, page_size, seq_before
 from fairlane.client.admin.short_ids import id_meant
@@ -18,9 +30,9 @@ from fairlane.client.enqueue.options import job_id, seconds
 from fairlane.client.enqueue.prepare import EnqueueHook
 from fairlane.client.handle import Handle, JobLike, ScopedActOptions, audited_in_scope, job_of
 from fairlane.client.rights import Right, require_right, right_of, visible
-from fairlane.client.steps import Steps, Verbs, ask, both, compute
+from fairlane.client.steps import Steps, ask, both, compute
 from fairlane.core.ids import JobId, Seq
-from fairlane.core.job import Job
+from fairlane.core.job import STATUSES, Job, Status
 from fairlane.core.ops import (
     MAX_PAGE,
     Bury,
@@ -28,6 +40,7 @@ from fairlane.core.ops import (
     Check,
     DeadLetterAct,
     Fail,
+    GetDeadLetter,
     GetJob,
     JobDetail,
     JobFilter,
@@ -36,6 +49,7 @@ from fairlane.core.ops import (
     Purge,
     Reprocess,
     Reset,
+    Scope,
 )
 from fairlane.core.payload.redaction import without_secrets
 from fairlane.errors import DeadLetterNotFound, InvalidOption, InvalidState, JobNotFound
@@ -46,6 +60,15 @@ if TYPE_CHECKING:
 Hook = TypeVar("Hook", bound=EnqueueHook)
 
 JobVerb = Literal["cancel", "retry", "fail", "bury", "reset"]
+UNFINISHED: tuple[Status, ...] = ("pending", "processing", "failed")
+ALLOWED: Mapping[JobVerb, tuple[Status, ...]] = {
+    "cancel": UNFINISHED,
+    "fail": UNFINISHED,
+    "bury": UNFINISHED,
+    "reset": ("processing",),
+    "retry": ("dead",),
+}
+"""The states in which an act changes a job."""
 
 
 SEARCHED_JOBS = 2_000
@@ -61,7 +84,7 @@ class JobSearch(Struct, frozen=True, kw_only=True):
     """How many jobs were read."""
 
 
-class JobAdmin(Verbs):
+class JobAdmin(ClaimVerbs):
     """Methods for jobs. A refusal raises `JobNotFound` or `InvalidState`; `tenant=None` means all tenants."""
 
     __slots__ = ()
@@ -244,26 +267,37 @@ class JobAdmin(Verbs):
         before: int | None = None,
         down_to: int | None = None,
         on_each: OnEach | None = None,
+        all: bool = False,
         **about: Unpack[ScopedActOptions],
     ) -> Steps[ManyActs[Job]]:
-        """Apply one act to many jobs, given by id or by filter, at most `limit` per call.
+        """Apply one act to many jobs, given by id or by filter, at most `limit` per call; to all there are if `all`.
 
-        A refusal does not stop the others. `fail` and `bury` take a `reason`, `fail` a `retry_delay`. A dry run only
-        counts; its `next` as `down_to` keeps a call to the rows that it counted. `on_each` is called after each.
+        A filter selects those whose state the act changes. A refusal does not stop the others. `fail` and `bury` take a
+        `reason`, `fail` a `retry_delay`. A dry run only counts, also what the act would leave as it is; its `next` as
+        `down_to` keeps a call to the rows that it counted. `on_each` is called after each.
         """
         if verb == "retry":
             require_right(right_of(self.retry))
         act = self._act_on_one(verb, reason, retry_delay, about)
         scope = in_scope(about.get("tenant"))
+        where = filter_meant(jobs, where, JobFilter(), about.get("tenant"), all)
+        changed, unchanged = by_state(where or JobFilter(), verb)
+        seen: dict[JobId, Job] = {}
 
         def page(cursor: Seq | None, size: int) -> Steps[tuple[list[tuple[Seq, JobId]], Seq | None]]:
-            found = yield from ask(PageJobs(scope=scope, where=where or JobFilter(), before=cursor, limit=size))
+            if changed is None:
+                return [], None
+            found = yield from ask(PageJobs(scope=scope, where=changed, before=cursor, limit=size))
+            seen.update((job.id, job) for job in found.jobs)
             return [(job.seq, job.id) for job in found.jobs], found.next
 
         given = None if jobs is None else [job_id("job", job) for job in jobs]
         ids, following = yield from those_meant(given, where, page, limit, before, down_to)
         if dry_run:
-            return ManyActs(matched=len(ids), done=(), refused=(), next=following)
+            matched, left = yield from preview(ids, lambda one: _state_kept(verb, one, seen.get(one), scope))
+            if where is not None and unchanged is not None and before is None:
+                left = {**(yield from _count_states(unchanged, scope)), **left}
+            return ManyActs(matched=matched, done=(), refused=(), next=following, left=left)
         done, refused = yield from act_on_each(ids, lambda _, job: act(job), on_each)
         return ManyActs(matched=len(ids), done=done, refused=refused, next=following)
 
@@ -316,6 +350,46 @@ class JobAdmin(Verbs):
         """Register a hook that receives each job before it is enqueued; it may change priority, delay and headers."""
         self._runtime.preparer.hooks.append(hook)
         return hook
+
+
+def by_state(where: JobFilter, verb: JobVerb) -> tuple[JobFilter | None, JobFilter | None]:
+    """Of all that match, those whose state the act changes, and the others; None: there are none."""
+    asked = where.statuses or STATUSES
+    changed = tuple(status for status in asked if status in ALLOWED[verb])
+    unchanged = tuple(status for status in asked if status not in ALLOWED[verb])
+    return (
+        replace(where, statuses=changed) if changed else None,
+        replace(where, statuses=unchanged) if unchanged else None,
+    )
+
+
+def _state_kept(verb: JobVerb, id: JobId, job: Job | None, scope: Scope) -> Steps[str | None]:
+    """The state in which the act would leave this job as it is; None: it would change it."""
+    if job is None:
+        found = yield from ask(GetJob(scope=scope, id=id))
+        if found is None:
+            return "not found"
+        job = found.job
+    if verb == "reset" and job.status == "pending" and job.worker is not None:
+        return None  # Claimed, and not begun.
+    if job.status not in ALLOWED[verb]:
+        return job.status
+    if verb == "retry":
+        letter = yield from ask(GetDeadLetter(scope=scope, id=job.seq))
+        return None if letter is None else (yield from not_reprocessed(letter.dead_letter, scope))
+    return "asked to stop" if verb == "cancel" and job.cancel_requested else None
+
+
+def _count_states(where: JobFilter, scope: Scope) -> Steps[dict[str, int]]:
+    left: Counter[str] = Counter()
+    before: Seq | None = None
+    while left.total() < MOST_ACTS:
+        page = yield from ask(PageJobs(scope=scope, where=where, before=before, limit=MAX_PAGE))
+        left.update(job.status for job in page.jobs)
+        before = page.next
+        if before is None:
+            break
+    return dict(left)
 
 
 def reprocessed(act: DeadLetterAct, id: Seq) -> Job:

@@ -13,6 +13,7 @@ class FairlaneConfig(AppConfig):
 
     name = "fairlane.contrib.django"
     label = "fairlane"
+    default_auto_field = "django.db.models.BigAutoField"
     verbose_name = "Fairlane"
 
     def ready(self) -> None:

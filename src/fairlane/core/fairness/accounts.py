@@ -167,8 +167,7 @@ class Accounts:
         return picked
 
     def in_order(self, leases: Sequence[Lease], now_s: float, urgency: Mapping[str, int]) -> list[Lease]:
-        """Claimed jobs in the order in which they should begin: those the store knows as begun first, the others by
-        queue, band and account."""
+        """Claimed jobs in the order in which they should begin: by queue, band and account."""
         tags: dict[str, float] = {}
         keyed = []
         for place, lease in enumerate(leases):
@@ -177,7 +176,7 @@ class Accounts:
             if tag is None:
                 tag = self._begun(account, now_s)
             tags[lease.tenant] = tag + self.cost_s(account, now_s) / account.weight
-            keyed.append((not lease.started, urgency.get(lease.queue, 0), lease.band, tag, place))
+            keyed.append((urgency.get(lease.queue, 0), lease.band, tag, place))
         keyed.sort()
         return [leases[place] for *_, place in keyed]
 

@@ -21,7 +21,7 @@ from collections import Counter
 
 from fairlane.core.fairness.accounts import FOLLOW, Accounts
 from fairlane.core.fairness.skipped import Claimed, Line, Rests, Searcher
-from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
+from fairlane.core.job import Lease
 from fairlane.core.ops import Mark, Survey, Take, TurnResult, Want
 
 PAUSE_PER_LOOK = 4.0
@@ -46,14 +46,8 @@ NAME_S = 5e-6
 class ClaimPlanner:
     """Remembers one lane's lines, and shares each claim fairly over them."""
 
-    def __init__(
-        self,
-        lane: str,
-        queues: tuple[str, ...],
-        types: tuple[str, ...] | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._lane, self._queues, self._types, self._timeout_s = lane, queues, types, timeout_s
+    def __init__(self, lane: str, queues: tuple[str, ...], types: tuple[str, ...] | None = None) -> None:
+        self._lane, self._queues, self._types = lane, queues, types
         self._urgency = {queue: place for place, queue in enumerate(queues)}
         self.accounts = Accounts()
         self._place: tuple[str, int] | None = None
@@ -92,7 +86,6 @@ class ClaimPlanner:
         limit: int,
         now_s: float,
         *,
-        start: int = 0,
         woken: bool = False,
         queues: tuple[str, ...] | None = None,
         leaves: tuple[str, ...] = (),
@@ -127,8 +120,6 @@ class ClaimPlanner:
             lane=self._lane,
             queues=self._queues if queues is None else queues,
             limit=limit,
-            # Lines are given one after the other: of several, those to begin first are not the first ones.
-            start=start if start >= limit or max(len(picked), len(behind)) <= 1 else 0,
             types=self._types,
             leaves=leaves,
             takes=takes,
@@ -136,7 +127,6 @@ class ClaimPlanner:
             cursor=cursor,
             look=self._searcher.look,
             survey=SURVEY,
-            timeout_s=self._timeout_s,
         )
 
     def learn(self, want: Want, answer: TurnResult, took_s: float, now_s: float) -> None:

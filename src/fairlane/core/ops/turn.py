@@ -76,7 +76,8 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queues: tuple[str, ...]
     limit: int
     start: int = 0
-    """How many of the claimed begin at once, the first ones; the rest is prefetched."""
+    """How many of the claimed begin at once, the first ones: for whoever runs nothing else meanwhile. The rest is
+    prefetched; an engine claims all of its jobs so and reports those that it begins."""
     types: tuple[str, ...] | None = None
     """None: any. A worker names the types it knows and never gets another."""
     leaves: tuple[str, ...] = ()
@@ -95,7 +96,7 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A prefetched attempt has begun: its lease now ends twice `timeout_s` from now.
+    """An attempt has begun `ran_s` ago: its lease now ends twice `timeout_s` after that.
 
     For an attempt that has begun already, deadline and `alone` are set again and the start instant stays.
     """
@@ -103,6 +104,7 @@ class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: Seq
     attempt: int
     timeout_s: float
+    ran_s: float = 0.0
     alone: bool = False
     """Nothing else runs in that process: a crash is this job's doing."""
 

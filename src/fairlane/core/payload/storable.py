@@ -92,13 +92,19 @@ def fingerprint(error_type: str, message: str, task: str) -> str:
 
 def failure(exc: BaseException, error_class: ErrorClass, task: str) -> Failure:
     """What went wrong, ready for any store."""
-    error_type, message = type_name(exc), safe_str(exc)
+    return described_failure(type_name(exc), safe_str(exc), error_class, task, traceback=format_traceback(exc))
+
+
+def described_failure(
+    error_type: str, message: str, error_class: ErrorClass, task: str, *, traceback: str | None = None
+) -> Failure:
+    """The same where words describe it, which are storable already."""
     return Failure(
         error_class=error_class,
         error_type=error_type,
         message=message,
         fingerprint=fingerprint(error_type, message, task),
-        traceback=format_traceback(exc),
+        traceback=traceback,
     )
 
 

@@ -14,7 +14,6 @@ ids of their first try, and the replay creates none twice. An enqueue in the cal
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from msgspec import Struct
 
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
-from fairlane.core.job import JobSpec
 from fairlane.core.ops import (
     AddNodes,
     Check,
@@ -52,8 +50,6 @@ PROBES_S = (0.1, 0.25, 0.5, 1.0, 2.0)
 SETTLED_S = 10.0
 END_S = 5.0
 """How long a close waits for a primary that does not answer."""
-NAMED = 20
-"""Jobs that are named when they are lost."""
 LOOK_S = 5.0
 """How often the spool is looked at while the primary answers: a process that was killed may have left jobs in it."""
 CALLS = 64
@@ -83,10 +79,8 @@ class ReplayFailed(Struct, frozen=True):
 
 
 class SpoolLost(Struct, frozen=True):
-    """Jobs were in memory when the store was closed, or the process ended."""
-
     jobs: int
-    first: tuple[JobSpec, ...]
+    """In memory, when the store was closed."""
 
 
 News = WentAway | RefusesJobs | CameBack | Replayed | ReplayFailed | SpoolLost
@@ -191,19 +185,14 @@ class Failover:
         self.spool.close()
 
     def _end(self) -> None:
-        """What waits in memory is replayed if the primary takes it now, else lost."""
-        is_kept = self.spool.place != MEMORY
         with self._lock:
             self._closed = True
-            self._replay.is_ended = is_kept
-            threads, self._threads = self._threads, None
-        atexit.unregister(self._end)
-        if threads is not None and threads.pid == os.getpid():
-            threads.end(last_step=not is_kept)
             self._replay.is_ended = True
-            if not is_kept and (jobs := self.spool.depth().jobs):
-                first = tuple(job.spec for job in self.spool.page(0, NAMED))
-                self._on_news(SpoolLost(jobs, first))
+            threads, self._threads = self._threads, None
+        if threads is not None and threads.pid == os.getpid():
+            threads.end()
+            if self.spool.place == MEMORY and (jobs := self.spool.depth().jobs):
+                self._on_news(SpoolLost(jobs))
 
     def _started(self) -> _Threads:
         threads = self._threads
@@ -214,8 +203,6 @@ class Failover:
                 raise StoreClosed(self.name)
             if self._threads is None or self._threads.pid != os.getpid():
                 self._threads = _Threads(self._step)
-                if self.spool.place == MEMORY:
-                    atexit.register(self._end)
             return self._threads
 
     def _patience_s(self, op: Op[Any]) -> float:
@@ -359,15 +346,14 @@ class _Threads:
         self.calls = ThreadPoolExecutor(CALLS, "fairlane-failover-call")
         self.spool = ThreadPoolExecutor(1, "fairlane-failover-spool")
         self._step, self._ended, self._kicked = step, False, threading.Event()
-        self._takes_last_step = False
         self._keeper = threading.Thread(target=self._keep, name="fairlane-failover", daemon=True)
         self._keeper.start()
 
     def kick(self) -> None:
         self._kicked.set()
 
-    def end(self, *, last_step: bool) -> None:
-        self._takes_last_step, self._ended = last_step, True
+    def end(self) -> None:
+        self._ended = True
         self._kicked.set()
         self._keeper.join(END_S)
         self.calls.shutdown(wait=False, cancel_futures=True)
@@ -377,5 +363,3 @@ class _Threads:
         while not self._ended:
             self._kicked.wait(self._step())
             self._kicked.clear()
-        if self._takes_last_step:
-            self._step()

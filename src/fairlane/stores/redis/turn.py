@@ -128,7 +128,13 @@ def failure_of(failure: Failure) -> dict[str, Any]:
 
 
 def start_of(start: Start) -> dict[str, Any]:
-    return {"seq": start.seq, "attempt": start.attempt, "lease": span_us(2 * start.timeout_s), "alone": start.alone}
+    return {
+        "seq": start.seq,
+        "attempt": start.attempt,
+        "lease": span_us(2 * start.timeout_s),
+        "ran": span_us(start.ran_s),
+        "alone": start.alone,
+    }
 
 
 def _want(want: Want) -> dict[str, Any]:

@@ -106,7 +106,10 @@ class Held(NamedTuple):
 def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
     held = _held(tx, worker, [s.seq for s in starts])
     ours = [s for s in starts if s.seq in held and held[s.seq][1] == s.attempt]
-    tx.db.executemany(_START, [(tx.now, after(tx.now, 2 * s.timeout_s), s.alone, s.seq) for s in ours])
+    tx.db.executemany(
+        _START,
+        [(began := before(tx.now, s.ran_s), after(began, 2 * s.timeout_s), s.alone, s.seq) for s in ours],
+    )
     return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
 
 

@@ -103,6 +103,20 @@ def test_a_prefetched_attempt_that_starts_is_processing_with_a_new_deadline(scen
     assert [gone.cause for gone in scene.reclaim()] == ["deadline_passed"]
 
 
+def test_a_start_reported_late_counts_from_when_the_attempt_began(scene: Scene) -> None:
+    worker, lease = scene.leased(start=False)
+    scene.later(4)
+    began = scene.at(-1.5)
+    scene.turn(worker, starts=(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=10, ran_s=1.5),))
+    assert scene.see(lease.id).started_at == began
+    scene.renew(worker, 600)
+    scene.later(18.499999)
+    assert scene.reclaim() == ()
+    scene.later(0.000001)
+    assert [gone.cause for gone in scene.reclaim()] == ["deadline_passed"]
+    assert [attempt.started_at for attempt in scene.attempts(lease.id)] == [began]
+
+
 def test_a_start_told_again_sets_the_deadline_again_and_keeps_the_instant(scene: Scene) -> None:
     worker, lease = scene.leased(start=False)
     scene.start(worker, lease, timeout_s=10)

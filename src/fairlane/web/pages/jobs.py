@@ -16,11 +16,11 @@ from fairlane.api.problems import Problem
 from fairlane.api.routes.jobs import shown_steps, whole_job
 from fairlane.client.admin.explanation import Reason
 from fairlane.client.admin.filters import JobFilters, job_filter
-from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb
+from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb, by_state
 from fairlane.client.admin.short_ids import is_short_id
 from fairlane.client.rights import Right
-from fairlane.core.job import STATUSES, Attempt, Job, Status
-from fairlane.core.ops import MAX_PAGE, JobDetail, JobFilter, JobPage
+from fairlane.core.job import STATUSES, Attempt, Job
+from fairlane.core.ops import MAX_PAGE, JobDetail, JobPage
 from fairlane.core.tracebacks import parts_of
 from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER
 from fairlane.errors import InvalidOption, JobNotFound, NotFound
@@ -32,14 +32,6 @@ pages = Pages("jobs", "/jobs", title="Jobs", key="j")
 
 PAGE_SIZE = 50
 NEED_REASON = ("fail", "bury")
-UNFINISHED: tuple[Status, ...] = ("pending", "processing", "failed")
-ALLOWED: dict[JobVerb, tuple[Status, ...]] = {
-    "cancel": UNFINISHED,
-    "fail": UNFINISHED,
-    "bury": UNFINISHED,
-    "reset": ("processing",),
-    "retry": ("dead",),
-}
 DONE_TO_MANY: dict[JobVerb, str] = {
     "cancel": "cancelled",
     "retry": "tried again",
@@ -110,8 +102,8 @@ async def confirm_jobs(
     ids: list[UUID] | None = None if all else (id or [])
     searched: JobSearch | None = None
     if ids is None and asked.asks_for_contents:
-        allowed = replace(asked, where=_meant(asked.where, act))
-        searched = await _look_into(page, allowed, MAX_PAGE, cursor)
+        changed, _ = by_state(asked.where, act)
+        searched = await _look_into(page, replace(asked, where=changed or asked.where), MAX_PAGE, cursor)
         ids = [job.id for job in searched.jobs]
     counted = None
     if asked.problem is None and ids != []:
@@ -119,7 +111,8 @@ async def confirm_jobs(
         counted = await page.app.jobs.aact_on_many(
             act,
             ids,
-            where=None if ids else _meant(asked.where, act),
+            where=None if ids else asked.where,
+            all=bool(all),
             reason=reason,
             tenant=asked.tenant,
             before=seq_at(cursor),
@@ -146,12 +139,6 @@ async def confirm_jobs(
     }
 
 
-def _meant(where: JobFilter, verb: JobVerb) -> JobFilter:
-    """Of all that match, those whose state allows the act: the others would only be counted and refused."""
-    allowed = tuple(status for status in where.statuses or STATUSES if status in ALLOWED[verb])
-    return replace(where, statuses=allowed or where.statuses)
-
-
 @pages.act("/many", JobAdmin.aact_on_many, done="{n} job{s} {verb}.")
 async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
     verb: Any = form.one_of("act", get_args(JobVerb))
@@ -162,7 +149,8 @@ async def act_on_jobs(page: CurrentPage, form: Form) -> Done:
     acts = await page.app.jobs.aact_on_many(
         verb,
         ids,
-        where=None if ids else _meant(asked.required(), verb),
+        where=None if ids else asked.required(),
+        all=form.text("all") is not None,
         reason=form.required("reason") if verb in NEED_REASON else None,
         by=page.by,
         notes=form.words("notes"),

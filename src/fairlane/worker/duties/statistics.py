@@ -8,13 +8,13 @@ from datetime import datetime
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
+from fairlane.core.attempt_sums import LONG_S, AttemptStatistics
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import AddStats, StatRow
 from fairlane.errors import FairlaneError
 from fairlane.worker.duties.loop import StepReport, until_minute_s
 from fairlane.worker.state import WorkerState
-from fairlane.worker.statistics import LONG_S, AttemptStatistics
 
 log = GuardedLogger("fairlane.worker")
 

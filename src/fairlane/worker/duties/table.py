@@ -17,6 +17,7 @@ from fairlane.alerts.duty import EVERY_S
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
 from fairlane.core.clock import is_within
+from fairlane.core.job_events import loss_events
 from fairlane.core.ops import (
     MOST_EXCEPTIONS,
     AddEvents,
@@ -44,7 +45,6 @@ from fairlane.core.workflows import RELEASE_LIMIT
 from fairlane.worker.duties.loop import DutyLoop, StepReport
 from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
 from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
-from fairlane.worker.events import loss_events
 from fairlane.worker.state import WorkerState
 
 log = GuardedLogger("fairlane.worker")
@@ -361,7 +361,7 @@ TABLE = {
 
 
 class AlertCheck:
-    """Evaluates the alert rules, one worker at a time."""
+    """Evaluates the alert rules, one worker at a time; each notices a store that does not answer."""
 
     name = "alerts"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -10,7 +9,7 @@ from msgspec import Struct
 from fairlane.worker.board import RunningAttempt
 from fairlane.worker.foreman.messages import Tick
 
-KillReason = Literal["stuck", "lapsed", "untrusted", "silent", "not_starting"]
+KillReason = Literal["stuck", "blocked", "lapsed", "untrusted", "silent", "not_starting"]
 Ending = KillReason | Literal["left", "overstayed", "refused", "broken", "crashed"]
 """Why a worker process has ended."""
 
@@ -20,6 +19,8 @@ STALLED_S = 120.0
 """Beyond its poll time, a turn loop may take this long for a step: the store's own timeouts end every wait before."""
 LET_GO_S = 3.0
 """Beyond twice its timeout an attempt gets this long: its runner may be about to kill its child process."""
+SILENT_S = 1.5
+"""A worker that has not ticked for this long has a blocked loop: it ticks twice a second."""
 MARGIN_S = 3.0
 """Attempts end this long before a heartbeat that cannot be renewed lapses."""
 
@@ -32,7 +33,6 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
     started_s: float
     ticked_s: float | None
     """None: it has not sent its hello."""
-    waits_for_store: bool = False
     renewed_s: float | None
     """When the last heartbeat that reached the store was sent; None: not registered."""
     running: tuple[RunningAttempt, ...] = ()
@@ -44,14 +44,18 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
     is_halted: bool = False
     """Stopped by a signal: what it runs makes no progress."""
 
+    @property
+    def is_silent(self) -> bool:
+        return self.ticked_s is not None and self.now_s - self.ticked_s > SILENT_S
+
 
 def kill_reason(health: WorkerHealth) -> KillReason | None:
     """Why this worker has to be killed; None: it may run on."""
     if health.ticked_s is None or health.renewed_s is None:
         late = health.ticked_s is None and health.now_s - health.started_s > START_S
-        return "not_starting" if late and not health.waits_for_store else None
-    if stuck(health.running, health.now_s):
-        return "stuck"
+        return "not_starting" if late else None
+    if judged := stuck(health):
+        return "stuck" if len(judged) == 1 or not health.is_silent or _on_loop(health) else "blocked"
     is_busy = bool(health.running or health.held)
     if is_busy and health.has_lapsed:
         return "lapsed"
@@ -76,9 +80,27 @@ def recycle_reason(tick: Tick, poll_s: float) -> str | None:
     return None
 
 
-def stuck(running: Iterable[RunningAttempt], now_s: float) -> tuple[RunningAttempt, ...]:
-    """The attempts past their hard deadline."""
-    return tuple(attempt for attempt in running if now_s - attempt.began_s > 2 * attempt.timeout_s + LET_GO_S)
+def stuck(health: WorkerHealth) -> tuple[RunningAttempt, ...]:
+    """The attempts past their hard deadline by their own doing.
+
+    While the loop is blocked no other attempt can end, not even one in a thread: only the one that runs on the loop is
+    judged. It is not known while code holds the interpreter lock: then all of them wait until the last is past it.
+    """
+    running = health.running
+    late = tuple(a for a in running if hard_deadline_s(a) < health.now_s)
+    if not health.is_silent:
+        return late
+    if on_loop := _on_loop(health):
+        return tuple(attempt for attempt in on_loop if attempt in late)
+    return late if len(late) == len(running) else ()
+
+
+def _on_loop(health: WorkerHealth) -> tuple[RunningAttempt, ...]:
+    return tuple(attempt for attempt in health.running if health.now_s - attempt.on_loop_s < SILENT_S)
+
+
+def hard_deadline_s(attempt: RunningAttempt) -> float:
+    return attempt.began_s + 2 * attempt.timeout_s + LET_GO_S
 
 
 def check_s(lease_s: float) -> float:

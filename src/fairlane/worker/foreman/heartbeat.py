@@ -8,13 +8,13 @@ import socket
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
+from fairlane.core.job_events import loss_events
 from fairlane.core.ops import AddEvents, EventDraft, Lapse, Reclaim, Renew, Retire, Start, Turn
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
 from fairlane.worker.board import RunningAttempt
-from fairlane.worker.events import loss_events
 from fairlane.worker.foreman.crashes import Crashes
-from fairlane.worker.foreman.health import Ending, stuck
+from fairlane.worker.foreman.health import Ending, hard_deadline_s
 from fairlane.worker.foreman.messages import JobKind
 from fairlane.worker.foreman.process import WorkerProcess
 from fairlane.worker.host_workers import HostWorkers
@@ -22,6 +22,8 @@ from fairlane.worker.host_workers import HostWorkers
 log = GuardedLogger("fairlane.foreman")
 
 RETRY_S = 0.5
+KILLED_S = 10.0
+"""Within this a worker that has to be killed is dead and its leases are returned."""
 LOOKS_S = (0.0, 1.0, 2.0, 4.0)
 """Pauses before each look for workers of this host that are gone."""
 CRASHES: frozenset[Ending] = frozenset({"crashed", "silent", "broken"})
@@ -73,6 +75,22 @@ class HeartbeatSender:
             log.warning("worker %d: its heartbeat reaches the store again", process.pid)
         self._has_failed = False
         process.renewed(sent_s, answer)
+        return await self._report_silent()
+
+    async def _report_silent(self) -> bool:
+        """Report what runs while the worker's loop is blocked: it would else be taken for never begun.
+
+        Of these, too, only the foreman knows which are stuck: none is overdue in the store before it is in `health`.
+        """
+        running, now_s = self._process.board.running(), self._clock.monotonic()
+        if not running or not self._process.is_silent:
+            return True
+        until_s = max(*map(hard_deadline_s, running), now_s) + KILLED_S
+        starts = tuple(start_until(attempt, now_s, until_s) for attempt in running)
+        try:
+            await self._store.arun(report_of(self._process.worker, starts))
+        except FairlaneError:
+            return False
         return True
 
     def _heartbeat(self) -> Renew:
@@ -90,7 +108,13 @@ class HeartbeatSender:
 
 
 async def return_leases(
-    store: Store, clock: Clock, worker: WorkerId, ending: Ending, running: tuple[RunningAttempt, ...], within_s: float
+    store: Store,
+    clock: Clock,
+    worker: WorkerId,
+    ending: Ending,
+    running: tuple[RunningAttempt, ...],
+    stuck: tuple[RunningAttempt, ...],
+    within_s: float,
 ) -> tuple[JobKind, ...] | None:
     """Return an ended worker's leases, so that its jobs run again at once; retried for `within_s` until the store
     answers. Returns the kinds of jobs that ran in a process that crashed; None: the store did not answer.
@@ -100,14 +124,14 @@ async def return_leases(
     until_s, kinds = clock.monotonic() + within_s, set[JobKind]()
     while True:
         try:
-            if ending == "crashed":
+            if ending in ("crashed", "blocked"):
                 starts = tuple(_start(attempt) for attempt in running)
                 lost = (await store.arun(Lapse(worker=worker, starts=starts))).reclaimed
                 began = {attempt.seq for attempt in running}
                 kinds |= {JobKind(lease.type, lease.tenant) for lease in lost if lease.type and lease.seq in began}
             else:
                 if ending == "stuck":
-                    await bury_stuck(store, worker, stuck(running, clock.monotonic()))
+                    await bury_stuck(store, worker, running, stuck, clock.monotonic())
                 await store.arun(Retire(worker=worker))
             if ending in CRASHES:
                 data = {"worker": str(worker), "why": ending, "jobs": len(running)}
@@ -133,16 +157,25 @@ async def lapse_gone(store: Store, host: HostWorkers) -> None:
             await asyncio.to_thread(host.lapse_gone, store)
 
 
-async def bury_stuck(store: Store, worker: WorkerId, attempts: tuple[RunningAttempt, ...]) -> None:
+async def bury_stuck(
+    store: Store,
+    worker: WorkerId,
+    running: tuple[RunningAttempt, ...],
+    stuck: tuple[RunningAttempt, ...],
+    now_s: float,
+) -> None:
     """Dead-letter stuck attempts: set their deadline to now, then reclaim passed deadlines.
 
-    Before the worker is retired: with it they would be released and run again.
+    Before the worker is retired: with it they would be released and run again, like all others that ran there.
     """
-    if not attempts:
-        return
-    starts = tuple(Start(seq=a.seq, attempt=a.attempt, timeout_s=0.0) for a in attempts)
-    answer = await store.arun(Turn(worker=worker, claim_no=0, starts=starts, promote_limit=0, reclaim_limit=0))
-    left = {(a.seq, a.attempt) for a in attempts} - {(r.seq, r.attempt) for r in answer.refused}
+    judged = {(a.seq, a.attempt) for a in stuck}
+    starts = tuple(
+        start_until(a, now_s, now_s if (a.seq, a.attempt) in judged else now_s + KILLED_S)
+        for a in running
+        if a.began_s <= now_s
+    )
+    answer = await store.arun(report_of(worker, starts))
+    left = judged - {(r.seq, r.attempt) for r in answer.refused}
     while left:
         reclaimed = (await store.arun(Reclaim())).reclaimed
         if not reclaimed:
@@ -150,6 +183,16 @@ async def bury_stuck(store: Store, worker: WorkerId, attempts: tuple[RunningAtte
         if events := loss_events(reclaimed):
             await store.arun(AddEvents(events=events))
         left -= {(r.seq, r.attempt) for r in reclaimed}
+
+
+def report_of(worker: WorkerId, starts: tuple[Start, ...]) -> Turn:
+    return Turn(worker=worker, claim_no=0, starts=starts, promote_limit=0, reclaim_limit=0)
+
+
+def start_until(attempt: RunningAttempt, now_s: float, until_s: float) -> Start:
+    """Report an attempt as begun, with a lease until then."""
+    ran_s = max(now_s - attempt.began_s, 0.0)
+    return Start(seq=attempt.seq, attempt=attempt.attempt, timeout_s=(until_s - now_s + ran_s) / 2, ran_s=ran_s)
 
 
 def _start(attempt: RunningAttempt) -> Start:

@@ -70,8 +70,14 @@ class ForemanLink:
         self.send(ExitNotice(why=why))
         self.flush(ANNOUNCE_S)
 
-    def watch(self, lease_s: float, receive: Callable[[ToWorker], object], is_busy: Callable[[], bool]) -> None:
-        """Start the thread. `receive` is called in it."""
+    def watch(
+        self,
+        lease_s: float,
+        receive: Callable[[ToWorker], object],
+        is_busy: Callable[[], bool],
+        show_loop: Callable[[], object],
+    ) -> None:
+        """Start the thread. `receive` and `show_loop` are called in it."""
         trusted_s, every_s = self_trusted_s(lease_s), check_s(lease_s)
 
         def run() -> None:
@@ -86,6 +92,7 @@ class ForemanLink:
                 message = self._next(every_s)
                 if message is not None:
                     receive(message)
+                show_loop()
                 renewed_s = self.board.renewed_s
                 if renewed_s and self._clock.monotonic() - renewed_s > trusted_s and is_busy():
                     log.error(

@@ -15,7 +15,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renewed
 from fairlane.core.text import plural
-from fairlane.worker.board import Board, board_file
+from fairlane.worker.board import Board, RunningAttempt, board_file
 from fairlane.worker.foreman.health import Ending, WorkerHealth
 from fairlane.worker.foreman.messages import (
     LONGEST_LINE,
@@ -28,7 +28,6 @@ from fairlane.worker.foreman.messages import (
     Setup,
     StartRefusal,
     Stop,
-    StoreAway,
     Successes,
     Tick,
     ToWorker,
@@ -79,8 +78,6 @@ class WorkerProcess:
         self.process, self.board, self._clock, self._report = process, board, clock, report
         self.started_s = clock.monotonic()
         self.hello: Hello | None = None
-        self.store_away: str | None = None
-        """It waits for its store before it begins."""
         self.refused: StartRefusal | None = None
         self.notice: ExitNotice | None = None
         self.left: Left | None = None
@@ -90,6 +87,10 @@ class WorkerProcess:
         self.renewed_s: float | None = None
         self.has_lapsed = False
         self._at_work_s: float | None = None
+        self.stuck: tuple[RunningAttempt, ...] = ()
+        """At the last check."""
+        self.is_silent = False
+        """Its loop was blocked then."""
         self.news = asyncio.Event()
         """Set when it sent its hello, or when its heartbeat has changed."""
         self.ending: Ending | None = None
@@ -184,7 +185,6 @@ class WorkerProcess:
             now_s=now_s,
             lease_s=self.setup.config.lease_s,
             started_s=self.started_s,
-            waits_for_store=self.store_away is not None,
             ticked_s=self.ticked_s if self.hello is not None else None,
             renewed_s=self.renewed_s,
             running=running,
@@ -251,12 +251,9 @@ class WorkerProcess:
                     self.news.set()
                 self.tick = message
             case Hello():
-                self.store_away = None
                 self.hello, self.ticked_s = message, self._clock.monotonic()
                 self.board.reserve(message.slots)
                 self.news.set()
-            case StoreAway():
-                self.store_away = message.why
             case StartRefusal():
                 self.refused = message
             case ExitNotice():

@@ -262,7 +262,7 @@ local function settle(worker, given, now, counted)
   return refused
 end
 
--- Mark attempts as begun; returns those whose lease is gone.
+-- Mark attempts as begun, each `ran` ago; returns those whose lease is gone.
 local function start(worker, starts, now)
   local refused = {}
   for _, given in ipairs(starts) do
@@ -270,8 +270,9 @@ local function start(worker, starts, now)
     if is_leased_to(job, worker, given.attempt) then
       local state = {}
       for name, value in pairs(job.state) do state[name] = value end
-      state.started = state.started or now
-      state.deadline = math.min(now + given.lease, LATEST_US)
+      local began = now - given.ran
+      state.started = state.started or began
+      state.deadline = math.min(began + given.lease, LATEST_US)
       state.alone = given.alone or nil
       move(job, state)
     else

@@ -330,7 +330,7 @@ begin
 end
 $$;
 
--- mark_started: prefetched attempts have begun; returns those whose lease is gone.
+-- mark_started: attempts have begun, `ran_s` ago; returns those whose lease is gone.
 -- guard:  lease (seq, attempt, worker) exists
 -- uses:   lease_pkey
 create or replace function mark_started(_worker uuid, starts json, _now timestamptz) returns json
@@ -342,9 +342,11 @@ declare
 begin
   with marked as (
     update lease l
-    set started_at = coalesce(l.started_at, _now), deadline_at = _now + 2 * s.timeout_s * interval '1 second',
+    set started_at = coalesce(l.started_at, _now - coalesce(s.ran_s, 0) * interval '1 second'),
+        deadline_at = _now + (2 * s.timeout_s - coalesce(s.ran_s, 0)) * interval '1 second',
         alone = coalesce(s.alone, false)
-    from json_to_recordset(starts) as s (seq bigint, attempt integer, timeout_s double precision, alone boolean)
+    from json_to_recordset(starts) as s (
+      seq bigint, attempt integer, timeout_s double precision, ran_s double precision, alone boolean)
     where l.seq = s.seq and l.attempt = s.attempt and l.worker = _worker
     returning l.seq, l.attempt
   )
