@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         CurrentJob as CurrentJob,
         all_tenants as all_tenants,
         current_job as current_job,
+        no_tenant as no_tenant,
         tenant as tenant,
     )
     from fairlane.client.durable_steps import (
@@ -114,7 +115,7 @@ _HOMES = {
     "fairlane.client.admin.limits": "NamedLimit",
     "fairlane.client.app": "Fairlane Snapshot",
     "fairlane.client.batch_tasks": "AsyncBatchTask SyncBatchTask",
-    "fairlane.client.context": "CurrentJob all_tenants current_job tenant",
+    "fairlane.client.context": "CurrentJob all_tenants current_job no_tenant tenant",
     "fairlane.client.durable_steps": "asleep astep await_for sleep step wait_for",
     "fairlane.client.enqueue.options": "EnqueueOptions",
     "fairlane.client.enqueue.prepare": "Draft",

@@ -221,9 +221,10 @@ class QueuePaused(FairlaneError):
 class PermissionDenied(FairlaneError, PermissionError):
     def __init__(self, asked: str, tenant: str) -> None:
         self.asked, self.tenant = asked, tenant
+        where = f'this runs in the context of tenant "{tenant}" alone' if tenant else "no tenant is known here"
+        enter = "" if tenant else "Enter one: with fairlane.tenant(name): … "
         super().__init__(
-            f'{asked}: this runs in the context of tenant "{tenant}" alone; nothing was done. '
-            "For work over all tenants: with fairlane.all_tenants(): …"
+            f"{asked}: {where}; nothing was done. {enter}For work over all tenants: with fairlane.all_tenants(): …"
         )
 
 

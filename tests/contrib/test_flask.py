@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask import Flask, current_app, g, request
 
-from fairlane import Fairlane
+from fairlane import SYSTEM, Fairlane, PermissionDenied, tenant
 from fairlane.contrib.flask import init_app
 from fairlane.testing import run_due
 
@@ -22,7 +22,9 @@ def jobs(tmp_path: Path) -> Iterator[Fairlane]:
 
 def made(jobs: Fairlane, name: str = "shop") -> tuple[Flask, list[Any]]:
     site, torn_down = Flask(name), []
-    init_app(site, jobs, tenant_of=lambda: request.headers.get("x-organization"))
+    init_app(
+        site, jobs, tenant_of=lambda: SYSTEM if "x-staff" in request.headers else request.headers.get("x-organization")
+    )
 
     @site.teardown_appcontext
     def teardown(error: BaseException | None) -> None:
@@ -87,7 +89,43 @@ def test_a_request_enqueues_for_its_tenant_and_leaves_none_behind(jobs: Fairlane
     add_tasks(jobs)
     site, _ = made(jobs)
     http = site.test_client()
-    ids = [http.post("/orders", headers=headers).text for headers in ({"x-organization": "acme"}, {})]
+    ids = [http.post("/orders", headers=headers).text for headers in ({"x-organization": "acme"}, {"x-staff": "1"})]
     ids.append(str(jobs.tasks["site_name"].enqueue().id))
     found = [jobs.jobs.get(job_id) for job_id in ids]
     assert [job.tenant for job in found if job] == ["acme", "system", "system"]
+
+
+@pytest.mark.requirement("I10")
+def test_a_request_of_nobody_sees_and_enqueues_nothing(jobs: Fairlane) -> None:
+    add_tasks(jobs)
+    site, _ = made(jobs)
+    of_acme = jobs.tasks["site_name"].using(tenant="acme").enqueue()
+    acts: dict[str, Callable[[], object]] = {
+        "get": lambda: jobs.jobs.get(of_acme.id),
+        "list": lambda: jobs.jobs.list().jobs,
+        "of another": lambda: jobs.jobs.list(tenant="acme").jobs,
+        "cancel": lambda: jobs.jobs.cancel(of_acme.id, by="nobody"),
+        "pause": lambda: jobs.queues.pause("default", by="nobody"),
+        "enqueue": jobs.tasks["site_name"].enqueue,
+        "many": lambda: jobs.enqueue_many([jobs.tasks["site_name"].bind()]),
+        "schedule": lambda: jobs.schedules.add("mine", jobs.tasks["site_name"].bind(), cron="0 3 * * *", by="nobody"),
+    }
+
+    @site.post("/acts/<name>")
+    def act(name: str) -> str:
+        return str(acts[name]())
+
+    @site.post("/login")
+    def log_in() -> str:
+        with tenant("acme"):
+            return str(jobs.tasks["site_name"].enqueue().id)
+
+    http = site.test_client()
+    site.testing = True
+    for name in acts:
+        with pytest.raises(PermissionDenied, match="no tenant is known here; nothing was done"):
+            http.post(f"/acts/{name}")
+        assert name == "pause" or http.post(f"/acts/{name}", headers={"x-organization": "acme"}).status_code == 200
+    job = jobs.jobs.get(http.post("/login").text)
+    assert job is not None
+    assert job.tenant == "acme"

@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 Stopping = Literal["timeout", "cancel", "shutdown", "lease_lost"]
 
+NOBODY = ""
+"""In force where no tenant may be assumed; no tenant is called so."""
 tenant_in_force: ContextVar[str | None] = ContextVar("fairlane_tenant", default=None)
 job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default=None)
 
@@ -273,6 +275,19 @@ def all_tenants() -> Iterator[None]:
         tenant_in_force.reset(token)
 
 
+@contextmanager
+def no_tenant() -> Iterator[None]:
+    """Code inside is refused (`PermissionDenied`) until it names a tenant: for requests of nobody who is known.
+
+    `tenant(…)`, `all_tenants()` and `using(tenant=…)` work inside it.
+    """
+    token = tenant_in_force.set(NOBODY)
+    try:
+        yield
+    finally:
+        tenant_in_force.reset(token)
+
+
 def current_job() -> CurrentJob:
     """The job that runs in this context."""
     job = job_in_force.get()
@@ -298,8 +313,8 @@ def in_scope(tenant: str | int | None) -> Scope:
     in_force = tenant_in_force.get()
     if in_force is None or in_force == SYSTEM_TENANT:
         return ALL_TENANTS if named is None else only(named)
-    if named is not None and named != in_force:
-        raise PermissionDenied(f'tenant "{named}"', in_force)
+    if in_force == NOBODY or named not in (None, in_force):
+        raise PermissionDenied("all tenants" if named is None else f'tenant "{named}"', in_force)
     return only(in_force)
 
 

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from fairlane import CurrentJob, Fairlane, all_tenants, tenant
+from fairlane import CurrentJob, Fairlane, no_tenant, tenant
 from fairlane.extras import needed_for
 
 with needed_for("fairlane.contrib.flask", "flask"):
     from flask import Flask, g
 
 EXTENSION = "fairlane"
+TenantOf = Callable[[], Any]
+"""Returns a name, a number, `SYSTEM` or None."""
 _sites: WeakKeyDictionary[Fairlane, Flask] = WeakKeyDictionary()
 """The site whose context an application's tasks run in: the one made last, for factories that tests call often."""
 
 
-def init_app(site: Flask, jobs: Fairlane, *, tenant_of: Callable[[], str | int | None] | None = None) -> None:
+def init_app(site: Flask, jobs: Fairlane, *, tenant_of: TenantOf | None = None) -> None:
     """Connect a Flask application and a Fairlane.
 
     Each attempt runs inside `site.app_context()`: `current_app`, extensions and `db.session` work as in a request, and
-    what is registered with `teardown_appcontext` runs after it. `tenant_of` returns the tenant of the current request,
-    or None: jobs that the request enqueues belong to it.
+    what is registered with `teardown_appcontext` runs after it. `tenant_of` returns the tenant of the current request:
+    jobs that the request enqueues belong to it. None: nobody is known, and what the request asks of Fairlane is
+    refused. `SYSTEM`: the application itself, which sees all tenants.
     """
     site.extensions[EXTENSION] = jobs
     if jobs not in _sites:
@@ -41,11 +45,10 @@ def init_app(site: Flask, jobs: Fairlane, *, tenant_of: Callable[[], str | int |
         _bind_requests(site, tenant_of)
 
 
-def _bind_requests(site: Flask, tenant_of: Callable[[], str | int | None]) -> None:
+def _bind_requests(site: Flask, tenant_of: TenantOf) -> None:
     def bind() -> None:
-        # Without a tenant it is cleared: a thread may still have that of a request whose end it did not see.
         name, stack = tenant_of(), ExitStack()
-        stack.enter_context(all_tenants() if name is None else tenant(name))
+        stack.enter_context(no_tenant() if name is None else tenant(name))
         g.fairlane_tenant = stack
 
     def unbind(error: BaseException | None) -> None:

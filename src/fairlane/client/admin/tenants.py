@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
 from fairlane.client.admin.filters import page_size
 from fairlane.client.admin.pauses import PausingVerbs
-from fairlane.client.context import CurrentJob, in_scope, job_in_force, tenant_in_force
+from fairlane.client.context import NOBODY, CurrentJob, in_scope, job_in_force, tenant_in_force
 from fairlane.client.handle import ActOptions, audited
 from fairlane.client.rights import Right
 from fairlane.client.steps import Steps, ask, both
@@ -123,7 +123,7 @@ class TenantAdmin(PausingVerbs):
 
     def _asked(self) -> tuple[PrincipalHook | None, str | None, CurrentJob | None]:
         tenant = tenant_in_force.get()
-        return self._find_principal, None if tenant == SYSTEM_TENANT else tenant, job_in_force.get()
+        return self._find_principal, None if tenant in (SYSTEM_TENANT, NOBODY) else tenant, job_in_force.get()
 
     def _checked(self, tenant: str, found: Any) -> Any:
         if found is None and self._runtime.settings.require_principal:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.client.context import CurrentJob, job_in_force, tenant_in_force
+from fairlane.client.context import NOBODY, CurrentJob, job_in_force, tenant_in_force
 from fairlane.client.enqueue.options import NO_TENANT, Options, checked_headers, seconds
 from fairlane.client.enqueue.results import Result, result_names, without_results
 from fairlane.client.logs import GuardedLogger
@@ -435,6 +435,8 @@ class Preparer:
         if tenant is None:
             self._check_none(named, what)
             return None
+        if tenant == NOBODY:
+            raise PermissionDenied(what, NOBODY)
         if named and around is not None and in_force not in (None, SYSTEM_TENANT, named):
             raise PermissionDenied(f'{what} for tenant "{named}"', around.tenant)
         self.uses_tenants = self.uses_tenants or tenant != SYSTEM_TENANT
