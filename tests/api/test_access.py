@@ -122,6 +122,18 @@ def test_on_ones_own_machine_without_tls_the_cookie_works_all_the_same(house: Sh
     assert "secure" in proxied.headers["set-cookie"].lower()
 
 
+def test_a_second_log_in_ends_the_session_that_the_browser_had(house: ShopHouse) -> None:
+    first, of_another_browser = logged_in(house), logged_in(house)
+    wrong = house.call("POST", f"/login?link={'fl_' + 'x' * 43}", headers={"Cookie": first})
+    assert wrong.status_code == 401
+    assert house.call("GET", "/api/jobs/me/", headers={"Cookie": first}).status_code == 200, "nobody logged in"
+    second = house.call("POST", f"/login?link={house.link()}", headers={"Cookie": first}).headers["set-cookie"]
+    for cookie, status in ((first, 401), (second.partition(";")[0], 200), (of_another_browser, 200)):
+        assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).status_code == status
+    [ended] = [one for one in house.app.audit.list().records if one.notes == "logged in again"]
+    assert ended.by.startswith("lea (session ")
+
+
 def test_a_session_ends_when_one_logs_out_or_its_time_is_over(house: ShopHouse) -> None:
     cookie = logged_in(house)
     assert house.call("GET", "/api/jobs/me/", headers={"Cookie": cookie}).json()["by"] == "session"

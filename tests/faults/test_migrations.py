@@ -178,6 +178,26 @@ def test_a_schema_of_any_name_can_be_chosen(empty: Place, stores: Stores) -> Non
     assert len(scene.list_jobs()) == 2
 
 
+def test_nobody_calls_a_function_without_a_grant_and_views_are_read_as_before(empty: Place, stores: Stores) -> None:
+    """Where roles are not separated, too: PostgreSQL lets everybody call each new function."""
+    migrate(empty.dsn)
+    Scene(stores.open(empty.dsn)).put()
+    for_all = (
+        "select p.proname from pg_proc p where p.pronamespace = 'fairlane'::regnamespace "
+        "and (p.proacl is null or exists (select from aclexplode(p.proacl) a where a.grantee = 0))"
+    )
+    assert empty.rows(for_all) == [("flat",)], "it is pure, and views call it"
+    empty.rows("create role visitor login; grant usage on schema fairlane to visitor")
+    empty.rows("grant select on fairlane.jobs to visitor")
+    try:
+        with psycopg.connect(empty.dsn.replace("postgres@", "visitor@"), autocommit=True) as visitor:
+            assert visitor.execute("select count(*) from (select * from fairlane.jobs) j").fetchone() == (1,)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="function enqueue_v1"):
+                visitor.execute("select fairlane.enqueue_v1('[]')")
+    finally:
+        empty.rows("drop owned by visitor; drop role visitor")
+
+
 def test_jobs_keys_and_the_version_come_back_from_a_dump(place: Place, stores: Stores) -> None:
     scene = Scene(stores.open(place.dsn))
     done, dead = scene.finished(), scene.dead()

@@ -568,6 +568,10 @@ def test_a_subject_that_a_process_has_no_place_for_is_refused(db: Database, colu
         ("'comms.x; drop table y'", "expected domain.process"),
         ("'comms.' || repeat('x', 50)", "expected domain.process"),
         ("null", "process null: expected domain.process"),
+        *(
+            (f"'{schema}.x'", f"the schema {schema} is reserved")
+            for schema in ("pg_catalog", "pg_temp", "pg_toast", "information_schema", "queues", "internal", "fairlane")
+        ),
         ("'comms.x', 'comms.nothing.id'", "there is no such schema.table.column"),
         ("'comms.x', null, 'e mail'", "expected a task type"),
         ("'comms.x', null, 'email', 'No'", "noun 'No'"),

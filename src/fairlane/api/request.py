@@ -59,15 +59,18 @@ class RequestContext(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The actor recorded in the audit: the name with the kind and id of the credential, since names may repeat.
+        return actor_of(self.caller)
 
-        A user of the host application has no credential of ours.
-        """
-        caller = self.caller
-        if caller.credential_id is None:
-            return caller.name
-        name = caller.name.encode()[:_NAME_BYTES].decode(errors="ignore")
-        return f"{name} ({caller.by} {caller.credential_id})"
+
+def actor_of(caller: Caller) -> str:
+    """The actor recorded in the audit: the name with the kind and id of the credential, since names may repeat.
+
+    A user of the host application has no credential of ours.
+    """
+    if caller.credential_id is None:
+        return caller.name
+    name = caller.name.encode()[:_NAME_BYTES].decode(errors="ignore")
+    return f"{name} ({caller.by} {caller.credential_id})"
 
 
 def state_of(request: Request) -> ApiState:

@@ -13,7 +13,7 @@ from fairlane.api.auth import sessions
 from fairlane.api.auth.admission import Caller, caller_of
 from fairlane.api.fields import many, shape
 from fairlane.api.problems import Problem
-from fairlane.api.request import Context, State
+from fairlane.api.request import Context, State, actor_of
 from fairlane.api.router import Routes, answered
 from fairlane.client.admin.tokens import hash_of
 from fairlane.client.context import all_tenants
@@ -41,7 +41,7 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
     """Exchange a one-time link for a session.
 
     Browsers are redirected to the overview; programs that accept JSON get their identity. Scripts and other sites
-    cannot read the cookie.
+    cannot read the cookie. A session that the browser had until then ends.
     """
     if sessions.is_from_another_site(request):
         raise Problem(403, "cross_site", "this was requested by a page of another site; nothing was changed")
@@ -49,9 +49,11 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
     if opened is None:
         state.authenticator.count_failure(request)
         raise Problem(401, "link_used_up", "this link was used already, has expired or is not known; ask for a new one")
+    caller = caller_of(opened.credential, hash_of(opened.secret))
+    await _end_session_before(request, state, actor_of(caller))
     response: Response
     if "application/json" in request.headers.get("accept", ""):
-        response = answered(_me(caller_of(opened.credential, hash_of(opened.secret))), ME)
+        response = answered(_me(caller), ME)
     else:
         response = RedirectResponse("./", status_code=303)
     sessions.set_cookie(request, response, opened.secret)
@@ -79,6 +81,15 @@ async def log_out(request: Request, ctx: Context) -> Response:
 async def show_me(ctx: Context) -> object:
     """Show the caller's identity and rights."""
     return _me(ctx.caller)
+
+
+async def _end_session_before(request: Request, state: State, by: str) -> None:
+    """The cookie is replaced: nobody could log that session out any more."""
+    secret = sessions.secret_in(request)
+    with all_tenants(), holding(None):
+        before = None if secret is None else await state.app.tokens.afind("session", secret)
+        if before is not None:
+            await state.app.tokens.arevoke(before.id, by=by, notes="logged in again")
 
 
 def _me(caller: Caller) -> object:

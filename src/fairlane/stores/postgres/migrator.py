@@ -41,6 +41,7 @@ def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
         f"{step_sql('books')}"
         f"{_body(step, part)}"
         f"{step_sql('describe')}"
+        f"{step_sql('private')}"
         f"{isolation_block(schema)}"
         f"{part.rights(schema)}"
         "commit;\n"

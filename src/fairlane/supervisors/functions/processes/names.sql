@@ -17,6 +17,12 @@ begin
     raise exception 'process %: expected domain.process, each of up to 40 small letters, digits and _',
       coalesce(quote_literal(_process), 'null') using errcode = 'invalid_parameter_value';
   end if;
+  -- The server's schemas and Fairlane's, whatever that of the jobs is called.
+  if _parts[1] ~ '^pg_' or _parts[1] in ('information_schema', 'queues', 'internal', 'fairlane')
+     or to_regclass(quote_ident(_parts[1]) || '.dead_letter_record') is not null then
+    raise exception 'process %: the schema % is reserved; expected one of your own', quote_literal(_process), _parts[1]
+      using errcode = 'invalid_parameter_value';
+  end if;
   if _channel is null or _channel !~ '^[A-Za-z_][A-Za-z0-9_.-]{0,127}$' then
     raise exception 'channel %: expected a task type such as email, or db_function for work in SQL alone',
       coalesce(quote_literal(_channel), 'null') using errcode = 'invalid_parameter_value';
