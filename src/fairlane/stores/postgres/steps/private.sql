@@ -8,8 +8,8 @@ begin
     select p.oid::regprocedure as name from pg_proc p
     where p.pronamespace = current_schema()::regnamespace
       and (p.proacl is null or exists (select from aclexplode(p.proacl) a where a.grantee = 0))
-      and not exists (select from pg_depend d join pg_rewrite r on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
-                      where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid)
+      and not exists (select from pg_depend d where d.classid = 'pg_rewrite'::regclass
+                      and d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid)
   loop
     execute format('revoke execute on function %s from public', _found.name);
   end loop;
