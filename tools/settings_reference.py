@@ -48,7 +48,7 @@ DOCUMENTS = f"""\
 | variable | |
 | --- | --- |
 | `{CONFIG_VARIABLE}` | the settings file to read, instead of looking for one |
-| `USE_REDIS_QUEUE` | true: `url` is `REDIS_URL`, else `redis://localhost:6379/0`, with `fallback = "memory"`, `spool = "memory"` and `run_spooled = true`; false: `url` is `memory://`. |
+| `USE_REDIS_QUEUE` | true: `url` is `REDIS_URL`, else `redis://localhost:6379/0`, with `fallback = "memory"`; false: `url` is `memory://`. |
 | `REDIS_URL` | the address that `USE_REDIS_QUEUE` chooses, `rediss://` for TLS, with user and password if needed; alone it chooses nothing |
 | `REDIS_HEALTH_CHECK_TIMEOUT` | `health_check_timeout_s` |
 | `WORKER_FAST_THREADS`, `WORKER_GENERAL_THREADS` | `--fast-slots`, `--general-slots` of `fairlane worker` |

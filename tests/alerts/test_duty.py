@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from fairlane import FakeClock
+from fairlane import Fairlane, FakeClock
+from fairlane.alerts import StoreOutage
 from fairlane.alerts.duty import EVERY_S
+from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.alerts import MOST_ABOUT, OTHER
 from fairlane.core.breaker import BreakerPolicy
+from fairlane.core.clock import SystemClock
 from fairlane.core.ops import (
     ALL_TENANTS,
     AddStats,
@@ -31,6 +34,7 @@ from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import NOON
 from tests.alerts.post import Post
+from tests.faults.eventually import eventually
 
 
 @pytest.mark.requirement("I8", "I12", "I13")
@@ -211,53 +215,97 @@ class Flaky(MemoryStore):
         return await super().arun(op, on=on)
 
 
+class Outage:
+    """What one process knows of outages of its store, and what it sends about them."""
+
+    def __init__(self, app: Fairlane) -> None:
+        self.app, self.log = app, OutageLog(GuardedLogger("fairlane.outage"), app.runtime.clock.monotonic)
+        self._alert = StoreOutage(app, self.log)
+
+    def step(self) -> float | None:
+        return asyncio.run(self._alert.step())
+
+    def lasts(self, seconds: float) -> None:
+        assert isinstance(self.app.runtime.clock, FakeClock)
+        self.log.failed("the cable is out")
+        self.app.runtime.clock.advance(seconds)
+        self.step()
+
+    def ends(self) -> float | None:
+        self.log.answered()
+        return self.step()
+
+
 @pytest.mark.requirement("I12")
 def test_a_store_that_cannot_be_reached_is_told_by_each_process_and_its_return_by_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="fairlane.alerts")
     clock = FakeClock(NOON)
-    store = Flaky(clock=clock)
+    store = MemoryStore(clock=clock)
     posts = [Post(store, clock), Post(store, clock)]
-    store.is_away = True
-
-    def all_step() -> None:
-        clock.advance(10)
-        for post in posts:
-            with pytest.raises(StoreUnavailable):
-                asyncio.run(post.duty.step())
-
-    for _ in range(3):
-        all_step()
-    assert caplog.text == "", "half a minute has not passed since it was first noticed"
-    for _ in range(5):
-        all_step()
+    watches = [Outage(post.app) for post in posts]
+    asked_s = clock.monotonic()
+    clock.advance(11)  # a frozen server: the call was given up as late as this
+    for watch in watches:
+        assert watch.step() is None
+        watch.log.failed("the cable is out", asked_s)
+        assert watch.step() == pytest.approx(19.0)
+    clock.advance(19)
+    assert "store_unreachable" not in caplog.text
+    for watch in (*watches, *watches):
+        assert watch.step() is None
     assert caplog.text.count("[critical] store_unreachable: the store could not be reached for 30 s") == 2
-    store.is_away = False
-    for post in posts:
-        post.clock.advance(15)
-        asyncio.run(post.duty.step())
+    clock.advance(15)
+    for watch in watches:
+        assert watch.ends() is None
     assert posts[0].told() == ["alert_resolved store_unreachable"]
     [alert] = store.run(ReadAlerts()).alerts
     assert (alert.rule, alert.state, alert.severity) == ("store_unreachable", "resolved", "critical")
-    assert alert.fired_at is not None
-    assert alert.since < alert.fired_at < (alert.resolved_at or NOON)
-    assert posts[0].steps(300) == []
+    assert alert.fired_at == alert.since + timedelta(seconds=30)
+    assert alert.resolved_at == alert.since + timedelta(seconds=45)
+
+
+def test_the_end_of_an_outage_is_saved_when_the_store_takes_it() -> None:
+    clock = FakeClock(NOON)
+    store = Flaky(clock=clock)
+    post = Post(store, clock)
+    outage = Outage(post.app)
+    outage.lasts(31)
+    store.is_away = True
+    assert outage.ends() == 1.0
+    store.is_away = False
+    assert outage.step() is None
+    assert post.told() == ["alert_resolved store_unreachable"]
 
 
 def test_a_short_absence_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock(NOON)
-    store = Flaky(clock=clock)
-    post = Post(store, clock)
-    store.is_away = True
+    store = MemoryStore(clock=clock)
+    outage = Outage(Post(store, clock).app)
     for _ in range(2):
-        with pytest.raises(StoreUnavailable):
-            asyncio.run(post.duty.step())
-        clock.advance(20)
-    store.is_away = False
-    assert post.step() == []
+        outage.lasts(20)
+        assert outage.ends() is None
     assert "store_unreachable" not in caplog.text
     assert store.run(ReadAlerts()).alerts == ()
+
+
+def test_an_outage_is_timed_by_the_rule_and_by_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """The service itself, by the real clock."""
+
+    async def story() -> None:
+        app = Fairlane("memory://", alerts={"rules": {"store_unreachable": {"for_s": 0.05}}})
+        outage = OutageLog(GuardedLogger("fairlane.outage"), SystemClock().monotonic)
+        service = asyncio.create_task(StoreOutage(app, outage).run())
+        await asyncio.sleep(0)
+        outage.failed("the cable is out")
+        await asyncio.to_thread(eventually, lambda: "[critical] store_unreachable" in caplog.text)
+        outage.answered()
+        await asyncio.to_thread(eventually, lambda: app.runtime.access.run(ReadAlerts()).alerts)
+        service.cancel()
+        await app.aclose()
+
+    asyncio.run(story())
 
 
 def test_switched_off_nothing_is_looked_at() -> None:

@@ -23,11 +23,10 @@ from fairlane.alerts.webhooks import is_signed, signed_headers
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.chance import FixedChance
 from fairlane.core.ops import ALL_TENANTS, AddEvents, EventDraft, PageJobs, Report
-from fairlane.errors import StoreUnavailable
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import NOON
-from tests.alerts.test_duty import Flaky
+from tests.alerts.test_duty import Flaky, Outage
 from tests.servers.ports import free_port
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -312,17 +311,15 @@ def test_what_was_saved_by_a_process_that_died_before_telling_is_told_by_the_nex
 def test_while_the_store_is_away_people_are_told_without_it(receiver: Receiver, mailbox: Mailbox) -> None:
     clock = FakeClock(NOON)
     store = Flaky(clock=clock)
-    office = Office(store, clock, webhooks=hooks(receiver), email=mail(mailbox))
-    store.is_away = True
-    for _ in range(5):
-        with pytest.raises(StoreUnavailable):
-            office.step()
+    office, store.is_away = Office(store, clock, webhooks=hooks(receiver), email=mail(mailbox)), True
+    outage = Outage(office.app)
+    outage.lasts(31)
     [request], [message] = receiver.requests, mailbox.mails
     assert is_signed(SECRET, request.headers, request.body, clock.now())
     assert msgspec.json.decode(request.body)["rule"] == "store_unreachable"
     assert message["Subject"].startswith("[critical] store_unreachable")
     store.is_away = False
-    office.step()
+    outage.ends()
     run_due(office.app)
     assert [msgspec.json.decode(request.body)["status"] for request in receiver.requests] == ["fired", "resolved"]
     assert len(mailbox.mails) == 2
@@ -330,13 +327,9 @@ def test_while_the_store_is_away_people_are_told_without_it(receiver: Receiver, 
 
 def test_a_sink_that_cannot_be_reached_then_does_not_keep_the_others_from_hearing(mailbox: Mailbox) -> None:
     clock = FakeClock(NOON)
-    store = Flaky(clock=clock)
     closed = {"url": f"http://127.0.0.1:{free_port()}/", "secret": SECRET, "allow": ["127.0.0.0/8"]}
-    office = Office(store, clock, webhooks={"closed": closed}, email=mail(mailbox))
-    store.is_away = True
-    for _ in range(5):
-        with pytest.raises(StoreUnavailable):
-            office.step()
+    office = Office(MemoryStore(clock=clock), clock, webhooks={"closed": closed}, email=mail(mailbox))
+    Outage(office.app).lasts(31)
     assert len(mailbox.mails) == 1
 
 

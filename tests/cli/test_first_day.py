@@ -120,7 +120,7 @@ def workshop(tmp_path: Path, locked: PostgresServer) -> Iterator[Callable[[Mista
             return subprocess.run(
                 [sys.executable, "-W", "error", "-m", "fairlane", *mistake.typed.format(**names).split()],
                 cwd=tmp_path,
-                env={**os.environ, **extra},
+                env={**os.environ, "FAIRLANE_WAIT_FOR_STORE": "false", **extra},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

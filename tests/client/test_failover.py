@@ -7,6 +7,8 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -417,10 +419,6 @@ def test_a_spool_that_is_lost_while_the_store_is_away_does_not_keep_it_away(
     assert numbers(app) == [2]
 
 
-def read_only(spool: Spool) -> None:
-    spool._change(lambda db: db.execute("pragma query_only = on"))
-
-
 def locks_fail(spool: Spool) -> None:
     (Path(spool.place) / "replay.lock").mkdir()
 
@@ -429,7 +427,7 @@ def of_a_newer_release(spool: Spool) -> None:
     spool._change(lambda db: db.execute("update fairlane_spool set spec = '[]'"))
 
 
-@pytest.mark.parametrize("spoil", [read_only, locks_fail, of_a_newer_release])
+@pytest.mark.parametrize("spoil", [locks_fail, of_a_newer_release])
 def test_a_spool_that_cannot_be_replayed_is_reported_once_and_its_store_is_used(
     tmp_path: Path, spoil: Callable[[Spool], None]
 ) -> None:
@@ -522,12 +520,46 @@ def test_a_page_of_large_jobs_ends_before_it_has_its_number() -> None:
     spool.close()
 
 
-def test_jobs_left_in_memory_at_the_close_are_counted_in_a_warning(
+@pytest.mark.requirement("Q5")
+def test_jobs_left_in_memory_at_the_close_are_named(
     open_app: Open, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = open_app(spool="memory")
     app.snapshot()
     with away(file):
-        app.enqueue_many([task(app).bind(n=n) for n in (1, 2)])
+        handles = [task(app).enqueue(n=n) for n in (1, 2)]
         app.close()
-    assert "2 jobs in the spool in memory are lost" in caplog.text
+    assert "2 spooled jobs in memory are lost" in caplog.text
+    assert all(f"t {handle.id}" in caplog.text for handle in handles)
+
+
+@pytest.mark.requirement("Q5")
+def test_a_close_replays_what_is_in_memory_to_a_store_that_is_back(
+    open_app: Open, file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.stores.failover.store.PROBES_S", (600.0,))
+    app = open_app(spool="memory")
+    app.snapshot()
+    with away(file):
+        handle = task(app).enqueue(n=1)
+    app.close()
+    assert "spooled jobs in memory are lost" not in caplog.text
+    with open_app() as again:
+        assert again.jobs.get(handle.id).status == "pending"
+
+
+ENDS = """
+from fairlane import Fairlane
+app = Fairlane("redis://127.0.0.1:9/0", fallback="memory")
+handle = app.task(name="t")(lambda: None).enqueue()
+print(handle.id)
+"""
+
+
+@pytest.mark.requirement("Q5")
+def test_a_process_that_ends_without_a_close_names_the_jobs_it_loses() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=True, timeout=60)
+    assert (
+        f"1 spooled jobs in memory are lost, as the store is away while this process ends: t {done.stdout.strip()}"
+        in (done.stderr)
+    )

@@ -8,5 +8,5 @@ The worker that takes the duty observes; the one whose changes are saved sends t
 is retried like any job.
 """
 
-from fairlane.alerts.duty import AlertDuty as AlertDuty
+from fairlane.alerts.duty import AlertDuty as AlertDuty, StoreOutage as StoreOutage
 from fairlane.alerts.sinks import register_sinks as register_sinks

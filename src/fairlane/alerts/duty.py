@@ -7,58 +7,87 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from fairlane.alerts.notifications import Message, message_of
 from fairlane.alerts.observations import Observer
 from fairlane.alerts.sinks import AlertSinks, register_sinks
 from fairlane.client.app import Fairlane
+from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.alerts import Rule, evaluate
-from fairlane.core.ops import Alert, ReadAlerts, SaveAlerts, TakeDuty
+from fairlane.core.ops import Alert, Check, ReadAlerts, SaveAlerts, TakeDuty
 from fairlane.errors import StoreError
+
+log = GuardedLogger("fairlane.alerts")
+
+RETRY_S = 1.0
 
 
 class StoreOutage:
-    """Detects outages of the store, one after another."""
+    """Sends the alert about a store that is away as soon as the rule's time has passed, and that it is resolved."""
 
-    def __init__(self, app: Fairlane, rule: Rule | None, sinks: AlertSinks) -> None:
-        self._app, self._rule, self._sinks = app, rule, sinks
-        self._since_s: float | None = None
+    def __init__(self, app: Fairlane, outage: OutageLog) -> None:
+        rules = app.runtime.settings.alerts.rules_in_force
+        self._app, self._outage, self._sinks = app, outage, AlertSinks(app, rules)
+        self._rule = next((rule for rule in rules if rule.watches == "store_unreachable_s" and rule.enabled), None)
+        self._since_s = 0.0
         self._fired_s: float | None = None
 
-    async def store_failed(self) -> None:
-        """The store did not answer; sends the alert once the rule's time has passed."""
-        if self._rule is None:
-            return
-        now_s = self._app.runtime.clock.monotonic()
-        if self._since_s is None:
-            self._since_s = now_s
-        outage_s = now_s - self._since_s
-        if self._fired_s is None and outage_s > self._rule.threshold and outage_s >= self._rule.for_s:
-            self._fired_s = now_s
-            now = self._app.runtime.clock.now()
-            alert = _alert(self._rule, now - timedelta(seconds=outage_s), now, outage_s, resolved_at=None, version=1)
-            message = message_of(alert, self._rule)
-            assert message is not None
-            await self._sinks.send_directly(message)
+    async def run(self) -> None:
+        """Until cancelled."""
+        changed = asyncio.Event()
+        self._outage.on_change = changed.set
+        while True:
+            changed.clear()
+            pause_s = await self.step()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await changed.wait()
 
-    async def store_answered(self, now: datetime) -> None:
-        """The store answers, `now` by its clock. Saves a resolved alert; only one process sends it."""
-        since_s, self._since_s = self._since_s, None
-        fired_s, self._fired_s = self._fired_s, None
-        if since_s is None or fired_s is None or self._rule is None:
-            return
-        kept = await self._app.runtime.access.arun(ReadAlerts())
-        before = next((alert for alert in kept.alerts if alert.rule == self._rule.name), None)
-        now_s = self._app.runtime.clock.monotonic()
-        since = now - timedelta(seconds=now_s - since_s)
-        if before is not None and before.resolved_at is not None and before.resolved_at > since:
-            return
-        fired_at, version = now - timedelta(seconds=now_s - fired_s), 1 if before is None else before.version + 1
-        alert = _alert(self._rule, since, fired_at, now_s - since_s, resolved_at=now, version=version)
-        saved = (await self._app.runtime.access.arun(SaveAlerts(alerts=(alert,)))).saved
-        if saved and (message := message_of(alert, self._rule)) is not None:
-            await self._sinks.send((message,))
+    async def step(self) -> float | None:
+        """Send what is due; seconds until more may be, None: not before the store goes away or comes back."""
+        if self._rule is None:
+            return None
+        if not self._outage.is_on:
+            return None if self._fired_s is None or await self._resolve(self._rule, self._fired_s) else RETRY_S
+        if self._fired_s is not None:
+            return None
+        left_s = max(self._rule.for_s, self._rule.threshold) - self._outage.lasts_s
+        if left_s <= 0:
+            await self._fire(self._rule)
+        return max(left_s, 0.0) or None
+
+    async def _fire(self, rule: Rule) -> None:
+        outage_s, now = self._outage.lasts_s, self._app.runtime.clock.now()
+        self._fired_s = self._app.runtime.clock.monotonic()
+        self._since_s = self._fired_s - outage_s
+        alert = _alert(rule, now - timedelta(seconds=outage_s), now, outage_s, resolved_at=None, version=1)
+        message = message_of(alert, rule)
+        assert message is not None
+        await self._sinks.send_directly(message)
+
+    async def _resolve(self, rule: Rule, fired_s: float) -> bool:
+        """Save a resolved alert, which one of all processes sends; whether the store took it."""
+        access, now_s = self._app.runtime.access, self._app.runtime.clock.monotonic()
+        try:
+            now, kept = (await access.arun(Check())).now, await access.arun(ReadAlerts())
+            before = next((alert for alert in kept.alerts if alert.rule == rule.name), None)
+            since = now - timedelta(seconds=now_s - self._since_s)
+            if before is None or before.resolved_at is None or before.resolved_at <= since:
+                fired_at, version = (
+                    now - timedelta(seconds=now_s - fired_s),
+                    1 if before is None else before.version + 1,
+                )
+                alert = _alert(rule, since, fired_at, now_s - self._since_s, resolved_at=now, version=version)
+                saved = (await access.arun(SaveAlerts(alerts=(alert,)))).saved
+                if saved and (message := message_of(alert, rule)) is not None:
+                    await self._sinks.send((message,))
+        except StoreError as error:
+            log.warning("the end of the store's outage could not be saved yet: %s", error)
+            return False
+        self._fired_s = None
+        return True
 
 
 def _alert(
@@ -80,8 +109,6 @@ def _alert(
 
 NAME = "alerts"
 EVERY_S = 15.0
-ANSWER_S = 10.0
-"""A store that has not answered by then counts as unreachable."""
 ENQUEUED_AGAIN = timedelta(seconds=60)
 """For this long after an alert fired or was resolved its message is enqueued again: the process that saved it may
 have died before that."""
@@ -96,20 +123,12 @@ class AlertDuty:
         rules = app.runtime.settings.alerts.rules_in_force
         self._rules = {rule.name: rule for rule in rules}
         self._observer, self._sinks = Observer(app, rules), AlertSinks(app, rules)
-        outage = next((rule for rule in rules if rule.watches == "store_unreachable_s" and rule.enabled), None)
-        self._outage = StoreOutage(app, outage, self._sinks)
 
     async def step(self) -> float | None:
         """Evaluate the rules unless another process just did; returns seconds to the next step, None if disabled."""
         if not self._rules:
             return None
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                taken = await self._app.runtime.access.arun(TakeDuty(name=NAME, every_s=EVERY_S))
-        except (StoreError, TimeoutError):
-            await self._outage.store_failed()
-            raise
-        await self._outage.store_answered(taken.now)
+        taken = await self._app.runtime.access.arun(TakeDuty(name=NAME, every_s=EVERY_S))
         if taken.taken:
             await self.evaluate(taken.now)
         return EVERY_S

@@ -88,7 +88,10 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class OutageLog:
-    """Logs an outage of the store when it begins, once a minute, and when it is over, however often it is met."""
+    """Times outages of the store, however often one is met; logs when it begins, once a minute, and when it is over.
+
+    `on_change` is called when one begins or is over.
+    """
 
     EVERY_S = 60.0
 
@@ -98,26 +101,34 @@ class OutageLog:
         self._logged_s = 0.0
         self.count = 0
         """How often the store went away or came back."""
+        self.on_change: Callable[[], object] = lambda: None
 
     @property
     def is_on(self) -> bool:
         return self._began_s is not None
 
-    def failed(self, why: object) -> None:
+    @property
+    def lasts_s(self) -> float:
+        return 0.0 if self._began_s is None else self._monotonic() - self._began_s
+
+    def failed(self, why: object, asked_s: float | None = None) -> None:
+        """The store did not answer what it was asked at `asked_s`, or just now."""
         now_s = self._monotonic()
         if self._began_s is None:
-            self._began_s = self._logged_s = now_s
+            self._began_s, self._logged_s = now_s if asked_s is None else asked_s, now_s
             self.count += 1
             self._log.warning("the store does not answer; it is tried until it does: %s", why)
+            self.on_change()
         elif now_s - self._logged_s >= self.EVERY_S:
             self._logged_s = now_s
-            self._log.warning("the store has not answered for %.0f s: %s", now_s - self._began_s, why)
+            self._log.warning("the store has not answered for %.0f s: %s", self.lasts_s, why)
 
     def answered(self) -> None:
         if self._began_s is not None:
-            self._log.warning("the store answers again, after %.1f s", self._monotonic() - self._began_s)
+            self._log.warning("the store answers again, after %.1f s", self.lasts_s)
             self._began_s = None
             self.count += 1
+            self.on_change()
 
 
 def is_ctrl_c(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -11,9 +12,9 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
 from fairlane.client.steps import Sleeper
 from fairlane.core.clock import Clock, SystemClock
-from fairlane.core.ops import Check, Op
+from fairlane.core.ops import Op
 from fairlane.core.payload.redaction import without_secrets
-from fairlane.errors import MissingExtra, StoreClosed, StoreUnavailable
+from fairlane.errors import MissingExtra, StoreClosed
 from fairlane.stores import open_store
 from fairlane.stores.base import Capability, Store, driver_connection
 from fairlane.stores.url import redacted, store_named_by
@@ -130,21 +131,16 @@ def _without_secrets(op: Op[T]) -> Op[T]:
 
 
 def open_with_fallback(settings: Settings, clock: Clock | None = None, on: object | None = None) -> Store:
-    """Open the store the settings name, with its spool if they name one.
+    """Open the store the settings name, with its spool if they name one; neither connects to a server.
 
-    With `fallback = "memory"` a missing package or an unreachable server leads to the memory store and a
-    warning; jobs enqueued then are lost when this process ends. A spool on disk keeps them instead.
+    With `fallback = "memory"` a missing package leads to the memory store and a warning; jobs enqueued then are lost
+    when this process ends.
     """
-    if settings.fallback == "refuse":
-        return _with_spool(settings, _open(settings, settings.url, clock, on), clock)
-    store: Store | None = None
     try:
         store = _open(settings, settings.url, clock, on)
-        if on is None and settings.spool in (None, "memory"):
-            store.run(Check())
-    except (MissingExtra, StoreUnavailable) as error:
-        if store is not None:
-            store.close()
+    except MissingExtra as error:
+        if settings.fallback == "refuse":
+            raise
         logger.warning(
             "%s cannot be used (%s): continuing in memory, where jobs are lost when this process ends",
             redacted(settings.url),
@@ -164,7 +160,8 @@ def _with_spool(settings: Settings, store: Store, clock: Clock | None) -> Store:
     except BaseException:
         store.close()
         raise
-    return Failover(store, spool, timeout_s=settings.health_check_timeout_s, clock=clock, on_news=_log)
+    tell = partial(_log, settings)
+    return Failover(store, spool, timeout_s=settings.health_check_timeout_s, clock=clock, on_news=tell)
 
 
 def library_of_spool(settings: Settings) -> Literal["apsw", "stdlib"]:
@@ -188,20 +185,27 @@ def open_spool(settings: Settings, clock: Clock | None = None) -> Spool:
     )
 
 
-def _log(news: News) -> None:
+def _log(settings: Settings, news: News) -> None:
     from fairlane.stores.failover import CameBack, RefusesJobs, Replayed, ReplayFailed, SpoolLost, WentAway
 
     match news:
         case WentAway(why=why):
-            logger.warning("the store is away (%s): enqueues are spooled until it is back", why)
+            kept = ", in memory, where they are lost when this process ends" if settings.spool == "memory" else ""
+            logger.warning("the store is away (%s): enqueues are spooled until it is back%s", why, kept)
         case RefusesJobs(why=why):
             logger.warning("the store takes no jobs (%s): enqueues are spooled until it does", why)
         case CameBack(away_s=away_s):
             logger.warning("the store is back after %.1f s", away_s)
         case ReplayFailed(why=why):
             logger.error("the spool cannot be replayed: %s", why)
-        case SpoolLost(jobs=jobs):
-            logger.warning("%d jobs in the spool in memory are lost: the store was away when this was closed", jobs)
+        case SpoolLost(jobs=jobs, first=first):
+            logger.error(
+                "%d spooled jobs in memory are lost, as the store is away while this process ends: %s%s; enqueue them "
+                "again, and name a directory in `spool` where they outlive their process",
+                jobs,
+                ", ".join(f"{spec.type} {spec.id}" for spec in first),
+                " …" if jobs > len(first) else "",
+            )
         case Replayed(jobs=jobs, duplicates=duplicates, refused=refused):
             if jobs:
                 logger.info("%d spooled jobs were replayed", jobs)

@@ -159,7 +159,8 @@ class EmbeddedWorker:
         figures.measure()
         abandon = partial(self._abandon, engine)
         self._heartbeat = HeartbeatThread(self._app, engine, figures, lambda: self._on_loop(abandon))
-        await asyncio.to_thread(self._heartbeat.start)
+        waits = bool(self._app.runtime.settings.wait_for_store) and not self._drain
+        await asyncio.to_thread(partial(self._heartbeat.start, waits=waits))
         self._engine = engine
         for line in introduction(self._app, engine.state.config):
             log.debug("%s", line)

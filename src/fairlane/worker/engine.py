@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from fairlane.alerts import register_sinks
+from fairlane.alerts import StoreOutage, register_sinks
 from fairlane.client.app import Fairlane
 from fairlane.client.context import job_in_force
 from fairlane.client.logs import GuardedLogger, job_on_log_lines
@@ -79,6 +79,7 @@ class Engine:
             self.keep("progress", self.progress.run),
             self.keep("pauses", self.pauses.run),
             self.keep("events", state.events.run),
+            self.keep("store outage", StoreOutage(state.app, state.outage).run),
         ]
         if (failover := state.app.runtime.access.failover) is not None and state.app.runtime.settings.run_spooled:
             from fairlane.worker.embedded import SpooledJobs  # Imported here: it is made of an engine.

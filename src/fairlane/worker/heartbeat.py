@@ -11,7 +11,7 @@ from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ops import Renew, Retire, Turn
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, NotAdmitted, StoreUnavailable
 from fairlane.stores.base import Migrator
 from fairlane.worker.config import known_queues
 from fairlane.worker.engine import Engine
@@ -83,13 +83,20 @@ class HeartbeatThread:
         )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="fairlane-heartbeat", daemon=True)
-        self._renewed_s = 0.0
+        self._renewed_s: float | None = None
+        """When the heartbeat was last renewed; None: not yet, or the leases it held are given up."""
+        self._was_registered = False
 
-    def start(self) -> None:
-        """Register; raises the store's error if it does not answer."""
+    def start(self, *, waits: bool) -> None:
+        """Register; if the store is away later, where `waits`, else raise its error."""
         if self._host is not None:
             self._host.add(self._worker, os.getpid())
-        self._renew()
+        try:
+            self._renew()
+        except StoreUnavailable as error:
+            if not waits or isinstance(error, NotAdmitted):
+                raise
+            log.warning("the store is away: this worker begins when it answers: %s", error)
         self._thread.start()
 
     def end(self) -> None:
@@ -114,7 +121,8 @@ class HeartbeatThread:
                 pause_s = every_s
             except BaseException as error:  # noqa: BLE001 - a service loop: the next try may reach the store
                 pause_s = min(RETRY_S, every_s)
-                if monotonic() - self._renewed_s > trusted_s(self._config.lease_s):
+                if self._renewed_s is not None and monotonic() - self._renewed_s > trusted_s(self._config.lease_s):
+                    self._renewed_s = None
                     log.warning(
                         "the heartbeat could not be renewed, running jobs are stopped before it lapses: %s", error
                     )
@@ -134,10 +142,10 @@ class HeartbeatThread:
                 figures=self._figures.latest,
             )
         )
-        if answer.fresh and self._renewed_s:
+        if answer.fresh and self._was_registered:
             log.warning("the store had removed this worker: its running jobs have lost their leases")
             self._lost()
-        self._renewed_s = sent_s
+        self._renewed_s, self._was_registered = sent_s, True
         # What blocks the loop cannot be reported by it, and would be taken for never begun.
         if starts := state.starts(late_s=BLOCKED_S):
             self._app.runtime.store.run(

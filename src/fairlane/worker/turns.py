@@ -233,7 +233,7 @@ class TurnLoop:
 
     async def _send(self, turn: Turn) -> TurnResult:
         """Send it until the store answers: repeated under one claim number it claims once and settles once."""
-        state, tries = self._state, 0
+        state, tries, asked_s = self._state, 0, self._state.monotonic()
         while True:
             try:
                 return await state.app.runtime.store.arun(turn)
@@ -249,7 +249,7 @@ class TurnLoop:
                 what = "refused to claim" if isinstance(error, StoreRefused) else "did not answer"
                 why = error if isinstance(error, FairlaneError) else f"{type(error).__name__}: {error}"
                 if isinstance(error, StoreUnavailable):
-                    state.outage.failed(why)
+                    state.outage.failed(why, asked_s)
                 else:
                     log.warning("the store %s, trying again in %.1f s: %s", what, pause_s, why)
                 tries += 1

@@ -95,11 +95,15 @@ def test_a_task_that_does_not_exist_is_named(app: Fairlane) -> None:
         app.running(types=["ad"])
 
 
-def test_a_store_that_cannot_be_reached_is_told_at_once() -> None:
-    app = Fairlane("postgresql://nobody@127.0.0.1:9/none")
-    with pytest.raises(StoreUnavailable), app.running():
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_store_that_cannot_be_reached_is_told_at_once_where_a_worker_does_not_wait(drain: bool) -> None:
+    url = "postgresql://nobody@127.0.0.1:9/none"
+    with (
+        Fairlane(url, wait_for_store=drain) as app,
+        pytest.raises(StoreUnavailable),
+        app.running(drain=drain),
+    ):
         pass
-    app.close()
 
 
 class Leaving(MemoryStore):

@@ -131,7 +131,8 @@ def _settings_in_force(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "fallback",
             "warn",
-            "the application uses memory if the store is unreachable at start, and loses those jobs when it ends",
+            "the application keeps jobs in memory while the store is away, or if its package is missing, and loses "
+            "them when it ends",
             'set fallback = "refuse" where jobs must not be lost',
         )
 

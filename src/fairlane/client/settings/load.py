@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 from msgspec.structs import replace
 
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import DEFAULT_PROFILE, NAMES, Settings
 from fairlane.core.job import ERROR_CLASSES
 from fairlane.core.limits import read_rate
@@ -22,7 +23,10 @@ from fairlane.core.retry import RATE_LIMITED_BASE_S, Retry
 from fairlane.errors import ConfigError, FairlaneError, nearest, shown
 from fairlane.stores.url import redacted, store_named_by
 
+log = GuardedLogger("fairlane.client")
+
 PREFIX = "FAIRLANE_"
+SWITCH = "environment USE_REDIS_QUEUE"
 CONFIG_VARIABLE = "FAIRLANE_CONFIG"
 _TABLES = frozenset(
     {"alerts", "breaker", "category_routes", "priorities", "queues", "retry", "retry_by_class", "routes"}
@@ -67,10 +71,17 @@ def load(
             sources[given.name] = given.where
         except (msgspec.ValidationError, msgspec.DecodeError, FairlaneError) as error:
             problems.append(_problem(given, error))
+    if values.get("fallback") == "memory":
+        for name, value in (("spool", "memory"), ("run_spooled", True)):
+            if name not in values:
+                values[name], sources[name] = value, sources["fallback"]
     if not problems:
         problems.extend(_contradictions(Settings(**values), sources))
     if problems:
         raise ConfigError("settings were not accepted: " + "; ".join(problems))
+    urls = [given for given in layers if given.name == "url"]
+    if len(urls) > 1 and urls[-1] == Given("url", "memory://", SWITCH):
+        log.warning("USE_REDIS_QUEUE is false: jobs go to memory, and not to the url of %s", urls[-2].where)
     return Settings(**values, sources=sources)
 
 
@@ -120,7 +131,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterat
 
 
 def _from_document_variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
-    """USE_REDIS_QUEUE chooses Redis, with memory as fallback and spool, or memory; REDIS_URL alone chooses nothing."""
+    """USE_REDIS_QUEUE chooses Redis with memory as fallback, or memory; REDIS_URL alone chooses nothing."""
     timeout = environ.get("REDIS_HEALTH_CHECK_TIMEOUT")
     if timeout:
         yield Given("health_check_timeout_s", timeout, "environment REDIS_HEALTH_CHECK_TIMEOUT", is_text=True)
@@ -133,15 +144,13 @@ def _from_document_variables(environ: Mapping[str, str], problems: list[str]) ->
         problems.append(f"environment USE_REDIS_QUEUE = {shown(switch)}: expected true or false")
         return
     if not use_redis:
-        yield Given("url", "memory://", "environment USE_REDIS_QUEUE")
+        yield Given("url", "memory://", SWITCH)
         return
     address = environ.get("REDIS_URL")
     yield Given(
         "url", address or "redis://localhost:6379/0", f"environment {'REDIS_URL' if address else 'USE_REDIS_QUEUE'}"
     )
-    yield Given("fallback", "memory", "environment USE_REDIS_QUEUE")
-    yield Given("spool", "memory", "environment USE_REDIS_QUEUE")
-    yield Given("run_spooled", True, "environment USE_REDIS_QUEUE")
+    yield Given("fallback", "memory", SWITCH)
 
 
 def _truth(text: str) -> bool:
@@ -162,11 +171,12 @@ def _profile(layers: Sequence[Given]) -> Profile:
 def _converted(given: Given, profile: Profile) -> Any:
     kind, value = _kinds()[given.name], given.value
     if given.is_text:
-        if kind in (bool, bool | None):
+        if kind in (bool, bool | None) or given.name == "wait_for_store":
             try:
                 return _truth(value)
             except ValueError:
-                raise msgspec.ValidationError("expected true or false") from None
+                if given.name != "wait_for_store":
+                    raise msgspec.ValidationError("expected true or false") from None
         if given.name in _TABLES:
             value = msgspec.json.decode(value)
         elif given.name == "categories":

@@ -62,8 +62,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     environment: Annotated[str, Meta(pattern=r"^[\w .:-]{1,32}$")] | None = None
     """What the header of the dashboard calls this installation, such as `staging`. None: the name of the profile."""
     fallback: Fallback = "refuse"
-    """When the store cannot be opened at start: refuse, or continue in memory with a warning. With a spool in a
-    directory a server may be away at start, too: its enqueues are spooled."""
+    """When the store's package is missing, or its server away, at start or later: `refuse`, or continue in `memory`
+    with a warning: for a missing package as on `memory://`, for a server with `spool = "memory"` and
+    `run_spooled = true` where these are not set."""
     sqlite_library: SqliteLibrary = "auto"
     """Which SQLite library a process uses: `apsw`, or Python's own, `stdlib`; two of them on one file can corrupt it.
     `auto`: the one of the connection that a first enqueue is given, else `stdlib` where SQLAlchemy or Django have
@@ -71,7 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     statement_timeout_s: _Span = 10.0
     """PostgreSQL: how long one statement may take."""
     health_check_timeout_s: _Span = 2.0
-    """How long a Redis server may take to answer the check at start, and any store an enqueue before it is spooled;
+    """How long a Redis server may take to accept a connection, and any store to answer an enqueue before it is spooled;
     also `REDIS_HEALTH_CHECK_TIMEOUT`."""
     spool: Annotated[str, Meta(min_length=1)] | None = None
     """Where enqueues are kept while the store cannot be reached, until they are replayed: a directory, or `memory`.
@@ -79,7 +80,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     spool_capacity: _Count = 100_000
     """Jobs that the spool takes; past it an enqueue is refused."""
     run_spooled: bool = False
-    """While the store is away, a worker of this machine runs spooled jobs; true with `USE_REDIS_QUEUE`."""
+    """While the store is away, a worker of this machine runs spooled jobs; true with `fallback = "memory"`."""
+    wait_for_store: bool | _Span = True
+    """Whether a worker whose store is away when it starts waits for it. `false`: `fairlane worker` ends at once, and
+    `app.running()` raises; a number: `fairlane worker` ends after that many seconds."""
     notify: Notify = "if_waiting"
     """When an enqueue wakes workers: `if_waiting`, if one waits; `always`; `never`, they poll."""
 
@@ -241,6 +245,7 @@ class SettingArguments(TypedDict, total=False):
     spool: str | None
     spool_capacity: int
     run_spooled: bool
+    wait_for_store: bool | float
     notify: Notify
     retry: Retry | Mapping[str, Any]
     retry_by_class: Mapping[ErrorClass, Retry]

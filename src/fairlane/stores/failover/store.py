@@ -14,6 +14,7 @@ ids of their first try, and the replay creates none twice. An enqueue in the cal
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from msgspec import Struct
 
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
+from fairlane.core.job import JobSpec
 from fairlane.core.ops import (
     AddNodes,
     Check,
@@ -50,6 +52,8 @@ PROBES_S = (0.1, 0.25, 0.5, 1.0, 2.0)
 SETTLED_S = 10.0
 END_S = 5.0
 """How long a close waits for a primary that does not answer."""
+NAMED = 20
+"""Jobs that are named when they are lost."""
 LOOK_S = 5.0
 """How often the spool is looked at while the primary answers: a process that was killed may have left jobs in it."""
 CALLS = 64
@@ -79,8 +83,10 @@ class ReplayFailed(Struct, frozen=True):
 
 
 class SpoolLost(Struct, frozen=True):
+    """Jobs were in memory when the store was closed, or the process ended."""
+
     jobs: int
-    """In memory, when the store was closed."""
+    first: tuple[JobSpec, ...]
 
 
 News = WentAway | RefusesJobs | CameBack | Replayed | ReplayFailed | SpoolLost
@@ -185,14 +191,19 @@ class Failover:
         self.spool.close()
 
     def _end(self) -> None:
+        """What waits in memory is replayed if the primary takes it now, else lost."""
+        is_kept = self.spool.place != MEMORY
         with self._lock:
             self._closed = True
-            self._replay.is_ended = True
+            self._replay.is_ended = is_kept
             threads, self._threads = self._threads, None
+        atexit.unregister(self._end)
         if threads is not None and threads.pid == os.getpid():
-            threads.end()
-            if self.spool.place == MEMORY and (jobs := self.spool.depth().jobs):
-                self._on_news(SpoolLost(jobs))
+            threads.end(last_step=not is_kept)
+            self._replay.is_ended = True
+            if not is_kept and (jobs := self.spool.depth().jobs):
+                first = tuple(job.spec for job in self.spool.page(0, NAMED))
+                self._on_news(SpoolLost(jobs, first))
 
     def _started(self) -> _Threads:
         threads = self._threads
@@ -203,6 +214,8 @@ class Failover:
                 raise StoreClosed(self.name)
             if self._threads is None or self._threads.pid != os.getpid():
                 self._threads = _Threads(self._step)
+                if self.spool.place == MEMORY:
+                    atexit.register(self._end)
             return self._threads
 
     def _patience_s(self, op: Op[Any]) -> float:
@@ -346,14 +359,15 @@ class _Threads:
         self.calls = ThreadPoolExecutor(CALLS, "fairlane-failover-call")
         self.spool = ThreadPoolExecutor(1, "fairlane-failover-spool")
         self._step, self._ended, self._kicked = step, False, threading.Event()
+        self._takes_last_step = False
         self._keeper = threading.Thread(target=self._keep, name="fairlane-failover", daemon=True)
         self._keeper.start()
 
     def kick(self) -> None:
         self._kicked.set()
 
-    def end(self) -> None:
-        self._ended = True
+    def end(self, *, last_step: bool) -> None:
+        self._takes_last_step, self._ended = last_step, True
         self._kicked.set()
         self._keeper.join(END_S)
         self.calls.shutdown(wait=False, cancel_futures=True)
@@ -363,3 +377,5 @@ class _Threads:
         while not self._ended:
             self._kicked.wait(self._step())
             self._kicked.clear()
+        if self._takes_last_step:
+            self._step()

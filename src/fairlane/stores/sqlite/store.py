@@ -16,7 +16,7 @@ from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
-from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed
+from fairlane.errors import InvalidOption, SchemaOutOfDate, StoreClosed, StoreUnavailable
 from fairlane.stores import SqliteLibrary
 from fairlane.stores.base import Capability
 from fairlane.stores.instants import to_us
@@ -149,10 +149,11 @@ class SqliteStore(DatabaseStore):
         super().__init__(self._db, clock)
         if on is not None:
             return  # the file is left to the caller, who may hold it locked, until an operation comes without it
-        # A schema that does not fit is reported by the first operation: until then a migrator can be asked for.
+        # A schema that does not fit is reported by the first operation: until then a migrator can be asked for. So is
+        # a file that cannot be used now, as a server that is away.
         try:
             self._db.make_ready()
-        except SchemaOutOfDate:
+        except (SchemaOutOfDate, StoreUnavailable):
             pass
         except BaseException:
             self._db.close()

@@ -361,7 +361,7 @@ TABLE = {
 
 
 class AlertCheck:
-    """Evaluates the alert rules, one worker at a time; each notices a store that does not answer."""
+    """Evaluates the alert rules, one worker at a time."""
 
     name = "alerts"
 

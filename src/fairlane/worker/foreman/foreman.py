@@ -16,7 +16,7 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.core.chance import Chance, SystemChance
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId, uuid7
-from fairlane.core.ops import AddEvents, Check, EventDraft, ListWorkers
+from fairlane.core.ops import AddEvents, EventDraft, ListWorkers
 from fairlane.core.profiles import ProfileName
 from fairlane.errors import FairlaneError
 from fairlane.stores import import_store, open_store
@@ -182,6 +182,7 @@ class Foreman:
             reports_files=self.settings.reload,
             log_level=self.settings.log_level,
             suspects=self.crashes.suspects(),
+            waits=self._store is not None,
         )
 
     async def store_for(self, hello: Hello) -> Store:
@@ -206,17 +207,11 @@ class Foreman:
                 self._helpers.append(asyncio.create_task(lapsing, name="gone-workers"))
             return self._store
 
+    def has_ready_worker(self) -> bool:
+        return any(one.process is not None and one.process.is_ready for one in self._all())
+
     def host_workers(self, hello: Hello) -> HostWorkers:
         return HostWorkers(self.clock, hello.store.url, hello.store.schema, hello.store.key_prefix)
-
-    async def store_answers(self) -> None:
-        """Returns when the store answers."""
-        while True:
-            with contextlib.suppress(FairlaneError):
-                if self._store is not None:
-                    await self._store.arun(Check())
-                    return
-            await asyncio.sleep(CHECK_S)
 
     def refused(self, refusal: StartRefusal, *, is_last_try: bool) -> bool:
         """A worker refused to start; whether to try again later."""
@@ -224,7 +219,7 @@ class Foreman:
             log.error("a worker could not start, the one it was to replace goes on: %s", refusal.message)
             return False
         if self._store is not None:
-            # It ran before: broken code may be fixed, an unreachable store may return.
+            # It ran before: broken code may be fixed, a password put right.
             log.error("a worker could not start, another is tried later: %s", refusal.message)
             return True
         if self._refusal is None:

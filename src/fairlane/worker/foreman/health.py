@@ -33,6 +33,7 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
     started_s: float
     ticked_s: float | None
     """None: it has not sent its hello."""
+    waits_for_store: bool = False
     renewed_s: float | None
     """When the last heartbeat that reached the store was sent; None: not registered."""
     running: tuple[RunningAttempt, ...] = ()
@@ -53,7 +54,7 @@ def kill_reason(health: WorkerHealth) -> KillReason | None:
     """Why this worker has to be killed; None: it may run on."""
     if health.ticked_s is None or health.renewed_s is None:
         late = health.ticked_s is None and health.now_s - health.started_s > START_S
-        return "not_starting" if late else None
+        return "not_starting" if late and not health.waits_for_store else None
     if judged := stuck(health):
         return "stuck" if len(judged) == 1 or not health.is_silent or _on_loop(health) else "blocked"
     is_busy = bool(health.running or health.held)

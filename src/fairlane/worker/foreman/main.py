@@ -7,23 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
+from msgspec.structs import replace
+
+from fairlane.alerts import StoreOutage
 from fairlane.client.app import Fairlane
-from fairlane.client.logs import GuardedLogger, configure_logging
+from fairlane.client.logs import GuardedLogger, OutageLog, configure_logging
 from fairlane.client.settings.load import use_profile
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Retire
 from fairlane.core.payload.storable import format_traceback
 from fairlane.core.profiles import ANY
-from fairlane.errors import ConfigError, FairlaneError, RoleLacksRights, StoreUnavailable, UnknownTask, nearest
+from fairlane.errors import (
+    ConfigError,
+    FairlaneError,
+    NotAdmitted,
+    RoleLacksRights,
+    StoreUnavailable,
+    UnknownTask,
+    nearest,
+)
 from fairlane.stores.sqlite.borrowed import chosen_library
 from fairlane.stores.url import redacted
 from fairlane.worker.application import load_application
@@ -44,6 +57,7 @@ from fairlane.worker.foreman.messages import (
     StartRefusal,
     Stop,
     StoreAddress,
+    StoreAway,
     Successes,
     Suspects,
     Tick,
@@ -59,7 +73,7 @@ LACKS_RIGHTS = "42501"
 
 
 def check_application(app: Fairlane, config: WorkerConfig) -> None:
-    """Raise an error in one clear line if the application, its flags or its store are unusable."""
+    """Raise an error in one clear line if the application or its flags are unusable, or its store cannot be opened."""
     if not app.tasks:
         raise ConfigError(
             f'app = "{config.app}" has no tasks: nothing would ever run; did you import the modules that define them?'
@@ -82,16 +96,20 @@ def check_application(app: Fairlane, config: WorkerConfig) -> None:
             "process with `app.running()`"
         )
     app.runtime.settings.alerts.require_extra()
+    if app.runtime.store.name == "memory":
+        raise ConfigError(
+            f'url = "{redacted(app.runtime.settings.url)}" needs a package that is not installed, as the warning above '
+            "says, and a worker does not fall back to memory"
+        )
+
+
+def check_store(app: Fairlane) -> None:
+    """Raise an error in one clear line if a worker cannot use the store."""
     app.runtime.store.run(Check())
     migrator = app.runtime.store.migrator()
     if migrator is not None:
         migrator.require()
     _require_rights(app)
-    if app.runtime.store.name == "memory":
-        raise StoreUnavailable(
-            app.runtime.settings.url.partition(":")[0],
-            f"{redacted(app.runtime.settings.url)} did not answer, and a worker does not fall back to memory",
-        )
 
 
 def _require_rights(app: Fairlane) -> None:
@@ -120,6 +138,8 @@ def store_address(app: Fairlane) -> StoreAddress:
 
 
 TICK_S = 0.5
+LOOK_S = 0.5
+"""Between two looks whether a store that was away at the start answers."""
 
 
 class Ticker:
@@ -170,6 +190,14 @@ def main() -> int:
     return WorkerMain(link, setup).main()
 
 
+class CannotStart(Exception):
+    """What a worker found when it was to begin."""
+
+    def __init__(self, error: FairlaneError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class WorkerMain:
     """Runs one engine and acts on the foreman's messages."""
 
@@ -185,12 +213,12 @@ class WorkerMain:
             self._link.send(Loaded(url=app.runtime.settings.url))
             check_application(app, self._setup.config)
         except FairlaneError as error:
-            self._link.send(StartRefusal(code=error.code, message=str(error)))
-            self._link.flush(FLUSH_S)
-            return REFUSED
+            return self._refuse(error)
         code = 0
         try:
             run_to_end(self._run(app), loop_factory())
+        except CannotStart as refusal:
+            return self._refuse(refusal.error)
         except BaseException as error:  # noqa: BLE001 - the process ends, and its foreman starts another
             log.error("this worker's engine failed\n%s", format_traceback(error))  # noqa: TRY400 - without secrets
             self._link.announce("broken")
@@ -207,15 +235,28 @@ class WorkerMain:
         configure_logging(self._setup.log_level)
         return app
 
+    def _refuse(self, error: FairlaneError) -> int:
+        self._link.send(StartRefusal(code=error.code, message=str(error)))
+        self._link.flush(FLUSH_S)
+        return REFUSED
+
     async def _run(self, app: Fairlane) -> None:
         setup, link, loop = self._setup, self._link, asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
+        link.watch(setup.config.lease_s, self._forward(loop), self._is_busy, partial(self._show_loop, loop))
+        try:
+            await self._wait_for_store(app)
+        except FairlaneError as error:
+            raise CannotStart(error) from error
+        if self._is_stopped:
+            link.send(Left(why="stopped"))
+            await app.aclose()
+            return
         self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
         config, state = engine.state.config, engine.state
         link.board.reserve(state.board_lines)
         state.on_child_crash = lambda lease: link.send(ChildCrash(kind=JobKind(lease.type, lease.tenant)))
-        self._receive(setup.suspects)
-        loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
-        link.watch(config.lease_s, self._forward(loop), engine.state.busy, partial(engine.show_loop, loop))
+        self._receive(self._setup.suspects)
         link.send(
             Hello(
                 store=store_address(app),
@@ -238,6 +279,38 @@ class WorkerMain:
             link.send(Left(why=self._why(engine)))
             await app.aclose()
 
+    def _is_busy(self) -> bool:
+        return self._engine is not None and self._engine.state.busy()
+
+    def _show_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._engine is not None:
+            self._engine.show_loop(loop)
+
+    async def _wait_for_store(self, app: Fairlane) -> None:
+        """Return when a worker can use the store, or is asked to stop; raise what waiting does not mend."""
+        monotonic, wait = app.runtime.clock.monotonic, app.runtime.settings.wait_for_store
+        until_s = monotonic() + (math.inf if wait is True or self._setup.waits else wait)
+        outage = OutageLog(log, monotonic)
+        alert = StoreOutage(app, outage)
+        while not self._is_stopped:
+            asked_s = monotonic()
+            try:
+                await asyncio.to_thread(check_store, app)
+            except StoreUnavailable as error:
+                if isinstance(error, NotAdmitted) or monotonic() >= until_s:
+                    raise
+                if not outage.is_on:
+                    self._link.send(StoreAway(why=str(error)))
+                outage.failed(error, asked_s)
+            else:
+                outage.answered()
+            await alert.step()
+            if not outage.is_on:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._begin.wait()
+
     async def _tick(self, ticker: Ticker) -> None:
         while True:
             self._link.send(ticker.tick())
@@ -258,7 +331,9 @@ class WorkerMain:
                 if self._engine is not None:
                     self._engine.stop_now() if now else self._engine.stop()
             case Suspects(isolated=isolated, watched=watched):
-                assert self._engine is not None
+                if self._engine is None:
+                    self._setup = replace(self._setup, suspects=message)
+                    return
                 self._engine.state.isolated = frozenset(isolated)
                 self._engine.state.watched = {kind: self._engine.state.watched.get(kind, 0) for kind in watched}
             case Dump():

@@ -54,6 +54,8 @@ class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
     """Report with the hello which files the application was loaded from."""
     log_level: int = 20
     suspects: Suspects = Suspects()
+    waits: bool = False
+    """For its store, if that is away, whatever the settings say: the foreman has run workers on it before."""
 
 
 class StoreAddress(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,12 @@ class Loaded(Struct, frozen=True, kw_only=True, tag="loaded"):
     """The application is loaded; its store is asked now."""
 
     url: str
+
+
+class StoreAway(Struct, frozen=True, kw_only=True, tag="store_away"):
+    """The store does not answer yet; the worker waits for it."""
+
+    why: str
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
@@ -141,7 +149,7 @@ class Dump(Struct, frozen=True, kw_only=True, tag="dump"):
     """Write a heap dump."""
 
 
-FromWorker = Loaded | Hello | StartRefusal | Tick | ChildCrash | Successes | ExitNotice | Left
+FromWorker = Loaded | StoreAway | Hello | StartRefusal | Tick | ChildCrash | Successes | ExitNotice | Left
 ToWorker = Setup | Registered | Suspects | Stop | Dump
 
 LONGEST_LINE = 2**22

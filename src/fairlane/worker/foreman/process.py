@@ -28,6 +28,7 @@ from fairlane.worker.foreman.messages import (
     Setup,
     StartRefusal,
     Stop,
+    StoreAway,
     Successes,
     Tick,
     ToWorker,
@@ -78,6 +79,8 @@ class WorkerProcess:
         self.process, self.board, self._clock, self._report = process, board, clock, report
         self.started_s = clock.monotonic()
         self.hello: Hello | None = None
+        self.store_away: str | None = None
+        """It waits for its store before it begins."""
         self.refused: StartRefusal | None = None
         self.notice: ExitNotice | None = None
         self.left: Left | None = None
@@ -185,6 +188,7 @@ class WorkerProcess:
             now_s=now_s,
             lease_s=self.setup.config.lease_s,
             started_s=self.started_s,
+            waits_for_store=self.store_away is not None,
             ticked_s=self.ticked_s if self.hello is not None else None,
             renewed_s=self.renewed_s,
             running=running,
@@ -251,9 +255,12 @@ class WorkerProcess:
                     self.news.set()
                 self.tick = message
             case Hello():
+                self.store_away = None
                 self.hello, self.ticked_s = message, self._clock.monotonic()
                 self.board.reserve(message.slots)
                 self.news.set()
+            case StoreAway():
+                self.store_away = message.why
             case StartRefusal():
                 self.refused = message
             case ExitNotice():

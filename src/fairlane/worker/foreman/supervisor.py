@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlane.client.logs import GuardedLogger
-from fairlane.errors import StoreUnavailable
 from fairlane.worker.foreman.health import Ending, check_s, kill_reason, recycle_reason, stuck
 from fairlane.worker.foreman.heartbeat import HeartbeatSender, return_leases
 from fairlane.worker.foreman.process import WorkerProcess, exit_text
@@ -23,6 +22,8 @@ LAST_S = 5.0
 """Beyond the grace, for a worker to settle and exit."""
 AT_ONCE_S = 3.0
 FIRST_S, LONGEST_S, SETTLED_S = 1.0, 30.0, 60.0
+LOOK_S = 0.5
+"""Between two looks whether the foreman's other workers are ready."""
 
 REASONS = {
     "stuck": "an attempt ran past twice its timeout",
@@ -37,7 +38,7 @@ REASONS = {
 
 class RestartDelay:
     """A worker that has worked is replaced at once, and so is the first that dies while it starts; the next such death
-    is followed by a start after 1 s, 2 s, 4 s … 30 s; or as soon as its store answers, if that was away."""
+    is followed by a start after 1 s, 2 s, 4 s … 30 s; after a third of the lease at most while no worker is ready."""
 
     def __init__(self) -> None:
         self._deaths = 0
@@ -227,20 +228,19 @@ class Supervisor:
             log.error("worker %d %s; %s", process.pid, exit_text(process.process.returncode), following)
         if is_stopping or is_tried_once:
             return False
-        refused = process.refused if ending == "refused" else None
-        await self._pause(pause_s, is_store_away=refused is not None and refused.code == StoreUnavailable.code)
+        await self._pause(pause_s)
         return not self._is_ending()
 
-    async def _pause(self, pause_s: float, *, is_store_away: bool) -> None:
-        """Wait until the pause is over, the supervisor is woken, or a store that was away answers."""
+    async def _pause(self, pause_s: float) -> None:
+        """Wait until the pause is over or the supervisor is woken; not for long while no worker here is ready."""
+        clock, foreman = self._foreman.clock, self._foreman
         self._is_woken.clear()
-        first_s = min(pause_s, FIRST_S) if is_store_away else pause_s
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(first_s):
-                await self._is_woken.wait()
-        if pause_s > first_s and not self._is_woken.is_set():
-            waits = [asyncio.create_task(wait) for wait in (self._is_woken.wait(), self._foreman.store_answers())]
-            await asyncio.wait(waits, timeout=pause_s - first_s, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        began_s = clock.monotonic()
+        while not self._is_woken.is_set():
+            longest_s = pause_s if foreman.has_ready_worker() else min(pause_s, foreman.config.lease_s / 3)
+            left_s = began_s + longest_s - clock.monotonic()
+            if left_s <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
+                    await self._is_woken.wait()
