@@ -116,6 +116,7 @@ REQUESTS: dict[str, Make] = {
     "list_signals": plain,
     "emit_signal": lambda _, mine: Request({}, {}, {"name": "paid", "tenant": mine.tenant, "data": {"sum": 3}}),
     "list_alerts": plain,
+    "list_concerns": plain,
     "silence_alerts": lambda _, __: Request({"rule": "queue_backlog"}, {}, {"for_s": 60}),
     "show_statistics": lambda _, mine: Request({}, {"tenant": mine.tenant, "by": "tenant"}),
     "list_tokens": plain,

@@ -34,7 +34,7 @@ RIGHTS: dict[str, set[str]] = {
     "read": {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
         "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
-        "list_events", "list_signals", "watch_events", "list_alerts", "show_statistics",
+        "list_events", "list_signals", "watch_events", "list_alerts", "list_concerns", "show_statistics",
         "list_workflows", "show_workflow",
     },
     "act": {

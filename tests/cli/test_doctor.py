@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,12 @@ def database() -> Iterator[str]:
 
 
 def findings(run: Run, *args: str, code: int = 0, **env: str) -> dict[str, Any]:
-    """By check: its finding, and for checks with several the last one."""
+    """By check: its finding, and for checks with several the most urgent one."""
     result = run("doctor", *args, "--json", env=env or None)
     assert result.exit_code == code, result.stdout
     said = json.loads(result.stdout)
     assert said["ok"] is (code == 0)
-    return {check["check"]: check for check in said["checks"]}
+    return {check["check"]: check for check in reversed(said["checks"])}
 
 
 def states(found: dict[str, Any]) -> set[str]:
@@ -51,7 +52,8 @@ def states(found: dict[str, Any]) -> set[str]:
 
 def test_a_healthy_sqlite_store_passes_every_check(run: Run, scene: Scene) -> None:
     found = findings(run, "--url", scene.url)
-    assert states(found) == {"ok"}
+    wrong = {found.pop("no worker")["state"], found.pop("dead letters")["state"]}  # Of the scene, not of its store.
+    assert (wrong, states(found)) == ({"warn", "note"}, {"ok"})
     assert {
         "versions",
         "url",
@@ -67,8 +69,30 @@ def test_a_healthy_sqlite_store_passes_every_check(run: Run, scene: Scene) -> No
     assert found["url"]["says"].endswith("from option --url")
     before = scene.everything()
     said = run("doctor", "--url", scene.url)
-    assert said.stderr == "0 failures, 0 warnings\n"
+    assert said.stderr == "0 failures, 1 warning\n"
     assert scene.everything() == before
+
+
+@pytest.mark.requirement("L13", "L15")
+def test_what_is_wrong_now_comes_first_with_its_extent_and_what_helps(run: Run, scene: Scene) -> None:
+    with Fairlane(scene.url) as app:
+        app.queues.pause("default", by="ada", notes="maintenance")
+    said = json.loads(run("doctor", "--url", scene.url, "--json").stdout)["checks"]
+    paused, letters = said[:2]
+    assert (paused["check"], paused["state"], paused["remedy"]) == ("paused", "warn", "fairlane queues resume default")
+    assert paused["says"].startswith('queue "default" is paused by ada: maintenance; jobs that wait: ')
+    assert (paused["jobs"] > 0, paused["since"][:2]) == (True, "20")
+    assert (letters["check"], letters["state"], letters["jobs"]) == ("dead letters", "note", 1)
+    assert {check["state"] for check in said[2:]} == {"ok"}
+
+
+def test_jobs_that_have_been_due_for_long_and_that_nobody_runs_are_a_failure(run: Run, url: str) -> None:
+    with Fairlane(url) as app:
+        send = app.task(name="mail.send", queue="mail")(lambda: None)
+        send.using(run_at=datetime.now(UTC) - timedelta(minutes=5)).enqueue()
+    found = findings(run, "--url", url, code=1)["no worker"]
+    assert (found["state"], found["jobs"], found["remedy"]) == ("fail", 1, "fairlane worker --queues mail")
+    assert found["says"] == 'queue "mail" has 1 ready job and no worker is live (5m ago)'
 
 
 def test_a_healthy_postgresql_store_passes_every_check(run: Run, database: str) -> None:

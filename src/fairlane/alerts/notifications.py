@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from fairlane.core.alerts import SEVERITIES, Notice, Rule, Severity
+from fairlane.core.alerts import SEVERITIES, Notice, Rule, Severity, asked, seen
 from fairlane.core.ops import Alert
 
 
@@ -62,29 +62,9 @@ def reaches(severity: str, least: Severity) -> bool:
     return severity not in known or known.index(severity) >= known.index(least)
 
 
-_TEXTS = {
-    "queue_depth": 'queue "{about}" has {value:,.0f} jobs waiting',
-    "pending_jobs": "{value:,.0f} jobs are pending",
-    "dead_letters": "{value:,.0f} dead letters are pending review",
-    "oldest_pending_s": 'the oldest ready job of queue "{about}" has been due for {value:,.0f} s',
-    "error_rate": '{value:.0%} of the attempts of "{about}" failed',
-    "lane_utilisation": 'lane "{about}" is {value:.0%} busy',
-    "breakers_open": 'breaker "{about}" is open',
-    "stuck_jobs": "jobs that ran past twice their timeout and were buried: {value:,.0f}",
-    "stopped_processes": 'processes of "{about}" that ended without success: {value:,.0f}',
-    "worker_crashes": "worker processes that died: {value:,.0f}",
-    "tenant_limit_hits": 'tenant "{about}" is at its limit of jobs',
-    "spool_jobs": "{value:,.0f} jobs wait beside the store until it can be reached",
-    "store_unreachable_s": "the store could not be reached for {value:,.0f} s",
-}
-
-
 def _text(alert: Alert, rule: Rule | None, status: Notice) -> str:
     if rule is None:
         return f"{alert.rule} {alert.about}".strip()
-    text = _TEXTS[rule.watches].format(about=alert.about, value=alert.value)
-    held = f" for {rule.for_s:g} s" if rule.for_s and rule.watches != "store_unreachable_s" else ""
-    limit = f" (more than {rule.threshold:g}{held})" if rule.threshold else ""
     if status == "resolved":
-        return f"{alert.rule} is resolved; it was: {text}"
-    return f"{alert.rule}: {text}{limit}"
+        return f"{alert.rule} is resolved; it was: {seen(alert, rule)}"
+    return f"{alert.rule}: {seen(alert, rule)}{asked(rule)}"

@@ -19,7 +19,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
@@ -62,6 +62,37 @@ spool_jobs           jobs kept beside the store until it can be reached again
 store_unreachable_s  how long a process has not reached the store
 """
 WATCHED: tuple[Watched, ...] = get_args(Watched)
+
+
+class Seen(NamedTuple):
+    """What people are told of one thing watched."""
+
+    says: str
+    helps: str
+    """The command that leads to its cause."""
+
+
+SEEN: Mapping[Watched, Seen] = {
+    "queue_depth": Seen('queue "{about}" has {value:,.0f} jobs waiting', "fairlane queues"),
+    "pending_jobs": Seen("{value:,.0f} jobs are pending", "fairlane queues"),
+    "dead_letters": Seen("{value:,.0f} dead letters are pending review", "fairlane dead-letters groups"),
+    "oldest_pending_s": Seen(
+        'the oldest ready job of queue "{about}" has been due for {value:,.0f} s', "fairlane jobs list queue:{about}"
+    ),
+    "error_rate": Seen('{value:.0%} of the attempts of "{about}" failed', "fairlane dead-letters groups"),
+    "lane_utilisation": Seen('lane "{about}" is {value:.0%} busy', "fairlane workers list"),
+    "breakers_open": Seen('breaker "{about}" is open', "fairlane breakers list"),
+    "stuck_jobs": Seen(
+        "jobs that ran past twice their timeout and were buried: {value:,.0f}", "fairlane dead-letters groups"
+    ),
+    "stopped_processes": Seen(
+        'processes of "{about}" that ended without success: {value:,.0f}', "fairlane supervisors list"
+    ),
+    "worker_crashes": Seen("worker processes that died: {value:,.0f}", "fairlane workers list"),
+    "tenant_limit_hits": Seen('tenant "{about}" is at its limit of jobs', "fairlane limits list"),
+    "spool_jobs": Seen("{value:,.0f} jobs wait beside the store until it can be reached", "fairlane doctor"),
+    "store_unreachable_s": Seen("the store could not be reached for {value:,.0f} s", "fairlane healthcheck"),
+}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -124,6 +155,17 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(name="breaker_open", watches="breakers_open", threshold=0),
     Rule(name="process_stopped", watches="stopped_processes", threshold=0, window_s=900),
 )
+
+
+def seen(alert: Alert, rule: Rule) -> str:
+    """What an alert is about, in words."""
+    return SEEN[rule.watches].says.format(about=alert.about, value=alert.value)
+
+
+def asked(rule: Rule) -> str:
+    """From which value on, and for how long, a rule finds something wrong; empty: at once."""
+    held = f" for {rule.for_s:g} s" if rule.for_s and rule.watches != "store_unreachable_s" else ""
+    return f" (more than {rule.threshold:g}{held})" if rule.threshold else ""
 
 
 def require_silenceable(name: str, rules: Iterable[Rule]) -> str:

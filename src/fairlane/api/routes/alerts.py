@@ -1,4 +1,4 @@
-"""Routes for alerts: list them, and silence a rule for a while."""
+"""Routes for alerts: list them and what else is wrong, and silence a rule for a while."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fairlane.api.fields import ActBody, Name
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.client.admin.alerts import LONGEST_SILENCE_S, AlertAdmin
+from fairlane.client.admin.concerns import Concerns
 from fairlane.core.ops import Alerts
 
 routes = Routes("alerts", "/api/jobs/alerts/")
@@ -25,6 +26,12 @@ class SilenceBody(ActBody):
 async def list_alerts(ctx: Context) -> Alerts:
     """List alerts and silences."""
     return await ctx.app.alerts.alist()
+
+
+@routes.get("concerns/", AlertAdmin.aconcerns, all_tenants=True)
+async def list_concerns(ctx: Context) -> Concerns:
+    """List what is wrong now, the most urgent first: since when, how much it concerns, and the command that helps."""
+    return await ctx.app.alerts.aconcerns()
 
 
 @routes.post("{rule}/silence/", AlertAdmin.asilence, all_tenants=True)

@@ -1,20 +1,20 @@
-"""`fairlane doctor`: reports problems and their remedies.
+"""`fairlane doctor`: what is wrong now, most urgent first, and what is wrong with the installation, with remedies.
 
-The checks run in order and end at the first one that lacks its prerequisites.
+The checks of the installation run in order and end at the first one that lacks its prerequisites.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
 from fairlane import __version__
 from fairlane.cli.options import at_store, prints
-from fairlane.cli.output import FAILED, Printer, plural
+from fairlane.cli.output import FAILED, Printer, distance, plural
 from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
 from fairlane.core.clock import SystemClock
@@ -42,7 +42,8 @@ STOPPED_LATELY = timedelta(days=1)
 PAGES = 5
 """How many unfinished jobs are checked for unknown types: five pages, a thousand jobs."""
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["ok", "note", "warn", "fail"]
+STATES: dict[str, State] = {"critical": "fail", "warning": "warn", "info": "note"}
 
 
 class Finding(NamedTuple):
@@ -50,17 +51,21 @@ class Finding(NamedTuple):
     state: State
     says: str
     remedy: str = ""
+    since: datetime | None = None
+    jobs: int | None = None
+    tenants: int | None = None
 
 
 @click.command()
 @at_store
 @prints
 def doctor(at: At, out: Printer) -> None:
-    """Check settings, store and application, with remedies.
+    """Say what is wrong now, and check settings, store and application, with remedies.
 
-    Changes nothing. Exits with 1 if a check fails; warnings do not count as failures.
+    Changes nothing. Exits with 1 if a check fails or something critical is wrong; warnings do not count as failures.
     """
     findings = list(examine(at))
+    findings.sort(key=lambda finding: ("fail", "warn", "note", "ok").index(finding.state))
     failed = sum(finding.state == "fail" for finding in findings)
     if out.as_json:
         out.data({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
@@ -102,6 +107,7 @@ def examine(at: At) -> Iterator[Finding]:
             yield from _supervisors(settings)
             with Fairlane(settings=without_fallback(settings)) as client:
                 yield from _health(client)
+                yield from _concerns(client)
                 if application is not None:
                     yield from _unknown_types(client, application)
     except (FairlaneError, OSError) as error:
@@ -291,6 +297,17 @@ def _health(client: Fairlane) -> Iterator[Finding]:
     state: State = "fail" if off_s > SKEW_FAIL_S else "warn" if off_s > SKEW_WARN_S else "ok"
     says = "within a moment of this machine's" if state == "ok" else f"{skew_s:+.1f} s from this machine's"
     yield Finding("clock", state, says, "" if state == "ok" else "let both follow NTP; the store's clock decides")
+
+
+def _concerns(client: Fairlane) -> Iterator[Finding]:
+    """What is wrong now."""
+    found = client.alerts.concerns()
+    for one in found.concerns:
+        since = "" if one.since is None else f" ({distance(one.since, found.now)})"
+        tenants = "" if one.tenants is None or one.tenants < 2 else f", of {one.tenants} tenants"
+        says = f"{one.says}{tenants}{since}"
+        check = one.code.replace("_", " ")
+        yield Finding(check, STATES[one.severity], says, one.helps, one.since, one.jobs, one.tenants)
 
 
 def _newer_server(server: str) -> Iterator[Finding]:

@@ -1,10 +1,11 @@
-"""`app.alerts`: list alerts, and silence rules."""
+"""`app.alerts`: list alerts and what else is wrong, and silence rules."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Unpack
 
+from fairlane.client.admin.concerns import Concerns, read_concerns
 from fairlane.client.context import require_all_tenants
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.handle import ActOptions, audited
@@ -26,6 +27,13 @@ class AlertAdmin(Verbs):
         require_all_tenants("the alerts")
         return (yield from ask(ReadAlerts()))
 
+    def _concerns(self) -> Steps[Concerns]:
+        """What is wrong now, the most urgent first: since when, how much it concerns, and the command that helps.
+
+        Alerts that fire, jobs that nobody runs, pauses and limits that hold jobs, dead letters, blocked workflows.
+        """
+        return (yield from read_concerns(self._runtime))
+
     def _silence(self, rule: str, span: float | timedelta, **about: Unpack[ActOptions]) -> Steps[Alerts]:
         """Send no messages about this rule's alerts for a while; a span of 0 ends a silence.
 
@@ -38,4 +46,5 @@ class AlertAdmin(Verbs):
         return (yield from ask(SilenceAlerts(rule=rule, for_s=for_s, **audited(about))))
 
     list, alist = both(_list, Right.READ)
+    concerns, aconcerns = both(_concerns, Right.READ)
     silence, asilence = both(_silence, Right.ACT)

@@ -30,7 +30,7 @@ LATELY = 5
 """Minutes that the current rates are taken from; the last of them is not over."""
 
 
-class Concern(Struct, frozen=True, kw_only=True):
+class OverviewWarning(Struct, frozen=True, kw_only=True):
     """Something that needs a person."""
 
     level: Literal["bad", "warn"]
@@ -63,18 +63,18 @@ async def show_overview(page: CurrentPage, range: ChosenRange) -> Values:
     young = time_range(page.now, "15m")
     if page.request.query_params.keys().isdisjoint(SPAN) and series.rows and series.rows[0].minute >= young.since:
         shown, series = young, replace(series, since=young.since, until=young.until)
-    workers, warnings = None, list[Concern]()
+    workers, warnings = None, list[OverviewWarning]()
     if of_house is not None:
         workers, breakers, alerts = of_house
         warnings = [
             *_warnings_of_queues(queues, workers),
             *(
-                Concern(level="bad", text=f"Breaker {one.name} is {in_words(one.state)}", page="show_breakers")
+                OverviewWarning(level="bad", text=f"Breaker {one.name} is {in_words(one.state)}", page="show_breakers")
                 for one in breakers
                 if one.state != "closed"
             ),
             *(
-                Concern(
+                OverviewWarning(
                     level="warn",
                     text=f"Alert: {in_words(one.rule)}{one.about and f', {one.about}'}",
                     page="show_alerts",
@@ -114,15 +114,15 @@ async def _of_house(page: Page) -> tuple[Workers, tuple[BreakerRecord, ...], Ale
     return workers, breakers, alerts
 
 
-def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[Concern]:
+def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -> Iterator[OverviewWarning]:
     if workers is not None and not any(worker.expires_at > workers.now for worker in workers.workers):
-        yield Concern(level="bad", text="No worker is running", page="show_workers")
+        yield OverviewWarning(level="bad", text="No worker is running", page="show_workers")
         return
     for name in sorted(unserved(queues, workers)):
-        yield Concern(level="bad", text=f"No worker serves queue {name}", page="show_queues")
+        yield OverviewWarning(level="bad", text=f"No worker serves queue {name}", page="show_queues")
     for queue in queues:
         if queue.paused:
-            yield Concern(level="warn", text=f"Queue {queue.queue} is paused", page="show_queues")
+            yield OverviewWarning(level="warn", text=f"Queue {queue.queue} is paused", page="show_queues")
 
 
 def _rates(series: Series) -> Rates:
