@@ -265,10 +265,10 @@ def mark_what_all_share(house: ShopHouse) -> None:
     store.run(Renew(worker=worker, lease_s=3600, name=CANARY))
     caught = CaughtException(
         id=JobId(house.own.dead),
-        type="mail.send",
+        task="mail.send",
         tenant=OWN,
         attempt=1,
-        error_type="OSError",
+        type="OSError",
         error="no route",
         error_class="transient",
         is_final=False,
@@ -380,9 +380,9 @@ def test_the_text_of_an_exception_is_for_those_who_may_see_dead_letters_since_it
     store, at = house.app.runtime.store, house.clock.now()
     worker = WorkerId(house.app.runtime.new_job_id())
     store.run(Renew(worker=worker, lease_s=3600, name="box:1"))
-    common: Any = {"id": house.own.dead, "attempt": 1, "error_type": "OSError", "error_class": "transient", "at": at}
-    alive = CaughtException(**common, type="mail.send", tenant=OWN, error="no route", is_final=False)
-    dead = CaughtException(**common, type="mail.export", tenant=FOREIGN, error="no account", is_final=True)
+    common: Any = {"id": house.own.dead, "attempt": 1, "type": "OSError", "error_class": "transient", "at": at}
+    alive = CaughtException(**common, task="mail.send", tenant=OWN, error="no route", is_final=False)
+    dead = CaughtException(**common, task="mail.export", tenant=FOREIGN, error="no account", is_final=True)
     store.run(ReportExceptions(worker=worker, exceptions=(alive, dead)))
     path = "/api/jobs/workers/exceptions/"
     shown = house.call("GET", path, house.token(roles)).json()["exceptions"]

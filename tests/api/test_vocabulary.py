@@ -20,7 +20,7 @@ from fairlane.core.ops import CaughtException, Listing, ReportExceptions
 from tests.api.house import EVERY_ROLE, OWN, ShopHouse
 from tests.api.test_schema import DOCUMENT
 
-DOCUMENTS_NAMES = {"job_type", "job_method", "dlq_id", "dlq_items", "attempt_count", "original_created_at", "task"}
+DOCUMENTS_NAMES = {"job_type", "job_method", "dlq_id", "dlq_items", "attempt_count", "original_created_at"}
 """Names of seed documents for `type`, `id`, `attempts` and `enqueued_at`."""
 OPEN_ENDED = {"payload", "result", "headers", "refs", "figures", "data", "before", "after", "value"}
 """Fields that hold whatever an application or an act put there."""
@@ -53,10 +53,10 @@ def house(built_on_sqlite: ShopHouse) -> ShopHouse:
     flow.enqueue()
     caught = CaughtException(
         id=JobId(house.own.dead),
-        type="mail.send",
+        task="mail.send",
         tenant=OWN,
         attempt=1,
-        error_type="OSError",
+        type="OSError",
         error="no route",
         error_class="transient",
         is_final=False,

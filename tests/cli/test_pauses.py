@@ -138,10 +138,10 @@ def test_the_last_exceptions_of_workers_are_listed(scene: Scene, run: Run, answe
         app.runtime.store.run(Renew(worker=worker, lease_s=3600, name="box:1"))
         caught = CaughtException(
             id=JobId(UUID(scene.waiting)),
-            type="mail.send",
+            task="mail.send",
             tenant="acme",
             attempt=1,
-            error_type="OSError",
+            type="OSError",
             error="no \x1b[31m route",
             error_class="transient",
             is_final=False,
@@ -153,5 +153,5 @@ def test_the_last_exceptions_of_workers_are_listed(scene: Scene, run: Run, answe
     assert "box:1" in shown
     assert "\x1b" not in shown
     [one] = answer("workers", "exceptions", "--url", scene.url)["exceptions"]
-    assert (one["caught"]["id"], one["caught"]["error_type"]) == (scene.waiting, "OSError")
+    assert (one["caught"]["id"], one["caught"]["type"]) == (scene.waiting, "OSError")
     assert run("workers", "exceptions", "--tenant", "globex", "--url", scene.url).stdout == ""

@@ -54,10 +54,10 @@ def _add(scene: Scene, tenant: str) -> TenantData:
     worker, running = scene.leased(**own, payload=f'{{"secret":"{tenant}"}}')
     caught = CaughtException(
         id=running.id,
-        type=running.type,
+        task=running.type,
         tenant=tenant,
         attempt=1,
-        error_type="OSError",
+        type="OSError",
         error=f"{tenant} says",
         error_class="transient",
         is_final=False,

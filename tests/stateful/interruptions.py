@@ -142,10 +142,10 @@ class InterruptedLives(Lives):
         caught = tuple(
             CaughtException(
                 id=self.making.job_id(),
-                type=TYPES[0],
+                task=TYPES[0],
                 tenant=data.draw(st.sampled_from(TENANTS)),
                 attempt=1,
-                error_type="OSError",
+                type="OSError",
                 error="no",
                 error_class="transient",
                 is_final=False,

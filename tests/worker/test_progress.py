@@ -232,8 +232,8 @@ def test_the_last_exceptions_are_kept_and_logged_with_structure(works: Works, ca
     handle = fail.using(tenant="acme").enqueue(0)
     works.drain()
     first, last = works.app.runtime.last_exceptions
-    assert (first.id, first.error_type, first.error, first.is_final) == (handle.id, "ConnectionError", "call 0", False)
-    assert (last.attempt, last.is_final, last.type, last.tenant) == (2, True, "fail", "acme")
+    assert (first.id, first.type, first.error, first.is_final) == (handle.id, "ConnectionError", "call 0", False)
+    assert (last.attempt, last.is_final, last.task, last.tenant) == (2, True, "fail", "acme")
     [record] = [record for record in caplog.records if record.name == "fairlane.jobs" and record.levelname == "ERROR"]
     assert (record.job_id, record.error_class, record.attempt) == (str(handle.id), "transient", 2)  # type: ignore[attr-defined]
 
@@ -259,7 +259,7 @@ def test_the_last_exceptions_are_read_from_outside_the_worker_without_secrets(tm
             found = outside.workers.exceptions()
             assert outside.workers.exceptions(tenant="globex") == ()
         assert {one.caught.id for one in found} == {handle.id for handle in handles}
-        assert {(one.caught.error_type, one.caught.attempt, one.caught.is_final) for one in found} == {
+        assert {(one.caught.type, one.caught.attempt, one.caught.is_final) for one in found} == {
             ("ConnectionError", 1, False),
             ("ConnectionError", 2, True),
         }

@@ -178,10 +178,10 @@ class LoadReader:
                     at=one.caught.at,
                     age_s=max((counts.now - one.caught.at).total_seconds(), 0.0),
                     tenant=one.caught.tenant,
-                    type=one.caught.type,
+                    type=one.caught.task,
                     attempt=one.caught.attempt,
                     dead=one.caught.is_final,
-                    error=f"{one.caught.error_type}: {one.caught.error}",
+                    error=f"{one.caught.type}: {one.caught.error}",
                 )
                 for one in client.workers.exceptions(tenant=tenant)
             ),

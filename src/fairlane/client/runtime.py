@@ -53,9 +53,7 @@ class LastExceptions:
         return len(self._kept)
 
     def __repr__(self) -> str:
-        newest = "".join(
-            f"\n  {one.type} of {one.tenant}: {one.error_type}: {one.error}" for one in list(self._kept)[-3:]
-        )
+        newest = "".join(f"\n  {one.task} of {one.tenant}: {one.type}: {one.error}" for one in list(self._kept)[-3:])
         return f"<{self.total} exceptions of jobs, {len(self)} kept{'; the newest:' if newest else ''}{newest}>"
 
     def __getitem__(self, at: int) -> CaughtException:

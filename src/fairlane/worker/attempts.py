@@ -169,10 +169,10 @@ def record_failure(app: Fairlane, lease: Lease, outcome: Outcome | None) -> None
     failure = outcome.failure
     caught = CaughtException(
         id=lease.id,
-        type=lease.type,
+        task=lease.type,
         tenant=lease.tenant,
         attempt=lease.attempt,
-        error_type=failure.error_type,
+        type=failure.error_type,
         error=failure.message,
         error_class=failure.error_class,
         is_final=isinstance(outcome, Died),

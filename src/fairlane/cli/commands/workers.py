@@ -19,7 +19,7 @@ def _caught(field: str) -> Callable[[WorkerException], object]:
 
 
 EXCEPTION_COLUMNS: tuple[Column, ...] = (
-    *((heading(field), _caught(field)) for field in ("at", "id", "type", "tenant", "attempt", "error_type", "error")),
+    *((heading(field), _caught(field)) for field in ("at", "id", "task", "tenant", "attempt", "type", "error")),
     ("dead", lambda one: one.caught.is_final),
     ("worker", lambda one: one.name),
 )
@@ -60,5 +60,5 @@ def exceptions(tenant: str | None, at: At, out: Printer) -> None:
     """
     with at.client() as client:
         found, now = client.workers.exceptions(tenant=tenant), client.runtime.clock.now()
-    empty, drops = "no worker has reported an exception", ("worker", "attempt", "dead", "error type")
+    empty, drops = "no worker has reported an exception", ("worker", "attempt", "dead", "type")
     out.listing("exceptions", found, EXCEPTION_COLUMNS, empty=empty, style=Style(now), drops=drops)

@@ -95,11 +95,12 @@ class CaughtException(Struct, frozen=True, kw_only=True):
     """What one attempt raised, without secrets. Its traceback is kept with the attempt, in the store."""
 
     id: JobId
-    type: str
+    task: str = ""
+    """Empty in a report of a worker that runs older code: there `type` is the task."""
     tenant: str
     attempt: int
-    error_type: str = ""
-    """Empty in a report of a worker that runs older code."""
+    type: str
+    """The exception's class."""
     error: str
     error_class: ErrorClass
     is_final: bool

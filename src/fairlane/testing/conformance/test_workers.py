@@ -130,10 +130,10 @@ def test_retiring_one_worker_leaves_the_others_alone(scene: Scene) -> None:
 def caught(scene: Scene, tenant: str = "acme", error: str = "no route", at_s: float = 0.0) -> CaughtException:
     return CaughtException(
         id=scene.making.job_id(),
-        type="mail.send",
+        task="mail.send",
         tenant=tenant,
         attempt=2,
-        error_type="ConnectionError",
+        type="ConnectionError",
         error=error,
         error_class="transient",
         is_final=False,
