@@ -150,12 +150,13 @@ class People(Reads):
         if r is None:
             return ops.DeadLetterAct(refused="not_found")
         letter = r.letter
-        if letter["status"] not in ("pending_review", "retried"):
-            return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
         made = next((j for j in self.jobs if j.spec.id == letter["reprocessed_as"]), None)
         if made and letter["status"] == "retried" and (made.spec.id == op.new_job_id or not self._ended_badly(made)):
             return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(made), repeated=True)
-        if any(j.spec.id == op.new_job_id for j in self.jobs) or not self.may_be_tried_again(r):
+        target, before = f"dead_letter:{r.seq}", {name: letter[name] for name in ("status", "acknowledged_by")}
+        self._note(op, "job_dlq_reprocess_requested", r.spec.tenant, target, before, None, now)
+        is_open = letter["status"] in ("pending_review", "retried")
+        if not is_open or any(j.spec.id == op.new_job_id for j in self.jobs) or not self.may_be_tried_again(r):
             return ops.DeadLetterAct(refused="not_allowed", dead_letter=letter_of(r))
         taken = {j.spec.idempotency_key for j in self.jobs if j.spec.tenant == r.spec.tenant}
         n = letter["reprocess_count"] + 1
@@ -169,7 +170,6 @@ class People(Reads):
             payload=r.spec.payload if op.payload is None else op.payload,
             **{name: getattr(r.spec, name) for name in CARRIED_OVER},
         )
-        before = {name: letter[name] for name in ("status", "acknowledged_by")}
         due = now + span(op.delay_s or 0.0)
         self.last_seq += 1
         place = "ready" if due <= now else "scheduled"
@@ -181,8 +181,6 @@ class People(Reads):
         after = {"status": "retried", "acknowledged_by": letter["acknowledged_by"], "new_job_id": str(spec.id)}
         if spec.payload != r.spec.payload:
             after["payload_edited"] = True
-        target = f"dead_letter:{r.seq}"
-        self._note(op, "job_dlq_reprocess_requested", r.spec.tenant, target, before, None, now)
         self._note(op, "job_dlq_reprocess_success", r.spec.tenant, target, before, after, now)
         return ops.DeadLetterAct(dead_letter=letter_of(r), new_job=job_of(self.jobs[-1]))
 

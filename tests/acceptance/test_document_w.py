@@ -213,3 +213,12 @@ def test_10_3_reprocessing_leaves_its_trail(app: Fairlane) -> None:
         ("job_dlq_reprocess_requested", "mira", "Fixed upstream data issue"),
         ("job_dlq_reprocess_success", "mira", "Fixed upstream data issue"),
     ]
+    closed = dead(app)
+    manager(app, "POST", f"/api/jobs/admin/dlq/{closed}/discard/")
+    refused = manager(app, "POST", f"/api/jobs/admin/dlq/{closed}/reprocess/", json={"notes": "once more"})
+    assert refused.status_code == 409
+    page = manager(app, "GET", f"/api/jobs/audit/?target=dead_letter:{closed}").json()
+    assert [(record["action"], record["notes"]) for record in page["records"]] == [
+        ("job_dlq_reprocess_requested", "once more"),
+        ("job_dlq_discard", None),
+    ]

@@ -386,7 +386,7 @@ def test_the_text_of_an_exception_is_for_those_who_may_see_dead_letters_since_it
     store.run(ReportExceptions(worker=worker, exceptions=(alive, dead)))
     path = "/api/jobs/workers/exceptions/"
     shown = house.call("GET", path, house.token(roles)).json()["exceptions"]
-    assert {one["caught"]["type"]: one["caught"]["error"] for one in shown} == texts
+    assert {one["caught"]["task"]: one["caught"]["error"] for one in shown} == texts
     assert {one["name"] for one in shown} == {"box:1"}
     bound = house.call("GET", path, house.token(roles, tenant=OWN)).json()["exceptions"]
     assert [(one["caught"]["tenant"], one["name"]) for one in bound] == [(OWN, None)]

@@ -39,9 +39,11 @@ class Reprocess(_DeadLetterChange, frozen=True, kw_only=True):
     job made last ended dead or cancelled or is gone, else that job is returned, `repeated`. From `resolved` and
     `discarded`: not allowed. The letter becomes `retried`, closed by and at. Should the new key be taken by another
     job, n grows until one is free. `new_job_id` again, after a lost reply: `repeated`, however that job fared; the id
-    of any other job: not allowed. Audit: `job_dlq_reprocess_requested` (`after` None), then `job_dlq_reprocess_success`
-    (`after` adds "new_job_id", and "payload_edited": true where the payload is another). With `payload` the new job has
-    that one, the dead one keeps its own. With `delay_s` it is due that much later.
+    of any other job: not allowed. With `payload` the new job has that one, the dead one keeps its own. With `delay_s`
+    it is due that much later.
+
+    Audit: `job_dlq_reprocess_requested` (`after` None), also where it is then not allowed, at each such call; then
+    `job_dlq_reprocess_success` (`after` adds "new_job_id", and "payload_edited": true where the payload is another).
     """
 
     repeatable: ClassVar[bool] = True

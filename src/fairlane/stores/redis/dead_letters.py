@@ -168,19 +168,19 @@ def reprocess(work: Work, op: Reprocess) -> Steps[DeadLetterAct]:
     if found is None:
         return DeadLetterAct(refused="not_found")
     letter = _kept_letter(found)
-    if letter.status not in ("pending_review", "retried"):
-        return DeadLetterAct(refused="not_allowed", dead_letter=_letter(found))
     if letter.reprocessed_as is not None and letter.status == "retried":
         made = yield from find_job(work, JobId(UUID(hex=letter.reprocessed_as)), None)
         if made is not None:
             job = job_of(made)
             if job.id == op.new_job_id or job.status not in ("dead", "cancelled"):
                 return DeadLetterAct(dead_letter=_letter(found), new_job=job, repeated=True)
+    tenant, target, before = found.body.tenant, f"dead_letter:{op.id}", _facts(letter)
+    is_open = letter.status in ("pending_review", "retried")
     known = yield from find_job(work, op.new_job_id, None)
-    if known is not None:
-        return DeadLetterAct(refused="not_allowed", dead_letter=_letter(found))
     node = yield from find_node(work, found)
-    if node is not None and not node.may_be_replaced:
+    if not is_open or known is not None or (node is not None and not node.may_be_replaced):
+        work.audit(op, "job_dlq_reprocess_requested", tenant, target, before, None)
+        yield from work.commit()
         return DeadLetterAct(refused="not_allowed", dead_letter=_letter(found))
     payload = None if op.payload is None else text_of(op.payload, "the payload of job", op.new_job_id)
     yield from _copy(work, op, found, letter, payload, node)
@@ -194,10 +194,9 @@ def reprocess(work: Work, op: Reprocess) -> Steps[DeadLetterAct]:
         reprocessed_as=op.new_job_id.hex,
     )
     written = _write(work, found, closed)
-    before, facts = _facts(letter), {**_facts(closed), "new_job_id": str(op.new_job_id)}
+    facts = {**_facts(closed), "new_job_id": str(op.new_job_id)}
     if payload is not None and payload != found.body.payload:
         facts["payload_edited"] = True
-    tenant, target = found.body.tenant, f"dead_letter:{op.id}"
     work.audit(op, "job_dlq_reprocess_requested", tenant, target, before, None)
     work.audit(op, "job_dlq_reprocess_success", tenant, target, before, facts)
     work.act("wake_for_ready")

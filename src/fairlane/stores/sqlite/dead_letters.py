@@ -151,23 +151,20 @@ def reprocess(tx: Transaction, op: Reprocess) -> DeadLetterAct:
     letter = _find(tx, op)
     if letter is None:
         return DeadLetterAct(refused="not_found")
-    if letter.status not in ("pending_review", "retried"):
-        return DeadLetterAct(refused="not_allowed", dead_letter=letter)
     made = None if letter.reprocessed_as is None else find_job(tx, letter.reprocessed_as, None)
     if made is not None and letter.status == "retried":
         job = read_job(tx, made)
         if job.id == op.new_job_id or job.status not in ("dead", "cancelled"):
             return DeadLetterAct(dead_letter=letter, new_job=job, repeated=True)
-    if find_job(tx, op.new_job_id, None) is not None:
-        return DeadLetterAct(refused="not_allowed", dead_letter=letter)
-    if has_other_job(tx, op.id):
+    target, before = f"dead_letter:{op.id}", _facts(letter)
+    write_audit(tx, op, "job_dlq_reprocess_requested", letter.job.tenant, target, before, None)
+    is_open = letter.status in ("pending_review", "retried")
+    if not is_open or find_job(tx, op.new_job_id, None) is not None or has_other_job(tx, op.id):
         return DeadLetterAct(refused="not_allowed", dead_letter=letter)
     payload = None if op.payload is None else text_of(op.payload, "the payload of job", op.new_job_id)
     seq = _copy(tx, op, letter, payload)
     tx.db.execute(_REPROCESSED, (op.new_job_id.bytes, op.id))
     tx.db.execute(_CLOSE, ("retried", op.by, tx.now, op.notes, op.id))
-    target, before = f"dead_letter:{op.id}", _facts(letter)
-    write_audit(tx, op, "job_dlq_reprocess_requested", letter.job.tenant, target, before, None)
     closed = read_dead_letter(tx, op.id)
     facts = {**_facts(closed), "new_job_id": str(op.new_job_id)}
     if payload is not None and payload != letter.job.payload:

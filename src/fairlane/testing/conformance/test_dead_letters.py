@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlane.core.ids import Seq
-from fairlane.core.ops import ALL_TENANTS, DeadLetterAct, Reprocess
+from fairlane.core.ops import ALL_TENANTS, DeadLetterAct, Discard, Reprocess
 from fairlane.testing.conformance.samples import NO_SUCH_SEQ, completed, died
 from fairlane.testing.conformance.scene import Scene
 
@@ -92,6 +92,28 @@ def test_a_payload_edited_for_another_try_is_the_new_jobs_alone(scene: Scene, te
     assert scene.see(lease.id) == old
     [again] = scene.claim(scene.hire())
     assert (again.id, again.payload) == (new.id, text)
+
+
+@pytest.mark.requirement("W10", "W12")
+def test_a_refused_reprocess_leaves_its_request_in_the_audit_and_a_repeated_one_nothing(scene: Scene) -> None:
+    lease = scene.dead(tenant="acme")
+    scene.run(Discard(scope=ALL_TENANTS, id=lease.seq, by="grace"))
+    act = scene.run(
+        Reprocess(scope=ALL_TENANTS, id=lease.seq, by="ada", notes="safe now", new_job_id=scene.making.job_id())
+    )
+    assert (act.refused, act.new_job) == ("not_allowed", None)
+    requested, _discard = scene.audit()
+    assert (requested.action, requested.by, requested.notes) == ("job_dlq_reprocess_requested", "ada", "safe now")
+    assert (requested.target, requested.tenant, requested.at) == (f"dead_letter:{lease.seq}", "acme", scene.now)
+    assert (requested.before, requested.after) == ({"status": "discarded", "acknowledged_by": None}, None)
+    another = scene.dead()
+    taken = scene.run(Reprocess(scope=ALL_TENANTS, id=another.seq, by="ada", new_job_id=lease.id))
+    assert taken.refused == "not_allowed"
+    assert [record.action for record in scene.audit()][:2] == [requested.action, requested.action]
+    first = edited(scene, another.seq).new_job
+    before = len(scene.audit())
+    assert edited(scene, another.seq).new_job == first
+    assert len(scene.audit()) == before
 
 
 @pytest.mark.requirement("W10", "W12")
@@ -276,7 +298,9 @@ def test_a_closed_letter_stays_closed(scene: Scene, status: str) -> None:
     scene.later(3)
     for act in (scene.reprocess(lease.seq), scene.discard(lease.seq), scene.resolve(lease.seq)):
         assert (act.refused, act.dead_letter, act.new_job) == ("not_allowed", before, None)
-    assert (scene.letter(lease.seq), scene.audit(), scene.list_jobs()) == (before, audited, jobs)
+    requested, *known = scene.audit()
+    assert requested.action == "job_dlq_reprocess_requested"
+    assert (scene.letter(lease.seq), tuple(known), scene.list_jobs()) == (before, audited, jobs)
 
 
 def test_the_first_to_acknowledge_a_letter_looks_after_it(scene: Scene) -> None:

@@ -32,22 +32,19 @@ begin
   if not found then
     return dead_letter_act('not_found', null, null, false);
   end if;
-  if _d.status in ('resolved', 'discarded') then
-    return dead_letter_act('not_allowed', _seq, null, false);
-  end if;
   select seq into _last from job where id = _d.reprocessed_as;
   select status into _fate from done where seq = _last;
   if _last is not null and _d.status = 'retried'
     and (_d.reprocessed_as = _new_id or _fate is null or _fate = 'completed') then
     return dead_letter_act(null, _seq, _last, true);
   end if;
-  if exists (select from job where id = _new_id) or has_other_job(_j) then
-    return dead_letter_act('not_allowed', _seq, null, false);
-  end if;
-
   _before := json_build_object('status', _d.status, 'acknowledged_by', _d.acknowledged_by);
   perform write_audit('job_dlq_reprocess_requested', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before, null,
     _now);
+  if _d.status in ('resolved', 'discarded') or exists (select from job where id = _new_id) or has_other_job(_j) then
+    return dead_letter_act('not_allowed', _seq, null, false);
+  end if;
+
   _new := nextval(pg_get_serial_sequence('job', 'seq'));
   _n := _d.reprocess_count;
   loop
