@@ -36,6 +36,7 @@
         StoreClosed
         StoreRefused             the store refused the data itself
         SchemaOutOfDate
+        SchemaConflict           a schema that somebody else made, or uses, is in the way of a migration
         OldWorkersAlive
         UnsupportedConnection    `conn=` is not one this store can write through
         RoleLacksRights  SqliteLibraryMismatch
@@ -390,6 +391,11 @@ class SchemaOutOfDate(StoreError):
         else:
             state = f"the {part} belong{'s' if part == 'schema' else ''} to {unit} {found}"
             super().__init__(f"{state}, this Fairlane knows no further than {needed}: upgrade the fairlane package")
+
+
+class SchemaConflict(StoreError):
+    """A schema of the database is somebody else's, or in a state that a migration does not start from; it changed
+    nothing."""
 
 
 class OldWorkersAlive(StoreError):

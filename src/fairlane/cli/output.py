@@ -34,6 +34,7 @@ from fairlane.errors import (
     NotFound,
     RoleLacksRights,
     ScheduleNotFound,
+    SchemaConflict,
     SqliteLibraryMismatch,
     StoreUnavailable,
 )
@@ -373,6 +374,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (DuplicateJob, CONFLICT),
     (IdConflict, CONFLICT),
     (InvalidState, CONFLICT),
+    (SchemaConflict, CONFLICT),
     (StoreUnavailable, UNREACHABLE),
     (SqliteLibraryMismatch, USAGE),
     (RoleLacksRights, DENIED),

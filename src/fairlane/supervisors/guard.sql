@@ -4,13 +4,14 @@ if not exists (select from pg_class where relnamespace = current_schema()::regna
    and exists (select from pg_class where relnamespace = current_schema()::regnamespace
                union all select from pg_proc where pronamespace = current_schema()::regnamespace) then
   raise exception 'schema "%" exists and holds tables or functions that are not Fairlane''s', current_schema()
-    using errcode = 'duplicate_schema', hint = 'Rename that schema, or install the supervisors in another database.';
+    using errcode = 'duplicate_schema', hint = 'If it is the queue of another worker, take it over: fairlane supervisors'
+      ' take-over. Else rename that schema, or install the supervisors in another database.';
 end if;
 if exists (select from pg_proc where pronamespace = current_schema()::regnamespace and proname = 'enqueue'
            and not proconfig @> array['search_path=' || current_setting('search_path')]) then
   raise exception 'the supervisors of this database work on another schema than the search path %',
     current_setting('search_path')
-    using errcode = 'object_not_in_prerequisite_state',
+    using errcode = 'duplicate_schema',
           hint = 'A database has one schema "queues": migrate with the schema it was installed for.';
 end if;
 end $guard$;

@@ -121,6 +121,28 @@ def check(strict: bool, at: At, out: Printer) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
+@supervisors.command("take-over")
+@click.option("--dry-run", is_flag=True, help="Do everything, and undo it.")
+@at_store
+@prints
+def take_over(dry_run: bool, at: At, out: Printer) -> None:
+    """Install the supervisors where another worker has a schema "queues", and move its open tasks.
+
+    Stop that worker first: while it holds a task this is refused. What was there stays readable in the schema
+    "queues_before". All of it is done, or nothing; safe to repeat.
+    """
+    from fairlane.supervisors import takeover
+
+    done = takeover.take_over(_postgres(at), dry_run=dry_run)
+    if not done.installed:
+        text = "nothing to do: the supervisors are installed already"
+    else:
+        text = f"{'would move' if dry_run else 'moved'} {plural(done.moved, 'open task')}"
+    out.answer({"dry_run": dry_run, "installed": done.installed, "moved": done.moved}, text)
+    if not dry_run:
+        out.note("see what the worker may run: `fairlane supervisors check`")
+
+
 def _postgres(at: At) -> Settings:
     from fairlane.cli.target import postgres_of
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 import psycopg
 from psycopg.errors import ConnectionTimeout
 
-from fairlane.errors import NotAdmitted, SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
+from fairlane.errors import NotAdmitted, SchemaConflict, SchemaOutOfDate, StoreError, StoreRefused, StoreUnavailable
 from fairlane.stores.postgres.schema import CORE
 from fairlane.stores.retries import BUSY as BUSY, Again, Lost
 
@@ -61,6 +61,7 @@ class Meaning(Enum):
     DENIED = auto()
     DATA = auto()
     SCHEMA = auto()
+    IN_THE_WAY = auto()
     ABORTED = auto()
 
 
@@ -79,6 +80,7 @@ _MEANINGS = {
     "42501": Meaning.DENIED,
     "42883": Meaning.SCHEMA,  # no such function
     "42P01": Meaning.SCHEMA,  # no such table
+    "42P06": Meaning.IN_THE_WAY,  # a schema that is there already
     "54": Meaning.DATA,  # beyond a limit of the server
     "55P03": Meaning.BUSY,  # a lock
     "57": Meaning.BUSY,  # cancelled: the statement's timeout
@@ -111,6 +113,8 @@ def translated(error: Exception) -> StoreError | Lost | Again:
             return Lost(text)
         case Meaning.SCHEMA:
             return SchemaOutOfDate(0, CORE.migrations.needed.expanded)
+        case Meaning.IN_THE_WAY:
+            return SchemaConflict(text)
         case Meaning.DATA:
             return StoreRefused(STORE, text)
         case Meaning.ABORTED:

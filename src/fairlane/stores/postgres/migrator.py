@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import psycopg
 from psycopg import sql as quoting
@@ -16,6 +17,13 @@ from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
 from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
 from fairlane.stores.retries import Again, Lost
 
+T = TypeVar("T")
+
+_BEGIN = (
+    # Read committed: who waited for the lock must see what its holder did.
+    "begin isolation level read committed;\nset local statement_timeout = 0;\n"
+)
+_COMMIT = "commit;\n"
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
 
 
@@ -26,9 +34,7 @@ def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
     path = ", ".join(quoting.Identifier(name).as_string(None) for name in homes)
     return (
         f"-- Fairlane {_title(step)}\n"
-        # Read committed: who waited for the lock must see what its holder did.
-        "begin isolation level read committed;\n"
-        "set local statement_timeout = 0;\n"
+        f"{_BEGIN}"
         "set local lock_timeout = 0;\n"
         "set local client_min_messages = warning;\n"
         "set local standard_conforming_strings = on;\n"
@@ -44,7 +50,7 @@ def script(step: Migration, schema: str, part: SchemaFiles = CORE) -> str:
         f"{step_sql('private')}"
         f"{isolation_block(schema)}"
         f"{part.rights(schema)}"
-        "commit;\n"
+        f"{_COMMIT}"
     )
 
 
@@ -69,6 +75,26 @@ class PostgresMigrator:
         """Functions of a newer release are left as they are, and so is a schema that is expanded further."""
         with self._connected() as conn:
             return tuple(step for step in self._pending(conn, to) if self._apply(conn, step, self._pending))
+
+    def up_at_once(
+        self, first: Callable[[Connection], object], last: Callable[[Connection], T], *, dry_run: bool = False
+    ) -> T | None:
+        """All pending steps in one transaction, between the two; None: there was nothing to do, and neither was called.
+
+        With `dry_run` it is rolled back.
+        """
+        with self._connected() as conn:
+            steps = self._pending(conn)
+            if not steps:
+                return None
+            conn.execute(f"{_BEGIN}set local lock_timeout = '10s';".encode())
+            first(conn)
+            for step in steps:
+                text = script(step, self._schema, self._part)
+                conn.execute(text.replace(_BEGIN, "", 1).removesuffix(_COMMIT).encode())
+            answer = last(conn)
+            conn.execute(b"rollback" if dry_run else b"commit")
+            return answer
 
     def contracting(self) -> tuple[Migration, ...]:
         with self._connected() as conn:

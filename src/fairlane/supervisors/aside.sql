@@ -1,0 +1,46 @@
+-- aside: puts the schema "queues" of another worker aside, as "queues_before", with its internal.run_function.
+--
+-- Refused while that worker holds a task: it would be processed twice, and its number means another task from then on.
+-- From here to the end of the transaction nobody enqueues or leases: they wait, and then meet the new functions.
+do $aside$
+declare
+  _held    bigint;
+  _until   timestamptz;
+  _bound   text;
+begin
+  if to_regnamespace('queues') is null or to_regclass('queues.schema_version') is not null then
+    return;
+  end if;
+  if to_regclass('queues.task') is null or to_regclass('queues.task_lease') is null
+    or to_regclass('queues.task_completed') is null then
+    raise exception 'schema "queues" has no tables task, task_lease and task_completed: there is nothing to take over'
+      using errcode = 'duplicate_schema', hint = 'Rename that schema, or install the supervisors in another database.';
+  end if;
+  if to_regnamespace('queues_before') is not null then
+    raise exception 'schema "queues_before" exists, and "queues" would be put aside under that name'
+      using errcode = 'duplicate_schema', hint = 'Rename it.';
+  end if;
+  lock table queues.task, queues.task_lease, queues.task_completed in access exclusive mode;
+  select count(distinct l.task_id), max(l.expires_at) into _held, _until
+  from queues.task_lease l
+  where l.expires_at > clock_timestamp()
+    and not exists (select from queues.task_completed c where c.task_id = l.task_id);
+  if _held > 0 then
+    raise exception 'the worker that is there holds tasks (%) until %', _held, to_char(_until at time zone 'UTC',
+      'YYYY-MM-DD HH24:MI:SS "UTC"')
+      using errcode = 'duplicate_schema', hint = 'Stop it and run this again, at the latest after that time.';
+  end if;
+  select string_agg(distinct d.objid::regprocedure::text, ', ') into _bound
+  from pg_depend d join pg_proc old on old.oid = d.refobjid join pg_proc p on p.oid = d.objid
+  where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_proc'::regclass
+    and old.pronamespace = 'queues'::regnamespace and p.pronamespace <> 'queues'::regnamespace;
+  if _bound is not null then
+    raise exception 'functions written with "begin atomic" are bound to the old queue: %', _bound
+      using errcode = 'duplicate_schema', hint = 'Create them again with a body between $$ and $$, then run this again.';
+  end if;
+  alter schema queues rename to queues_before;
+  if to_regprocedure('internal.run_function(text, jsonb)') is not null then
+    alter function internal.run_function(text, jsonb) set schema queues_before;
+  end if;
+end
+$aside$;

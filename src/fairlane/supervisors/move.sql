@@ -1,0 +1,50 @@
+-- move: enqueues what is open in "queues_before", each task once, in the order of its number, at its time.
+--
+-- Numbers of tasks go on above the old ones: a worker that still names an old task names no other. Who could enqueue,
+-- and who owns functions of the worker, may enqueue here.
+do $move$
+declare
+  _task    record;
+  _who     record;
+  _next    bigint;
+  _moved   bigint := 0;
+begin
+  if to_regclass('queues_before.task') is null then
+    return;
+  end if;
+  create table if not exists queues_before.moved (
+    task_id      bigint primary key,
+    new_task_id  bigint not null,
+    moved_at     timestamptz not null default now()
+  );
+  select greatest(max(task_id) + 1, nextval(pg_get_serial_sequence({job}, 'seq'))) into _next from queues_before.task;
+  perform setval(pg_get_serial_sequence({job}, 'seq'), _next, false);
+  for _task in
+    select t.task_id, t.task_type::text, t.payload::jsonb, t.scheduled_at
+    from queues_before.task t
+    where not exists (select from queues_before.task_completed c where c.task_id = t.task_id)
+      and not exists (select from queues_before.moved m where m.task_id = t.task_id)
+    order by t.task_id
+  loop
+    perform queues.enqueue(_task.task_type, _task.payload, _task.scheduled_at);
+    insert into queues_before.moved (task_id, new_task_id)
+    values (_task.task_id, current_setting('fairlane.task_id')::bigint);
+    _moved := _moved + 1;
+  end loop;
+  perform set_config('fairlane.moved', _moved::text, true);
+  for _who in
+    select r.rolname as name from pg_roles r
+    where r.rolname not in ('worker_service_user', current_user) and not r.rolsuper and (
+      exists (select from pg_proc p, aclexplode(p.proacl) a
+              where p.pronamespace = 'queues_before'::regnamespace and p.proname = 'enqueue' and a.grantee = r.oid)
+      or exists (select from pg_proc p, aclexplode(p.proacl) a
+                 where p.proowner = r.oid and a.grantee = 'worker_service_user'::regrole)
+      or exists (select from pg_proc p, pg_namespace n, aclexplode(n.nspacl) a
+                 where n.oid = p.pronamespace and n.nspname = 'queues_before' and p.proname = 'enqueue'
+                   and p.proacl is null and a.grantee = r.oid))
+  loop
+    execute format('grant usage on schema queues to %I', _who.name);
+    execute format('grant execute on function queues.enqueue, queues.task_outcome to %I', _who.name);
+  end loop;
+end
+$move$;
