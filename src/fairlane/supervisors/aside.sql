@@ -36,7 +36,7 @@ begin
     and old.pronamespace = 'queues'::regnamespace and p.pronamespace <> 'queues'::regnamespace;
   if _bound is not null then
     raise exception 'functions written with "begin atomic" are bound to the old queue: %', _bound
-      using errcode = 'duplicate_schema', hint = 'Create them again with a body between $$ and $$, then run this again.';
+      using errcode = 'duplicate_schema', hint = 'Create them again with a body between $$ and $$, and run this again.';
   end if;
   alter schema queues rename to queues_before;
   if to_regprocedure('internal.run_function(text, jsonb)') is not null then
