@@ -5,7 +5,7 @@ if not exists (select from pg_class where relnamespace = current_schema()::regna
                union all select from pg_proc where pronamespace = current_schema()::regnamespace) then
   raise exception 'schema "%" exists and holds tables or functions that are not Fairlane''s', current_schema()
     using errcode = 'duplicate_schema',
-          hint = 'Of another worker: `fairlane supervisors take-over` takes it over. Else rename it, or use another database.';
+          hint = 'Of another worker: `fairlane supervisors take-over` takes it over. Else use another database.';
 end if;
 if exists (select from pg_proc where pronamespace = current_schema()::regnamespace and proname = 'enqueue'
            and not proconfig @> array['search_path=' || current_setting('search_path')]) then
