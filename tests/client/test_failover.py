@@ -467,6 +467,29 @@ class Full(MemoryStore):
         return super().run(op, on=on)
 
 
+class Mute(MemoryStore):
+    """Does what it is asked, and its answers to enqueues are lost."""
+
+    def run(self, op: Op[T], *, on: object | None = None) -> T:
+        answer = super().run(op, on=on)
+        if isinstance(op, Enqueue):
+            raise StoreUnavailable("memory", "the connection broke")
+        return answer
+
+
+@pytest.mark.requirement("Q5", "D16")
+def test_a_job_whose_replay_was_not_answered_is_marked_as_one_that_the_store_may_have() -> None:
+    """Else a worker of this machine would run it, and the store's workers, too."""
+    spool = Spool()
+    spool.add(Enqueue(jobs=(Making(1).job(),)))
+    assert [job.sent for job in spool.page(0, 10)] == [False]
+    both = Failover(Mute(), spool)
+    both._step()
+    assert both.is_away
+    assert [job.sent for job in spool.page(0, 10)] == [True]
+    both.close()
+
+
 class SlowSpool(Spool):
     primary: Full
 

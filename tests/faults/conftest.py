@@ -54,7 +54,7 @@ def proxy(place: Place) -> Iterator[Proxy]:
 @pytest.fixture(scope="session")
 def own_server() -> Iterator[PostgresServer]:
     """A server that may be killed, restarted and set up as a test likes."""
-    with PostgresServer() as server:
+    with PostgresServer({"max_prepared_transactions": "4"}) as server:
         store = PostgresStore(server.create_database(SCHEMA_TEMPLATE))
         store.migrator().up()
         store.close()
