@@ -28,6 +28,7 @@ from fairlane import (
 )
 from fairlane.metrics import exposition, scrape
 from fairlane.worker.config import WorkerConfig
+from tests.faults.eventually import eventually
 from tests.support.stores import Ground
 from tests.worker.foreman.crew import Crew
 
@@ -162,7 +163,7 @@ def test_8_a_platform_that_limits_us_opens_its_breaker_which_probes_and_closes(a
 
     handles = [fetch.enqueue(report) for report in range(3)]
     with app.running(slots=1):
-        wait_until(lambda: state() == "open")
+        eventually(lambda: state() == "open")
         before = len(calls)
         assert before == 3, "three failures open it, also if they are rate limits"
         is_up.set()
@@ -276,11 +277,3 @@ def test_13_a_worker_that_crashes_in_a_reconciliation_leaves_nothing_lost(ground
         assert foreman.stop() == 0
     finally:
         crew.close()
-
-
-def wait_until(holds: Any, within_s: float = 30.0) -> None:
-    """Until it holds; the failure says what did not."""
-    give_up_at = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up_at, "it never came to that"
-        time.sleep(0.02)
