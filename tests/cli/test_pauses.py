@@ -46,6 +46,17 @@ def test_what_is_paused_may_refuse_new_jobs(
     assert "refuses new jobs (moving house)" in refused.stderr
 
 
+@pytest.mark.requirement("L15")
+def test_the_list_of_queues_names_those_that_are_paused(scene: Scene, run: Run, answer: Callable[..., Any]) -> None:
+    for name in ("default", "empty"):
+        run("queues", "pause", name, "--url", scene.url)
+    listed = run("queues", "--url", scene.url).stdout.splitlines()
+    assert (listed[0].split()[-1], [row.split()[0] for row in listed[1:3]]) == ("PAUSED", ["default", "empty"])
+    assert all(row.endswith("yes") for row in listed[1:3])
+    queues = answer("queues", "--url", scene.url)["queues"]
+    assert [(queue["queue"], queue["paused"]) for queue in queues] == [("default", True), ("empty", True)]
+
+
 @pytest.mark.parametrize(
     ("noun", "typed", "meant"), [("queues", "defualt", "default"), ("tasks", "mail.sned", "mail.send")]
 )

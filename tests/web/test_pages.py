@@ -18,7 +18,7 @@ from fairlane.api.router import gated_routes
 from fairlane.client.rights import Right, may
 from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit
-from fairlane.core.ops import Alert, Renew, SaveAlerts, SetLimit
+from fairlane.core.ops import LOG_LINES, Alert, Renew, SaveAlerts, SetLimit
 from fairlane.errors import StoreUnavailable
 from fairlane.web import assets, create_dashboard
 from fairlane.web.page import DECLARED
@@ -442,3 +442,15 @@ def test_the_search_of_a_page_outlasts_the_choice_of_another_tenant(
     url = switched(house, path, house.session(), "globex").url
     wanted = httpx.URL(leads_to)
     assert (url.path, url.params) == (wanted.path, wanted.params.set("tenant", "globex"))
+
+
+def test_a_job_says_what_its_figures_mean_and_that_its_log_was_cut(house: DashboardHouse) -> None:
+    cookie = house.session(EVERY_ROLE, OWN)
+    page = house.get(f"/jobs/{house.own.done}", cookie).text
+    assert "<dt>Failed attempts</dt><dd>0 of" in page
+    assert "<progress" not in page
+    assert "older ones are not kept" not in page
+    for number in range(LOG_LINES + 1):
+        house.log(house.own.running, f"line {number}")
+    page = house.get(f"/jobs/{house.own.running}", cookie).text
+    assert ("The newest 100 lines; older ones are not kept." in page, "line 0<" in page) == (True, False)

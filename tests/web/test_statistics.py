@@ -120,3 +120,20 @@ def test_rows_of_statistics_are_not_looked_through_for_contents_and_what_has_con
     hidden = visible((found, Pause(kind="queue", name="bulk", by="eve", at=NOON, notes="a secret")), ("viewer",))
     assert [one is other for one, other in zip(hidden[0].rows, found.rows, strict=True)] == [True, True]
     assert (hidden[1].notes, hidden[1].by) == (None, "eve")
+
+
+def figures_of(house: DashboardHouse, name: str) -> str:
+    page = house.get("/", house.session()).text
+    [(value, hint)] = re.findall(rf"<dt>{name}</dt>\s*<dd[^>]*>(.*?)</dd>(.*?)</div>", page, re.S)
+    return " ".join(re.sub(r"<[^>]+>", " ", value + hint).split())
+
+
+def test_the_rate_of_a_young_installation_is_not_divided_by_minutes_that_it_did_not_run(house: DashboardHouse) -> None:
+    house.app.jobs.purge()
+    minute = house.clock.now().replace(second=0, microsecond=0)
+    house.clock.advance((minute + timedelta(minutes=2) - house.clock.now()).total_seconds())
+    row = StatRow(minute=minute, type="mail.send", queue="default", tenant="acme", completed=3000)
+    add(house, row)
+    assert figures_of(house, "Completed") == "1,500 /min in the last 2 minutes"
+    house.clock.advance(180)
+    assert figures_of(house, "Completed") == "0 /min in the last 4 minutes"

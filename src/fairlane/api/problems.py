@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from msgspec import Struct, json
+from msgspec import Meta, Struct, json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,8 +51,7 @@ class FieldError(Struct, frozen=True):
 class ProblemDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request was refused. Nothing was changed."""
 
-    type: str
-    """As in `urn:fairlane:problem:job_not_found`."""
+    type: Annotated[str, Meta(examples=["urn:fairlane:problem:job_not_found"])]
     title: str
     status: int
     code: str

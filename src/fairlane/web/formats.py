@@ -33,10 +33,10 @@ def number(value: float | None) -> str:
 
 
 def rough(count: int) -> str:
-    """A count; one that may be an estimate has three digits and a sign before it."""
+    """A count; one that may be an estimate has two digits and a sign before it."""
     if count < ROUGH_CAP:
         return f"{count:,}"
-    step = 10 ** (len(str(count)) - 3)
+    step = 10 ** (len(str(count)) - 2)
     return f"≈ {round(count / step) * step:,}"
 
 

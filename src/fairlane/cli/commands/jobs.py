@@ -343,8 +343,12 @@ def job_facts(job: Job) -> Iterator[tuple[str, object]]:
 
 def _show_notes(out: Printer, detail: JobDetail) -> None:
     """Progress and log lines of its attempts."""
-    if detail.progress is not None:
+    from fairlane.core.ops import LOG_LINES
+
+    if detail.progress is not None and detail.job.status != "completed":
         out.facts([("progress", f"{detail.progress:.0%}")])
+    if len(detail.log) >= LOG_LINES:
+        out.note(f"the newest {LOG_LINES} lines of its log; older ones are not kept")
     for line in detail.log:
         out.line(f"{instant(line.at)}  attempt {line.attempt}  {one_line(line.message)}")
 

@@ -9,7 +9,7 @@ from fairlane.cli.options import SuggestingGroup, at_store, in_scope, lists
 from fairlane.cli.output import Printer, Style, facts_of
 from fairlane.cli.target import At
 
-COLUMNS = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest_due_at")
+COLUMNS = ("queue", "pending", "ready", "scheduled", "processing", "failed", "oldest_due_at", "paused")
 
 
 @click.group(cls=SuggestingGroup, default="list")
@@ -22,14 +22,17 @@ def queues() -> None:
 @at_store
 @lists
 def list_queues(tenant: str | None, at: At, out: Printer) -> None:
-    """Count jobs by queue and status.
+    """Count jobs by queue and status; paused queues are named.
 
     Pending: ready, scheduled or snoozed. Failed: waiting for a retry. Scheduled: all jobs that wait for a time.
     """
+    from msgspec.structs import replace
+
     from fairlane.core.ops import COUNT_CAP
 
     with at.client() as client:
-        stats = client.statistics.counts(tenant=tenant)
+        counts, queues = client.statistics.counts(tenant=tenant), client.queues.list(tenant=tenant)
+    stats = replace(counts, queues=queues)
     if out.as_json:
         out.data(stats)
         return

@@ -20,7 +20,7 @@ from fairlane.client.admin.jobs import JobAdmin, JobSearch, JobVerb, by_state
 from fairlane.client.admin.short_ids import is_short_id
 from fairlane.client.rights import Right
 from fairlane.core.job import STATUSES, Attempt, Job
-from fairlane.core.ops import MAX_PAGE, JobDetail, JobPage
+from fairlane.core.ops import LOG_LINES, MAX_PAGE, JobDetail, JobPage
 from fairlane.core.tracebacks import parts_of
 from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER
 from fairlane.errors import InvalidOption, JobNotFound, NotFound
@@ -183,6 +183,7 @@ async def show_job(page: CurrentPage, id: UUID) -> Values:
         "whole": await whole_job(page.app, job),
         "steps": await shown_steps(page.app, detail),
         "shows_contents": page.may(needed),
+        "LOG_LINES": LOG_LINES,
         "reasons": await _reasons(page, job),
         "children": children.jobs,
         "has_more_children": children.next is not None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import gather
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from math import ceil
 from typing import Literal
 
 from msgspec import Struct
@@ -42,6 +43,8 @@ class OverviewWarning(Struct, frozen=True, kw_only=True):
 class Rates(Struct, frozen=True, kw_only=True):
     """How the last minutes went."""
 
+    minutes: int
+    """How many they cover: fewer than LATELY while nothing ran before them."""
     per_minute: float
     error_rate: float | None
     wait_s: float | None
@@ -127,6 +130,9 @@ def _warnings_of_queues(queues: Iterable[QueueState], workers: Workers | None) -
 
 def _rates(series: Series) -> Rates:
     since = series.until.replace(second=0, microsecond=0) - timedelta(minutes=LATELY - 1)
+    if series.rows:
+        since = max(since, series.rows[0].minute)
+    elapsed = (series.until - since) / timedelta(minutes=1)
     rows = [row for row in series.rows if row.minute >= since]
     completed = sum(row.completed for row in rows)
     failed = sum(row.failed + row.dead for row in rows)
@@ -137,7 +143,8 @@ def _rates(series: Series) -> Rates:
             for bucket, count in buckets.items():
                 total[bucket] = total.get(bucket, 0) + count
     return Rates(
-        per_minute=completed / ((series.until - since) / timedelta(minutes=1)),
+        minutes=ceil(elapsed),
+        per_minute=completed / max(elapsed, 1),
         error_rate=failed / (completed + failed) if completed + failed else None,
         wait_s=percentile_s(wait, 0.95),
         run_s=percentile_s(run, 0.95),
