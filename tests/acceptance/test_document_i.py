@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from fairlane import Fairlane, JobFailed, Retry, current_job
-from fairlane.core.ops import ALL_TENANTS, ReadEvents
 from fairlane.core.profiles import Lane
 from fairlane.stores.base import Store
 from fairlane.worker.config import WorkerConfig
@@ -65,23 +63,6 @@ def test_queue_routing_a_fax_goes_to_the_critical_queue(app: Fairlane) -> None:
     def other() -> None: ...
 
     assert [task.enqueue().job().queue for task in (send_fax, export, other)] == ["critical", "bulk", "default"]
-
-
-@pytest.mark.requirement("I2", "I13")
-def test_org_limit_the_501st_job_logs_a_warning_and_is_queued(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:
-    @app.task(name="sync.process_delta")
-    def sync() -> None: ...
-
-    one = sync.using(tenant="ORG-1")
-    app.enqueue_many([one.bind()] * 499)
-    with caplog.at_level(logging.WARNING, "fairlane.client"):
-        one.enqueue()
-        assert not caplog.records
-        last = one.enqueue()
-    assert ["500" in record.getMessage() for record in caplog.records] == [True]
-    assert last.status() == "pending"
-    [event] = app.runtime.store.run(ReadEvents(scope=ALL_TENANTS, kinds=("job_limit_warning",))).events
-    assert {"organization": "ORG-1", "queue": "default"}.items() <= event.data.items()
 
 
 @pytest.mark.requirement("I6")

@@ -292,6 +292,30 @@ def test_the_warning_depth_is_logged_once_per_crossing(
         assert enqueue(1) == 1
 
 
+@pytest.mark.requirement("Q6")
+@pytest.mark.parametrize("way", ["enqueue", "aenqueue", "many", "map", "by name"])
+def test_the_warning_depth_is_logged_once_whichever_way_jobs_come_and_however_fast(
+    make_app: Callable[..., Fairlane], caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    app = make_app(warn_depth=30)
+    task = app.task(name="t")(lambda n: None)
+    put: dict[str, Callable[[], object]] = {
+        "enqueue": lambda: task.enqueue(1),
+        "aenqueue": lambda: asyncio.run(task.aenqueue(1)),
+        "many": lambda: app.enqueue_many([task.bind(1)]),
+        "map": lambda: task.enqueue_map([[1]]),
+        "by name": lambda: app.tasks.enqueue("t", {"n": 1}),
+    }
+    with caplog.at_level(logging.WARNING, "fairlane.client"):
+        for _ in range(29):
+            put[way]()
+        assert not caplog.records
+        for _ in range(20):
+            put[way]()
+    [record] = caplog.records
+    assert "30 jobs or more are waiting" in record.getMessage()
+
+
 @pytest.mark.requirement("Q6", "Q11")
 def test_nothing_is_enqueued_after_close(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     add.enqueue(1)

@@ -70,22 +70,39 @@ def test_at_the_limit_a_job_is_queued_and_a_warning_logged_and_published(
 
 
 @pytest.mark.requirement("I2")
-def test_a_limit_that_only_warns_is_counted_ever_more_rarely_within_a_second(
-    small: Fairlane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+def test_a_limit_that_only_warns_is_counted_where_a_call_could_pass_it(
+    small: Fairlane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Counting costs more than an enqueue, so it is done rarely; and never too late."""
     store, counted = small.runtime.store, []
     monkeypatch.setattr(store, "run", lambda op, **given: _noted(op, counted) or type(store).run(store, op, **given))
     work = small.tasks["work"].using(tenant="acme")
-    for queue, counts in (("wide", [1, 2, 3, 4, 5, 6, 7, 8, 16]), ("default", [1, 2, 3])):  # the third is one too many
-        for _ in range(20):
+    for queue, passes, counts in (("wide", 101, [*range(1, 9), 101]), ("default", 3, [1, 2, 3])):
+        for n in range(1, 120):
             work.using(queue=queue).enqueue()
+            assert bool(caplog.records) is (n >= passes)
         assert [n for n, warns in enumerate(counted, 1) if warns] == counts
         counted.clear()
+        caplog.clear()
     clock.advance(1)
     work.enqueue()
     work.using(tenant="bolt").enqueue()
     small.enqueue_many([work.bind(), work.using(tenant="cone").bind()])
     assert counted == [True, True, True]
+
+
+@pytest.mark.requirement("I2")
+def test_jobs_that_ended_make_room_again_and_a_call_of_many_is_counted_as_many(
+    small: Fairlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = small.tasks["work"].using(tenant="acme", queue="wide")
+    for _ in range(95):
+        wide.enqueue()
+    run_due(small)
+    small.enqueue_many([wide.bind() for _ in range(100)])
+    assert not caplog.records
+    small.enqueue_many([wide.bind() for _ in range(2)])
+    assert len(caplog.records) == 1
 
 
 def _noted(op: object, counted: list[bool]) -> None:

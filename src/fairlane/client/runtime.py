@@ -89,6 +89,8 @@ class Runtime:
         """Queues to which the code gives a lane of this many slots, unless the settings give them slots."""
         self.circuits = Circuits(self.access, self.clock, self.chance, self.classifier, settings.breaker)
         self.enqueuer = Enqueuer(self)
+        self._enqueuers: dict[Runtime, Enqueuer] = {}
+        """For jobs of other applications, by their rules."""
         self.claim_cursors: dict[tuple[str, ...], str] = {}
         """Of claims by hand: the tenant that was served last, by queues."""
         self.last_exceptions = LastExceptions()
@@ -99,6 +101,7 @@ class Runtime:
         """The same declarations over other settings, another store and another clock: for tests."""
         found = copy(self)
         found.settings, found.access, found.clock = settings, access, clock
+        found._enqueuers = {}
         found.preparer = self.preparer.copied(settings, clock)
         found.tasks, found.schedules = dict(self.tasks), dict(self.schedules)
         found.limits = self.limits.copied(settings)
@@ -106,6 +109,15 @@ class Runtime:
         found.last_exceptions = LastExceptions()
         found.hooks = self.hooks.copied()
         return found
+
+    def enqueuer_under(self, rules: Runtime | None) -> Enqueuer:
+        """The one for jobs that follow the rules of another application; None: this one's. It is kept, as it remembers
+        what it has counted and warned of."""
+        if rules is None or rules is self:
+            return self.enqueuer
+        if rules not in self._enqueuers:
+            self._enqueuers[rules] = Enqueuer(self, rules)
+        return self._enqueuers[rules]
 
     @property
     def store(self) -> Store:

@@ -14,7 +14,6 @@ import msgspec
 from fairlane.client.admin.pauses import PausingVerbs
 from fairlane.client.admin.schedules import TIMETABLE_OPTIONS, declare_schedule
 from fairlane.client.batch_tasks import AsyncBatchTask, SyncBatchTask
-from fairlane.client.enqueue.enqueuer import Enqueuer
 from fairlane.client.enqueue.options import EnqueueOptions, Options
 from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.handle import Handle
@@ -124,7 +123,7 @@ class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
         The job follows the `rules` of the application and goes to this one's store.
         """
         call = yield from compute(partial(self.call, name, arguments, rules=rules, **options))
-        return (yield from Enqueuer(self._runtime, rules).prepared(call))
+        return (yield from self._runtime.enqueuer_under(rules).prepared(call))
 
     enqueue, aenqueue = both(_enqueue, Right.ACT)
 

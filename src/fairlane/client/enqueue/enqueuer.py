@@ -132,7 +132,7 @@ class Enqueuer(Verbs):
             except StoreUnavailable:
                 if not self._spools(conn):
                     raise
-        result: EnqueueResult = yield Through(conn, self._op(specs, conn))
+        result: EnqueueResult = yield Through(conn, (yield from self._op(specs, conn)))
         if result.paused is not None:
             raise QueuePaused(result.paused.kind, result.paused.name, result.paused.notes)
         if result.refused is not None or result.hits:
@@ -147,7 +147,7 @@ class Enqueuer(Verbs):
         """Take the tokens that these jobs need (`unless` says otherwise); how an enqueue of them would be asked for."""
         if self._may_ask(conn):
             yield from self._quotas.before(specs, unless)
-        return self._op(specs, conn)
+        return (yield from self._op(specs, conn))
 
     def refuse(self, receipt: WorkflowReceipt) -> Steps[None]:
         """Raise what nodes of a workflow were refused by, if they were: a pause, the capacity or a tenant's limit."""
@@ -193,13 +193,13 @@ class Enqueuer(Verbs):
                 raise InvalidOption("conn", options.conn, "one connection for the whole of enqueue_many")
         return conn
 
-    def _op(self, specs: Sequence[JobSpec], conn: object | None) -> Enqueue:
+    def _op(self, specs: Sequence[JobSpec], conn: object | None) -> Steps[Enqueue]:
         notify = self._notify
         if conn is not None and notify == "if_waiting":
             # A worker may start waiting before the caller commits.
             notify = "always"
         limits = self._quotas.applied_to(specs)
-        warns = self._quotas.warns(specs, limits)
+        warns = yield from self._quotas.warns(specs, limits, conn, asks=self._may_ask(conn))
         return Enqueue(jobs=specs, capacity=self._capacity, notify=notify, limits=limits, warns=warns)
 
     def _receipts(self, result: EnqueueResult) -> Sequence[Receipt]:

@@ -5,6 +5,7 @@ The client's own connection is used, never the caller's: a shared row is never w
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,9 @@ from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import Limit, LimitsInForce, Rate, StoredLimit, check_limit, read_rate
 from fairlane.core.names import check_limit_name
-from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, LimitHit, ListLimits, TakeTokens
+from fairlane.core.ops import ALL_TENANTS, AddEvents, EnqueueResult, GetStats, LimitHit, ListLimits, TakeTokens, only
 from fairlane.core.ops.events import EventDraft
-from fairlane.errors import EnqueueRateReached, InvalidOption, StoreError, TenantLimitReached
+from fairlane.errors import EnqueueRateReached, InvalidOption, StoreError, StoreUnavailable, TenantLimitReached
 
 if TYPE_CHECKING:
     from fairlane.client.task import Definition
@@ -32,9 +33,9 @@ LOOK_EVERY_S = 5.0
 WARN_EVERY_S = 60.0
 """How often a warning about a tenant at its limit is logged, instead of for every job."""
 COUNT_EVERY_S = 1.0
-"""Without a capacity, waiting jobs are counted at most this often."""
-COUNTED = 1 << 40
-"""Calls of a second, where no more of them are counted for."""
+"""What other processes add is counted this often; a limit that was reached is not counted again before."""
+FEW = 8
+"""Calls of a second that are counted each; with the next one it is asked how many jobs there is room for."""
 REMEMBERED = 1_000
 _FURTHER_ONES = {"warn": "queued", "hold": "held", "reject": "refused"}
 
@@ -119,6 +120,26 @@ class CodeLimits:
             )
 
 
+class CountedLine:
+    """How far one tenant is from a limit that only warns, in one queue, during one second."""
+
+    __slots__ = ("calls", "jobs", "room", "since_s")
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s, self.calls, self.jobs = since_s, 0, 0
+        self.room: float | None = None
+        """How many more jobs cannot pass the limit, while nobody else adds any; None: it is counted at each call."""
+
+    def add(self, jobs: int) -> None:
+        self.calls += 1
+        self.jobs += jobs
+        self.use(jobs)
+
+    def use(self, jobs: int) -> None:
+        if self.room is not None:
+            self.room = None if jobs > self.room else self.room - jobs
+
+
 class TenantQuotas:
     """Applies tenants' limits to one application's enqueues."""
 
@@ -130,8 +151,8 @@ class TenantQuotas:
         self._look_at_s = float("-inf")
         self._stored: tuple[StoredLimit, ...] = ()
         self._warned_s: dict[tuple[str, str], float] = {}
-        self._calls: dict[tuple[str, str], tuple[float, int]] = {}
-        """Of a tenant in a queue: since when they are counted, and how many there were."""
+        self._lines: dict[tuple[str, str], CountedLine] = {}
+        """By tenant and queue."""
 
     def _of_code(self) -> tuple[tuple[Limit, ...], tuple[Limit, ...]]:
         """What the code says of tenants' rates of enqueueing, and of how much of theirs may wait."""
@@ -154,25 +175,42 @@ class TenantQuotas:
         queues = {queue for _, queue in lines_of(specs)}
         return tuple([limit for limit in depths if not limit.queue or limit.queue in queues])
 
-    def warns(self, specs: Sequence[JobSpec], limits: Sequence[Limit]) -> bool:
-        """Whether limits that only warn are to be counted: at each of the first eight calls of a second for one
-        tenant and queue, then at the 16th, 64th, 256th …; where one was reached, not again before a second has passed.
+    def warns(
+        self, specs: Sequence[JobSpec], limits: Sequence[Limit], conn: object | None, *, asks: bool
+    ) -> Steps[bool]:
+        """Whether limits that only warn are to be counted: where these jobs could pass one, by what is known of the
+        last second; one that was reached is not counted again before the second has passed.
 
         Counting reads as many jobs as the limit allows: with 500 it took PostgreSQL six times as long as the enqueue.
         """
         if not limits and not self._stored:
             return True
         now_s, is_due = self._clock.monotonic(), False
-        for line in lines_of(specs):
-            began_s, calls = self._calls.get(line, (now_s, 0))
-            if now_s - began_s >= COUNT_EVERY_S:
-                began_s, calls = now_s, 0
-            if len(self._calls) >= REMEMBERED:
-                self._calls.clear()
-            calls += 1
-            self._calls[line] = began_s, calls
-            is_due = is_due or calls <= 8 or (calls & (calls - 1) == 0 and calls.bit_length() % 2 == 1)
+        for name, jobs in lines_of(specs).items():
+            line = self._lines.get(name)
+            if line is None or now_s - line.since_s >= COUNT_EVERY_S:
+                if len(self._lines) >= REMEMBERED:
+                    self._lines.clear()
+                line = self._lines[name] = CountedLine(now_s)
+            line.add(jobs)
+            if line.room is None and asks and line.calls > FEW:
+                unseen = 0 if conn is None else line.jobs  # in the caller's transaction
+                line.room = (yield from self._room(*name, limits)) - unseen
+                line.use(jobs)
+            is_due = is_due or line.room is None
         return is_due
+
+    def _room(self, tenant: str, queue: str, limits: Sequence[Limit]) -> Steps[float]:
+        """How many more jobs a tenant may have in a queue before a limit warns."""
+        terms = LimitsInForce(limits, self._stored).terms(tenant, queue)
+        if terms.waiting is None or terms.when_full != "warn":
+            return math.inf
+        try:
+            stats = yield from ask(GetStats(scope=only(tenant), cap=terms.waiting, parts=("queues",)))
+        except StoreUnavailable:
+            return -1.0
+        found = sum(one.pending + one.processing + one.failed for one in stats.queues if one.queue == queue)
+        return terms.waiting - found
 
     def before(self, specs: Sequence[JobSpec], unless: Callable[[], Steps[bool]] | None = None) -> Steps[None]:
         """Take the tokens these jobs need; raises `EnqueueRateReached` if there are not enough.
@@ -207,10 +245,10 @@ class TenantQuotas:
 
         With `may_tell`, an event is written for each warning.
         """
-        refused, now_s = result.refused, self._clock.monotonic()
+        refused = result.refused
         for hit in result.hits:
-            if hit.policy == "warn":
-                self._calls[hit.tenant, hit.queue] = now_s, COUNTED
+            if hit.policy == "warn" and (line := self._lines.get((hit.tenant, hit.queue))) is not None:
+                line.since_s, line.room = self._clock.monotonic(), math.inf
         reached = result.hits if refused is None else (refused,) if refused.cause == "waiting" else ()
         events = tuple(self._warning(hit) for hit in reached if self._is_news(hit))
         if events and may_tell:
@@ -247,12 +285,14 @@ class TenantQuotas:
 class DepthWarning:
     """Logs a warning each time the number of waiting jobs grows past the warning depth.
 
-    With a capacity the store counts at every enqueue; without one this counts at most once a second.
+    With a capacity the store counts at every enqueue; without one this counts where its own jobs could have reached
+    the depth, and once a second for what others add.
     """
 
     def __init__(self, depth: int, clock: Clock) -> None:
         self._warn_depth, self._clock = depth, clock
         self._next_count_s = float("-inf")
+        self._room = 0
         self._is_deep = False
 
     def after(self, result: EnqueueResult) -> Steps[None]:
@@ -261,13 +301,15 @@ class DepthWarning:
             self._compare(result.depth + created)
             return
         now_s = self._clock.monotonic()
-        if now_s < self._next_count_s:
+        self._room -= len(result.receipts)
+        if now_s < self._next_count_s and (self._room > 0 or self._is_deep):
             return
         self._next_count_s = now_s + COUNT_EVERY_S
         stats = yield from ask(GetStats(scope=ALL_TENANTS, cap=self._warn_depth + 1, parts=("queues",)))
         self._compare(sum(queue.ready + queue.scheduled for queue in stats.queues))
 
     def _compare(self, depth: int) -> None:
+        self._room = self._warn_depth - depth
         was_deep, self._is_deep = self._is_deep, depth >= self._warn_depth
         if self._is_deep and not was_deep:
             logger.warning("%d jobs or more are waiting, the warning depth is %d", depth, self._warn_depth)
