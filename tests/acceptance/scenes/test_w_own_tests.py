@@ -1,4 +1,4 @@
-"""Document W's own list of tests (its section 10): twelve scenarios, through the client and the API."""
+"""Document W's own list of tests (its section 10) and the order and filters of its queue, through the client and the API."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any, TypedDict
 import httpx
 import pytest
 
-from fairlane import DuplicateJob, Fairlane, InvalidPayload, NonRetryable, PayloadValidator
+from fairlane import DuplicateJob, Fairlane, InvalidOption, InvalidPayload, NonRetryable, PayloadValidator, current_job
 from fairlane.api import create_api
-from fairlane.core.ids import WorkerId
-from fairlane.core.job import Lease
-from fairlane.core.ops import Renew, Turn, Want
-from fairlane.testing import run_due
+from fairlane.core.ids import JobId
 
 pytestmark = pytest.mark.requirement("W15")
 
@@ -43,12 +40,10 @@ def app(tmp_path: Path) -> Iterator[Fairlane]:
         yield app
 
 
-def claim(app: Fairlane, number: int, limit: int = 1) -> tuple[Lease, ...]:
-    """What one worker of its own is given."""
-    worker = WorkerId(app.runtime.new_job_id())
-    app.runtime.store.run(Renew(worker=worker, lease_s=60.0, name=f"worker-{number}", queues=(), types=()))
-    want = Want(lane="general", queues=("default",), limit=limit, start=limit)
-    return app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+def work(app: Fairlane) -> None:
+    """A worker, until the queue is empty."""
+    with app.running(drain=True):
+        pass
 
 
 def manager(app: Fairlane, method: str, path: str, **request: Any) -> httpx.Response:
@@ -126,9 +121,8 @@ def test_10_1_a_payload_past_the_limit_is_refused(app: Fairlane) -> None:
 @pytest.mark.requirement("W5")
 def test_10_2_a_claim_passes_over_what_another_worker_holds(app: Fairlane) -> None:
     ids = [app.tasks["email_ingestion_fetch"].enqueue(connection_id=number).id for number in (4, 5)]
-    first, second = claim(app, 1), claim(app, 2)
-    assert [lease.id for lease in first + second] == ids
-    assert claim(app, 3) == ()
+    claimed = [app.jobs.claim("default", worker=f"worker-{number}") for number in (1, 2, 3)]
+    assert [job and job.id for job in claimed] == [*ids, None]
 
 
 @pytest.mark.requirement("W6")
@@ -146,19 +140,23 @@ def test_10_2_an_idempotency_key_is_unique_within_its_tenant(app: Fairlane) -> N
 def test_10_2_many_workers_claim_different_jobs(app: Fairlane) -> None:
     task = app.tasks["email_ingestion_fetch"]
     ids = {handle.id for handle in app.enqueue_many([task.bind(connection_id=number) for number in range(4, 44)])}
+
+    def claim_five(number: int) -> list[JobId]:
+        claimed = [app.jobs.claim("default", worker=f"worker-{number}") for _ in range(5)]
+        return [job.id for job in claimed if job is not None]
+
     with ThreadPoolExecutor(8) as workers:
-        taken = list(workers.map(lambda number: claim(app, number, limit=5), range(8)))
-    leases = [lease.id for leases in taken for lease in leases]
-    assert len(leases) == len(set(leases)) == 40
-    assert set(leases) == ids
+        taken = [job for jobs in workers.map(claim_five, range(8)) for job in jobs]
+    assert len(taken) == 40
+    assert set(taken) == ids
 
 
 @pytest.mark.requirement("W5")
 def test_10_2_the_same_job_is_not_claimed_twice(app: Fairlane) -> None:
-    app.tasks["email_ingestion_fetch"].enqueue(connection_id=4)
+    handle = app.tasks["email_ingestion_fetch"].enqueue(connection_id=4)
     with ThreadPoolExecutor(8) as workers:
-        taken = list(workers.map(lambda number: claim(app, number), range(8)))
-    assert sum(len(leases) for leases in taken) == 1
+        taken = list(workers.map(lambda number: app.jobs.claim("default", worker=f"worker-{number}"), range(8)))
+    assert [job.id for job in taken if job is not None] == [handle.id]
 
 
 # 10.3 Dead letters
@@ -167,7 +165,7 @@ def test_10_2_the_same_job_is_not_claimed_twice(app: Fairlane) -> None:
 def dead(app: Fairlane, **options: Any) -> int:
     """The id of the dead letter of a job that cannot succeed."""
     app.tasks["email_ingestion_fetch"].using(tenant=123, **options).enqueue(connection_id=0)
-    run_due(app)
+    work(app)
     return int(app.dead_letters.list().dead_letters[0].id)
 
 
@@ -182,7 +180,7 @@ def test_10_3_non_retryable_goes_to_the_dead_letters_at_once(app: Fairlane) -> N
 @pytest.mark.requirement("W8")
 def test_10_3_the_last_attempt_goes_to_the_dead_letters(app: Fairlane) -> None:
     handle = app.tasks["email_ingestion_fetch"].using(max_attempts=1).enqueue(connection_id=1)
-    run_due(app)
+    work(app)
     assert handle.status() == "dead"
     [item] = manager(app, "GET", "/api/jobs/admin/dlq/").json()["dlq_items"]
     assert (item["job_id"], item["error_class"]) == (str(handle.id), "transient")
@@ -222,3 +220,42 @@ def test_10_3_reprocessing_leaves_its_trail(app: Fairlane) -> None:
         ("job_dlq_reprocess_requested", "once more"),
         ("job_dlq_discard", None),
     ]
+
+
+# 3, 4 and 7.4 The queue
+
+
+@pytest.mark.requirement("W14")
+def test_4_priority_comes_first_then_every_firm_gets_its_turn_then_due_time_and_age(tmp_path: Path) -> None:
+    ran: list[tuple[str, int]] = []
+    with Fairlane(f"sqlite:///{tmp_path}/order.db") as app:
+
+        @app.task(name="fetch")
+        def fetch(number: int) -> None:
+            ran.append((current_job().tenant, number))
+
+        for number in range(4):
+            fetch.using(tenant="flood").enqueue(number)
+        fetch.using(tenant="small").enqueue(10)
+        fetch.using(tenant="flood", priority="high").enqueue(11)
+        with app.running(slots=1, drain=True):
+            pass
+    assert ran[0] == ("flood", 11)
+    assert ("small", 10) in ran[1:3], "not behind the flood"
+    assert [number for tenant, number in ran[1:] if tenant == "flood"] == [0, 1, 2, 3]
+
+
+@pytest.mark.requirement("W1", "W11")
+def test_7_4_the_queue_is_listed_and_counted_by_category_and_state(app: Fairlane) -> None:
+    @app.task(name="export_documents", category="export")
+    def export(document_id: int) -> None: ...
+
+    export.using(tenant=123).enqueue(document_id=7)
+    app.tasks["email_ingestion_fetch"].using(tenant=123).enqueue(connection_id=4)
+    with pytest.raises(InvalidOption, match="maintenance"):
+        app.task(name="other", category="nonsense")(lambda: None)
+    [job] = manager(app, "GET", "/api/jobs/admin/queue/?category=export").json()["jobs"]
+    assert (job["type"], job["tenant"], job["status"]) == ("export_documents", "123", "pending")
+    work(app)
+    counted = manager(app, "GET", "/api/jobs/admin/queue/statistics/").json()
+    assert counted["completed"] == 2
